@@ -1,0 +1,188 @@
+"""What a federated method is made of.
+
+A `Method` is a value, like a chain of optax transforms: a description that wrappers extend, and that
+`fedjax_syn.engine.build` closes into jitted rounds. Every function named here is pure and is traced;
+what a transform needs of the experiment (model, data, hyper-parameters, phase) reaches it as a `Task`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_syn.typing import Array, GradFn, Hyper, LossFn, Model, Params, PRNGKey, PyTree, Shard, Stats
+
+
+class Task(NamedTuple):
+  """The experiment as the parts of a method see it, inside a trace."""
+
+  model: Model
+  loss: Callable[[Array, Array, Array], Array]  # (logits, y, mask) -> mean loss over the mask
+  data: Any  # fedjax_syn.data.federated.FederatedData
+  num_clients: int
+  num_classes: int
+  hyper: Hyper  # traced numbers: a sweep over them compiles once
+  first_round: int  # the first round of the static phase that is being traced
+
+
+class Visit(NamedTuple):
+  """One client in one round: all that it sees."""
+
+  key: PRNGKey
+  round: Array  # []
+  params: Params  # the global model w^{c-1}
+  stats: Stats
+  broadcast: dict[str, PyTree]  # by server transform
+  state: dict[str, PyTree]  # this client's rows, by client transform
+  shard: Shard
+
+
+class Message(NamedTuple):
+  """What a client sends: a weight and a tree for every part that has something to say."""
+
+  weight: Array  # []
+  body: dict[str, PyTree]  # {'params': w_i - w, 'stats': ..., 'scaffold': ...}
+
+
+class Messages(NamedTuple):
+  """The messages of a round, stacked over the sampled clients; empty clients weigh zero."""
+
+  weight: Array  # [sampled]
+  body: dict[str, PyTree]  # leaves [sampled, ...]
+
+  def sum(self, name: str) -> PyTree:
+    """Sums one part of the messages over the clients that have a sample; leaves [...]."""
+    present = (self.weight > 0).astype(jnp.float32)
+    return jax.tree.map(lambda m: jnp.tensordot(present.astype(m.dtype), m, axes=1), self.body[name])
+
+  def mean(self, name: str) -> PyTree:
+    """Averages one part of the messages by their weights; zeros if all weights are zero; leaves [...]."""
+    p = self.weight / jnp.where(self.weight.sum() > 0, self.weight.sum(), 1.0)
+    return jax.tree.map(lambda m: jnp.tensordot(p.astype(m.dtype), m, axes=1), self.body[name])
+
+
+class ClientTransform(NamedTuple):
+  """An addition to local training; every field but the name is optional; transforms act in order."""
+
+  name: str
+  init: Callable[[Params, Shard], PyTree] | None = None  # per-client state at round 0
+  enrol: Callable[[PRNGKey, Shard], PyTree] | None = None  # every client's message before round 1
+  start: Callable[[Visit, Params], Params] | None = None  # where local training begins
+  prepare: Callable[[Visit], PyTree] | None = None  # -> ctx, once per visit
+  loss: Callable[[PyTree, LossFn], LossFn] | None = None
+  grad: Callable[[PyTree, GradFn], GradFn] | None = None
+  step: Callable[[PyTree, Params, Params, Params, Array], Params] | None = None  # (ctx, old, new, grads, index)
+  finish: Callable[[PyTree, Visit, Params, Array], tuple[PyTree, PyTree]] | None = None  # (ctx, visit, params, steps) -> (message part or None, state)
+  seal: Callable[[PRNGKey, dict], dict] | None = None  # last word on the message's body
+  personal: Callable[[Visit, Params], Params] | None = None  # what is evaluated as this client's model
+
+
+class LocalTraining(NamedTuple):
+  """Local training by gradient steps; `optimizer(learning_rate)` is built inside the trace."""
+
+  optimizer: Callable[[Any], optax.GradientTransformation]
+  persistent: bool = False  # keep each client's optimizer state between its visits
+  schedule: Callable[[Array], Array] = lambda round: jnp.ones(())  # factor on hyper['client']['lr'] by round
+
+
+class Client(NamedTuple):
+  """A client written directly, for methods that do not train locally."""
+
+  init: Callable[[Params, Shard], PyTree]
+  update: Callable[[Visit], tuple[Message, PyTree, dict]]  # -> message, state, metrics
+
+
+class ServerTransform(NamedTuple):
+  """An addition to the server; every field but the name is optional; transforms act in order."""
+
+  name: str
+  init: Callable[[PRNGKey, Params, PyTree], PyTree] | None = None  # (key, params, enrolled) -> state
+  broadcast: Callable[[PyTree], PyTree] | None = None  # state -> what goes down under this name
+  update: Callable[..., tuple[Params, PyTree]] | None = None  # (key, round, state, old, new, messages) -> (new, state)
+  between: Callable[..., tuple[Params, PyTree, bool, dict]] | None = None  # (key, state, params, round, seconds) -> (params, state, done, metrics)
+
+
+def weighted_mean(key: PRNGKey, old: Params, messages: Messages) -> Params:
+  """Adds the weighted mean of the clients' differences to the old model; all weights zero keep it.
+
+  Args:
+    key: unused.
+    old: the global model before the round.
+    messages: bodies with 'params', leaves [sampled, ...].
+
+  Returns:
+    The new global model. Source: McMahan et al. (2017); DynaFed, Eq. 2 and Algorithm 2, line 7.
+  """
+  del key
+  return jax.tree.map(jnp.add, old, messages.mean('params'))
+
+
+class Method(NamedTuple):
+  """A federated method as a value; wrappers add to the tuples by `extend`."""
+
+  name: str
+  client: LocalTraining | Client
+  weighting: str = 'uniform'  # or 'size'
+  client_transforms: tuple[Callable[[Task], ClientTransform], ...] = ()
+  aggregate: Callable[[PRNGKey, Params, Messages], Params] | None = None  # None: weighted_mean
+  server_transforms: tuple[Callable[[Task], ServerTransform], ...] = ()
+  adapt: tuple[Callable[[Model], Model], ...] = ()
+  phases: tuple[int, ...] = ()  # rounds after which the program changes
+  hyper: Hyper = {}
+
+  def extend(
+    self,
+    name: str,
+    *,
+    client: Callable[[Task], ClientTransform] | None = None,
+    server: Callable[[Task], ServerTransform] | None = None,
+    aggregate: Callable[[PRNGKey, Params, Messages], Params] | None = None,
+    adapt: Callable[[Model], Model] | None = None,
+    phases: tuple[int, ...] = (),
+    hyper: dict[str, Any] | None = None,
+  ) -> Method:
+    """Returns this method with one more layer around it.
+
+    Args:
+      name: the layer's name; also the key of its state, its messages and its hyper-parameters.
+      client: builds a ClientTransform from the Task.
+      server: builds a ServerTransform from the Task.
+      aggregate: takes the one aggregation slot.
+      adapt: changes the model (an extra head, say).
+      phases: rounds after which the traced program changes.
+      hyper: numbers that change no shape, read as `task.hyper[name]`.
+
+    Raises:
+      ValueError: if the layer is there already, the aggregation slot is taken, or a client transform
+        is put around a client that does not train locally.
+    """
+    layers = self.name.split('+')
+    if name in layers:
+      raise ValueError(f'{name!r} is already part of {self.name!r}: each layer can be used once')
+    if aggregate is not None and self.aggregate is not None:
+      raise ValueError(f'{name!r} cannot be put around {self.name!r}: both replace the aggregation')
+    if client is not None and not isinstance(self.client, LocalTraining):
+      raise ValueError(f'{name!r} changes local training, but {self.name!r} does not train locally')
+    return self._replace(
+      name=name if self.name == 'fedavg' else f'{self.name}+{name}',
+      client_transforms=self.client_transforms + ((client,) if client else ()),
+      server_transforms=self.server_transforms + ((server,) if server else ()),
+      aggregate=aggregate or self.aggregate,
+      adapt=self.adapt + ((adapt,) if adapt else ()),
+      phases=tuple(sorted({*self.phases, *phases})),
+      hyper={**self.hyper, name: dict(hyper or {})},
+    )
+
+
+class State(NamedTuple):
+  """All that a checkpoint holds; keys are recomputed from the seed."""
+
+  round: Array  # [], rounds done
+  params: Params
+  stats: Stats
+  server: dict[str, PyTree]  # by server transform
+  clients: dict[str, PyTree]  # by client transform, leaves [clients, ...]

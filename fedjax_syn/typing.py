@@ -1,0 +1,62 @@
+"""The names that every part of the library shares: arrays, trees and the small records between the parts."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+Array = jax.Array
+PRNGKey = jax.Array  # a typed key: jax.random.key(...)
+PyTree = Any
+Params = PyTree  # trainable parameters of a model
+Stats = PyTree  # running statistics (BatchNorm); {} for models without
+Hyper = dict[str, dict[str, Any]]  # {'client': {'lr': 1e-3}, 'fedprox': {'mu': 0.01}}: numbers that change no shape
+
+
+class Variables(NamedTuple):
+  """What a model's `init` returns: trainable parameters and running statistics."""
+
+  params: Params
+  stats: Stats
+
+
+class Output(NamedTuple):
+  """What a model's `apply` returns for a batch."""
+
+  logits: Array  # [batch, classes]
+  features: Array  # [batch, features], the input of the classifier head
+  stats: Stats  # running statistics after this batch; unchanged outside training
+
+
+class Model(NamedTuple):
+  """A network as pure functions; see `fedjax_syn.models.create`."""
+
+  name: str
+  init: Callable[[PRNGKey], Variables]
+  apply: Callable[..., Output]  # apply(variables, x, train=False, mask=None) -> Output
+  head: Callable[[Params, Array], Array]  # (params, features) -> logits
+  is_head: Callable[[tuple], bool]  # path of a leaf in params -> does it belong to the head
+
+
+class Step(NamedTuple):
+  """One local step as a loss sees it: everything besides the parameters."""
+
+  key: PRNGKey  # fresh in every step
+  index: Array  # [], 0, 1, ... within this visit
+  x: Array  # [batch, height, width, channels], normalised
+  y: Array  # [batch], int32 class labels
+  mask: Array  # [batch], 1 for a sample and 0 for padding
+  stats: Stats  # running statistics before the step
+
+
+LossFn = Callable[[Params, Step], tuple[Array, Output]]
+GradFn = Callable[[Params, Step], tuple[tuple[Array, Output], Params]]
+
+
+class Shard(NamedTuple):
+  """Where one client's samples lie; rows order[start:start+size] of the training arrays are its own."""
+
+  client: Array  # []
+  start: Array  # []
+  size: Array  # []
+  class_counts: Array  # [classes]
