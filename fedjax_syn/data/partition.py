@@ -1,0 +1,127 @@
+"""How the rows of a training set are dealt to clients: numpy only, a seed of its own, bounded time.
+
+What a partitioner (`fedjax_syn.data.partitioners`) decides becomes one flat order here. Every row
+is dealt once. The rows of a class are shuffled by the seed before they are cut (released code of
+the papers cuts them contiguously, so that there a client's rows depend on how the file is sorted),
+and the rows of a client once more.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_syn.data.partitioners import PARTITIONERS, Spec
+
+_SHARES, _ROWS, _ORDER = range(3)  # purposes of random numbers: a draw for one changes no other
+
+
+class Partition(NamedTuple):
+  """Rows of the training set by client; client i holds order[start[i] : start[i] + size[i]]."""
+
+  order: np.ndarray  # int32 [rows]
+  start: np.ndarray  # int32 [clients]
+  size: np.ndarray  # int32 [clients], zero is legal
+
+
+def partition(
+  name: str,
+  y: np.ndarray,
+  clients: int,
+  *,
+  alpha: float = 0.1,
+  seed: int = 0,
+  num_classes: int | None = None,
+  min_size: int = 10,
+  labels: int = 2,
+  client_ids: np.ndarray | None = None,
+) -> Partition:
+  """Deals all rows to exactly `clients` clients; a function of its arguments alone.
+
+  Args:
+    name: one of `names()`.
+    y: class labels [rows]; 'iid' and 'natural' also take multi-hot labels [rows, labels].
+    clients: how many clients; some may come out empty.
+    alpha: concentration of the Dirichlet partitions; small means heterogeneous.
+    seed: the partition's own seed.
+    num_classes: how many classes exist; None means the largest label plus one.
+    min_size: rows that 'dirichlet_min' gives every client at least.
+    labels: classes per client in 'labels_per_client'.
+    client_ids: 0..clients-1 for every row [rows], for 'natural'.
+
+  Returns:
+    A Partition whose order is a permutation of all rows.
+
+  Raises:
+    ValueError: for an unknown name, or numbers that no partition can satisfy.
+  """
+  if name not in PARTITIONERS:
+    raise ValueError(f'data.partition = {name!r} is none of {", ".join(PARTITIONERS)}')
+  if clients < 1:
+    raise ValueError(f'data.clients = {clients}: there must be at least one client')
+  if not 0 < alpha < math.inf:
+    raise ValueError(f'data.alpha = {alpha}: it must be positive and finite')
+  y, chosen = np.asarray(y), PARTITIONERS[name]
+  if not len(y):
+    raise ValueError(f'data.partition = {name!r}: there are no training rows to deal')
+  if chosen.by_class:
+    num_classes = _classes(name, y, num_classes)
+  spec = Spec(y, clients, num_classes or 0, alpha, min_size, labels, client_ids)
+  owner = chosen.deal(spec, _generator(seed, _SHARES))
+  if chosen.by_class:
+    owner = _owners(owner, spec, _generator(seed, _ROWS))
+  shuffled = _generator(seed, _ORDER).permutation(len(y))
+  order = shuffled[np.argsort(owner[shuffled], kind='stable')]
+  size = np.bincount(owner, minlength=clients)
+  return Partition(*(a.astype(np.int32) for a in (order, np.cumsum(size) - size, size)))
+
+
+def names() -> dict[str, str]:
+  """Returns the name of every partition with one line about it."""
+  return {name: partitioner.summary for name, partitioner in PARTITIONERS.items()}
+
+
+def class_counts(partition: Partition, y: np.ndarray, num_classes: int) -> np.ndarray:
+  """Counts the rows of every client by class.
+
+  Args:
+    partition: who holds which rows.
+    y: class labels [rows], or multi-hot labels [rows, num_classes].
+    num_classes: columns of the result.
+
+  Returns:
+    int32 [clients, num_classes].
+  """
+  y = np.asarray(y)[partition.order]
+  owner = np.repeat(np.arange(len(partition.size)), partition.size)
+  counts = np.zeros((len(partition.size), num_classes), np.int32)
+  if y.ndim == 1:
+    np.add.at(counts, (owner, y), 1)
+  else:
+    np.add.at(counts, owner, y.astype(np.int32))
+  return counts
+
+
+def _classes(name: str, y: np.ndarray, num_classes: int | None) -> int:
+  if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
+    raise ValueError(
+      f'data.partition = {name!r} needs one class per row, but labels are {y.dtype}{y.shape}; '
+      'iid or natural would work'
+    )
+  num_classes = int(y.max()) + 1 if num_classes is None else num_classes
+  if y.min() < 0 or y.max() >= num_classes:
+    raise ValueError(f'labels are {y.min()}..{y.max()}, but must be 0..{num_classes - 1}')
+  return num_classes
+
+
+def _generator(seed: int, purpose: int) -> np.random.Generator:
+  return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose,)))
+
+
+def _owners(counts: np.ndarray, spec: Spec, rng: np.random.Generator) -> np.ndarray:
+  """Deals the shuffled rows of every class by counts [classes, clients]; returns owners [rows]."""
+  shuffled = rng.permutation(len(spec.y))
+  rows = shuffled[np.argsort(spec.y[shuffled], kind='stable')]
+  owner = np.empty(len(rows), np.int64)
+  owner[rows] = np.repeat(np.tile(np.arange(spec.clients), spec.classes), counts.ravel())
+  return owner
