@@ -1,0 +1,91 @@
+"""Images and labels of one split: what is accepted, its checksum and the stratified choice of rows."""
+
+import hashlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Split(NamedTuple):
+  """Images and their labels."""
+
+  x: np.ndarray  # uint8 [n, height, width, channels]
+  y: np.ndarray  # int32 [n]
+
+
+def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> Split:
+  """Returns arrays as a read-only Split, or says in one line what is wrong with them.
+
+  Args:
+    x: images, uint8 [n, height, width, channels].
+    y: labels, any integer type [n].
+    where: what the message names, a file for instance.
+    num_classes: labels must be below it; None accepts every label from 0 on.
+
+  Returns:
+    The split, labels as int32.
+
+  Raises:
+    ValueError: if a type, a shape or a label is wrong.
+  """
+  x, y = np.asarray(x), np.asarray(y)
+  if x.dtype != np.uint8 or x.ndim != 4:
+    raise ValueError(
+      f'{where}: x must be uint8 [n, height, width, channels], got {x.dtype} {list(x.shape)}'
+    )
+  if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
+    raise ValueError(f'{where}: y must be an integer type [n], got {y.dtype} {list(y.shape)}')
+  if len(x) != len(y):
+    raise ValueError(f'{where}: {len(x)} images in x, but {len(y)} labels in y')
+  if not x.size:
+    raise ValueError(f'{where}: x is empty, its shape is {list(x.shape)}')
+  top = np.iinfo(np.int32).max if num_classes is None else num_classes - 1
+  if y.min() < 0 or y.max() > top:
+    raise ValueError(f'{where}: labels must lie in 0..{top}, got {y.min()}..{y.max()}')
+  split = Split(np.ascontiguousarray(x).view(), y.astype(np.int32))
+  for array in split:
+    array.flags.writeable = False  # a data set is shared by everything that runs on it
+  return split
+
+
+def checksum(train: Split, test: Split, clients: np.ndarray | None = None) -> str:
+  """Returns the SHA-256 of the arrays' values, shapes and order, whatever file they came from.
+
+  Args:
+    train: the training rows.
+    test: the test rows.
+    clients: natural client of each training row, int32 [n].
+
+  Returns:
+    64 hexadecimal digits.
+  """
+  digest = hashlib.sha256()
+  for array in (*train, *test, *(() if clients is None else (clients,))):
+    digest.update(f'{array.dtype.str} {array.shape};'.encode())
+    digest.update(np.ascontiguousarray(array).data)
+  return digest.hexdigest()
+
+
+def stratified(y: np.ndarray, count: int, order: np.ndarray) -> np.ndarray:
+  """Chooses rows so that every class gives its share of them, by largest remainders.
+
+  Args:
+    y: labels [n].
+    count: how many rows to choose.
+    order: a permutation of 0..n-1; within a class the rows that come first in it are chosen.
+
+  Returns:
+    Whether a row is chosen, bool [n]. The number is exactly `count` unless a class would lose its
+    last row: one row of every class is always left.
+  """
+  sizes = np.bincount(y)
+  share = count * sizes / len(y)
+  quota = np.floor(share).astype(int)
+  # Rounding makes equal remainders differ in the last digit; ties go to the lower class.
+  largest = np.argsort(-np.round(share - quota, 9), kind='stable')
+  quota[largest[: count - quota.sum()]] += 1
+  quota = np.minimum(quota, np.maximum(sizes - 1, 0))
+  chosen = np.zeros(len(y), bool)
+  for label, number in enumerate(quota):
+    chosen[order[y[order] == label][:number]] = True
+  return chosen

@@ -1,0 +1,256 @@
+"""The data sets: what exists, how it is found and loaded.
+
+`python -m fedjax_syn.data.datasets NAME --dir=DIR` prepares one.
+"""
+
+import argparse
+import dataclasses
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedjax_syn.data.builders import arrays, digits, prepared
+from fedjax_syn.data.builders.sources import SOURCES
+from fedjax_syn.data.builders.split import Split, check_split, checksum, stratified
+from fedjax_syn.data.normalisation import NORMALISATIONS, Normalisation, normalise_by, spread
+
+__all__ = ['NORMALISATIONS', 'Dataset', 'Normalisation', 'Split', 'load', 'names']
+
+_HOLD_OUT = 0x76616C  # the purpose of the draw, so that no other draw from data.seed equals it
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+  """One data set, as everything else sees it."""
+
+  name: str  # as in the config
+  title: str  # for tables and figures
+  train: Split
+  test: Split
+  validation: Split | None  # a stratified share held out of the training rows
+  num_classes: int
+  normalisation: Normalisation
+  checksum: str  # SHA-256 of all training and test arrays, before anything is held out
+  clients: np.ndarray | None  # int32 [training rows], natural client of each row
+
+  @property
+  def shape(self) -> tuple[int, int, int]:
+    """Height, width and channels of an image."""
+    return self.train.x.shape[1:]
+
+
+def names() -> dict[str, str]:
+  """Returns what `data.name` can be, with one line of description each."""
+  described = {
+    name: f'{source.title}: {source.rows[0]:,} + {source.rows[1]:,} images, '
+    f'{"x".join(map(str, source.shape))}, {source.num_classes} classes'
+    for name, source in SOURCES.items()
+  }
+  return {
+    'digits': 'scikit-learn digits: 1,198 + 599 images, 8x8x1, 10 classes; nothing to download',
+    **described,
+    'arrays': 'a folder (data.dir) of train.npz and test.npz with x (uint8 NHWC) and y, '
+    'optionally meta.json {name, normalisation}',
+  }
+
+
+def load(
+  name: str,
+  data_dir: str = '',
+  *,
+  normalisation: str = '',
+  validation: float = 0.0,
+  seed: int = 0,
+) -> Dataset:
+  """Loads a data set.
+
+  A named one is taken from a folder of arrays, from what was prepared before, from its original
+  archives, or downloaded and prepared; in this order, and the first three never need a network.
+
+  Args:
+    name: one of `names()`, or `package.module:function`, a callable that returns a Dataset.
+    data_dir: where data sets lie; '' means $TFDS_DATA_DIR, else ~/tensorflow_datasets.
+    normalisation: a name of NORMALISATIONS; '' means the data set's own.
+    validation: the share f of the training rows that is held out, stratified; 0 <= f < 1.
+    seed: `data.seed`, draws the rows that are held out.
+
+  Returns:
+    The data set.
+
+  Raises:
+    FileNotFoundError: if the data set is not there.
+    ValueError: if an argument or the data are wrong.
+  """
+  if not 0 <= validation < 1:
+    raise ValueError(f'data.validation={validation} must lie in 0 <= f < 1')
+  if normalisation and normalisation not in NORMALISATIONS:
+    raise ValueError(
+      f'data.normalisation={normalisation!r} is unknown; known are {", ".join(NORMALISATIONS)}'
+    )
+  if seed < 0:
+    raise ValueError(f'data.seed={seed} must not be negative')
+  folder = _folder(data_dir)
+  try:
+    dataset = _outside(name) if ':' in name else _reader(name)(name, folder)
+  except FileNotFoundError:
+    raise
+  except OSError as error:
+    reason = error.strerror or arrays.first_line(error)
+    raise ValueError(
+      f'data.name={name!r}: {error.filename or folder}: {reason[:1].lower()}{reason[1:]}'
+    ) from error
+  if validation:
+    dataset = _hold_out(dataset, validation, seed)
+  # What is computed is computed from the rows that are left for training.
+  chosen = normalisation or ('auto' if dataset.normalisation.name == 'auto' else '')
+  if chosen:
+    dataset = dataclasses.replace(dataset, normalisation=normalise_by(chosen, dataset.train.x))
+  return dataset
+
+
+def _folder(data_dir: str) -> Path:
+  chosen = data_dir or os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets'
+  return Path(chosen).expanduser()
+
+
+def _reader(name: str) -> Callable[[str, Path], Dataset]:
+  readers = {'digits': _digits, 'arrays': _arrays, **dict.fromkeys(SOURCES, _named)}
+  if name not in readers:
+    near = difflib.get_close_matches(name, readers, n=1)
+    raise ValueError(
+      f'data.name={name!r} is unknown{f" (did you mean {near[0]!r}?)" if near else ""}; known are '
+      f'{", ".join(names())} and package.module:function'
+    )
+  return readers[name]
+
+
+def _digits(name: str, folder: Path) -> Dataset:
+  del folder
+  train, test = digits.read()
+  return _dataset(name, 'digits', train, test, 10, 'digits')
+
+
+def _arrays(name: str, folder: Path) -> Dataset:
+  found = arrays.read(folder)
+  classes = 1 + int(max(found.train.y.max(), found.test.y.max()))
+  return _from_folder(name, folder.resolve().name, found, classes, 'auto')
+
+
+def _named(name: str, folder: Path) -> Dataset:
+  source = SOURCES[name]
+  for place in (folder / name, folder):
+    if arrays.is_folder(place):
+      found = arrays.read(place, source.num_classes)
+      return _from_folder(name, name, found, source.num_classes, source.normalisation)
+  train, test = prepared.read(source, folder)
+  return _dataset(name, source.title, train, test, source.num_classes, source.normalisation)
+
+
+def _from_folder(
+  name: str, shown: str, found: arrays.Folder, classes: int, default: str
+) -> Dataset:
+  dataset = _dataset(
+    name, '', found.train, found.test, classes, found.normalisation or default, found.clients
+  )
+  title = found.title or f'{shown} (arrays {dataset.checksum[:8]})'
+  return dataclasses.replace(dataset, title=title)
+
+
+def _dataset(
+  name: str,
+  title: str,
+  train: Split,
+  test: Split,
+  num_classes: int,
+  normalisation: str | Normalisation,
+  clients: np.ndarray | None = None,
+) -> Dataset:
+  if isinstance(normalisation, str):
+    constants = normalise_by(normalisation, train.x)
+  else:
+    constants = spread(normalisation, train.x.shape[-1])
+  digest = checksum(train, test, clients)
+  return Dataset(name, title, train, test, None, num_classes, constants, digest, clients)
+
+
+def _outside(name: str) -> Dataset:
+  module, _, function = name.partition(':')
+  try:
+    make = getattr(importlib.import_module(module), function)
+  except (ImportError, AttributeError, ValueError) as error:
+    raise ValueError(
+      f'data.name={name!r} cannot be imported ({arrays.first_line(error)}); '
+      'it must be package.module:function'
+    ) from error
+  dataset = make()
+  if not isinstance(dataset, Dataset):
+    raise ValueError(
+      f'data.name={name!r} must return a fedjax_syn.data.datasets.Dataset, '
+      f'got {type(dataset).__name__}'
+    )
+  for split in (dataset.train, dataset.test):
+    check_split(*split, name, dataset.num_classes)
+  return dataset
+
+
+def _hold_out(dataset: Dataset, share: float, seed: int) -> Dataset:
+  if dataset.validation is not None:
+    raise ValueError(
+      f'data.validation={share}: {dataset.name} brings its own validation split; use 0'
+    )
+  x, y = dataset.train
+  order = np.random.default_rng([seed, _HOLD_OUT]).permutation(len(y))
+  held = stratified(y, round(share * len(y)), order)
+  if not held.any():
+    raise ValueError(
+      f'data.validation={share} holds out none of the {len(y)} training rows of {dataset.name}'
+    )
+  return dataclasses.replace(
+    dataset,
+    train=check_split(x[~held], y[~held], dataset.name),
+    validation=check_split(x[held], y[held], dataset.name),
+    clients=None if dataset.clients is None else dataset.clients[~held],
+  )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Prepares a data set from the command line.
+
+  Args:
+    argv: the arguments, `NAME --dir=DIR`.
+
+  Returns:
+    The exit status: 0, or 2 after one line that says why not.
+  """
+  parser = argparse.ArgumentParser(
+    prog='python -m fedjax_syn.data.datasets',
+    description='Prepares a data set: checks its archives, or downloads them, and writes records.',
+  )
+  parser.add_argument('name', help=', '.join(names()))
+  parser.add_argument(
+    '--dir', default='', help="'' means $TFDS_DATA_DIR, else ~/tensorflow_datasets"
+  )
+  flags = parser.parse_args(argv)
+  folder = _folder(flags.dir)
+  try:
+    if flags.name in SOURCES:
+      prepared.prepare(SOURCES[flags.name], folder)
+    dataset = load(flags.name, flags.dir)
+  except (ValueError, OSError) as error:
+    print(error, file=sys.stderr)
+    return 2
+  print(
+    f'{dataset.title}: {len(dataset.train.y)} training and {len(dataset.test.y)} test images of '
+    f'{"x".join(map(str, dataset.shape))}, SHA-256 {dataset.checksum}'
+  )
+  return 0
+
+
+if __name__ == '__main__':
+  # By its full name: the Dataset of a script is another class than the one that others import.
+  sys.exit(importlib.import_module('fedjax_syn.data.datasets').main())

@@ -1,0 +1,119 @@
+"""Normalisations of pixels scaled to 0..1: the papers' constants by name, or computed."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Normalisation(NamedTuple):
+  """Mean and standard deviation per channel: a pixel p in 0..1 becomes (p - mean) / std."""
+
+  name: str
+  mean: tuple[float, ...]
+  std: tuple[float, ...]
+
+
+_CONSTANTS = (
+  # DynaFed uses these for CIFAR-10 and CIFAR-100, FedCOG for CIFAR-10.
+  Normalisation('cifar10', (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+  Normalisation('cifar100', (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),  # FedCOG
+  Normalisation('cinic10', (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)),  # DynaFed
+  Normalisation('mnist', (0.1307,), (0.3081,)),  # DynaFed, for Fashion-MNIST too
+  Normalisation('half', (0.5,), (0.5,)),  # FedCOG's Fashion-MNIST
+  Normalisation('digits', (0.3061,), (0.3763,)),  # of the 1,198 training rows
+  Normalisation('unit', (0.0,), (1.0,)),
+)
+
+# A single constant holds for any number of channels. None: computed from the training pixels.
+NORMALISATIONS: Mapping[str, Normalisation | None] = MappingProxyType(
+  {constants.name: constants for constants in _CONSTANTS} | {'auto': None}
+)
+
+
+def normalise_by(name: str, x: np.ndarray) -> Normalisation:
+  """Returns the named normalisation for the given training images.
+
+  Args:
+    name: a key of NORMALISATIONS.
+    x: training images, uint8 [n, height, width, channels].
+
+  Returns:
+    The constants, one per channel.
+
+  Raises:
+    ValueError: if the name is unknown or its constants are for another number of channels.
+  """
+  if name not in NORMALISATIONS:
+    raise ValueError(
+      f'data.normalisation={name!r} is unknown; known are {", ".join(NORMALISATIONS)}'
+    )
+  return spread(NORMALISATIONS[name] or measure(x), x.shape[-1])
+
+
+def measure(x: np.ndarray) -> Normalisation:
+  """Returns mean and standard deviation per channel of images, exact from their histograms.
+
+  Args:
+    x: uint8 [n, height, width, channels].
+
+  Returns:
+    The normalisation called 'auto'.
+
+  Raises:
+    ValueError: if all pixels of a channel are equal.
+  """
+  levels = np.arange(256) / 255
+  share = np.stack(
+    [np.bincount(x[..., c].ravel(), minlength=256) for c in range(x.shape[-1])]
+  )  # [channels, 256]
+  share = share / share.sum(1, keepdims=True)
+  mean = share @ levels
+  std = np.sqrt((share * (levels - mean[:, None]) ** 2).sum(1))
+  if not std.all():
+    raise ValueError(
+      f'data.normalisation="auto": all training pixels of channel {int(std.argmin())} are equal; '
+      'use "unit"'
+    )
+  return Normalisation('auto', tuple(mean.tolist()), tuple(std.tolist()))
+
+
+def spread(normalisation: Normalisation, channels: int) -> Normalisation:
+  """Returns the constants with one entry per channel; a single constant serves all channels."""
+  name, mean, std = normalisation
+  if len(mean) not in (1, channels):
+    raise ValueError(
+      f'data.normalisation={name!r} is for {len(mean)} channels, but the images have {channels}; '
+      'use "auto", "half" or "unit"'
+    )
+  repeat = channels if len(mean) == 1 else 1
+  return Normalisation(name, mean * repeat, std * repeat)
+
+
+def parse(value: Any, where: str) -> str | Normalisation:
+  """Reads a normalisation from JSON: a name, or {"mean": [...], "std": [...]} per channel.
+
+  Args:
+    value: what the JSON holds.
+    where: the file, for the message.
+
+  Returns:
+    A name of NORMALISATIONS, or the constants under the name 'own'.
+
+  Raises:
+    ValueError: if it is neither.
+  """
+  if isinstance(value, str) and value in NORMALISATIONS:
+    return value
+  try:
+    mean, std = (np.array(value[key], np.float64) for key in ('mean', 'std'))
+    good = mean.ndim == 1 and mean.shape == std.shape and np.isfinite([mean, std]).all()
+    if good and mean.size and (std > 0).all():
+      return Normalisation('own', tuple(mean.tolist()), tuple(std.tolist()))
+  except (TypeError, KeyError, ValueError, IndexError):
+    pass  # the line below says what would work
+  raise ValueError(
+    f'{where}: normalisation={value!r} must be one of {", ".join(NORMALISATIONS)}, or '
+    '{"mean": [...], "std": [...]} with a positive std per channel'
+  )
