@@ -1,0 +1,82 @@
+"""DynaFed on Fashion-MNIST with the MLP of the paper's Table 5.
+
+  python launch/main.py --config=configs/dynafed_fashion_mnist.py
+
+784-128-128-10, 80 clients, 40 % in a round, 200 rounds of one local epoch, alpha 0.01. The paper has
+65.64 for FedAvg and 73.89 for DynaFed (mean of the last five rounds, per cent); for alpha 0.04
+(`--config.data.alpha=0.04`) 73.26 and 83.54.
+
+Measured: (to be filled)
+"""
+
+from fedjax_syn.config import get_default
+
+
+def get_config():
+  """Returns the config."""
+  config = get_default()
+  config.algorithm = 'dynafed'
+  config.compare = 'fedavg'
+  config.rounds = 200
+  config.targets = (0.65, 0.7, 0.75)
+
+  config.data.name = 'fashion_mnist'
+  config.data.partition = 'balanced_dirichlet'
+  config.data.alpha = 0.01
+  config.data.clients = 80
+
+  config.client.participation = 0.4
+  config.client.epochs = 1
+  config.client.batch_size = 32  # not in the paper; the authors' code
+  config.client.optimizer = 'adam'
+  config.client.lr = 1e-3
+  # The code keeps one Adam per client for the whole run; the paper does not say so, and moments that
+  # belong to a model long overwritten are hard to defend.
+  config.client.persistent = False
+
+  # Equation 2 weighs by size and Algorithm 2 does not; with this partition all clients are equal.
+  config.server.weighting = 'uniform'
+
+  config.model.name = 'mlp'
+  config.model.width = 128
+  config.model.depth = 2
+
+  # |                            | paper            | code           | here                              |
+  # |----------------------------|------------------|----------------|-----------------------------------|
+  # | L, rounds of trajectory    | 20               | 24             | paper                             |
+  # | w^0 in the trajectory      | no (t from 1)    | yes            | code: one more checkpoint, free   |
+  # | s, segment                 | 5                | 3              | paper                             |
+  # | checkpoints in the target  | 2, averaged      | 2 or 3         | paper                             |
+  # | s', inner steps            | not stated       | 20             | code                              |
+  # | inner batch                | not stated       | all            | code                              |
+  # | inner step size at first   | 1e-5             | 0.04           | code: 1e-5 is really the rate     |
+  # |                            |                  |                | below; as a step it moves nothing |
+  # | rate of the step size      | not stated       | Adam 1e-5      | Adam 1e-2 on its logarithm: stays |
+  # |                            |                  |                | positive and can reach its value  |
+  # | inner loss                 | cross-entropy    | divided by C   | plain mean: a step size means the |
+  # |                            |                  |                | same for 10 and for 100 classes   |
+  # | N, iterations              | 1000             | 3000           | paper                             |
+  # | rate of the images         | Adam 5e-2        | Adam 5e-2      | both                              |
+  # | rate of the labels         | Adam 5e-2        | Adam 1e-2      | paper                             |
+  # | synthetic images           | 150              | 15 a class     | both                              |
+  # | DSA, synthesis and tuning  | not stated       | on             | off: on grey, centred images most |
+  # |                            |                  |                | of its operations leave the data  |
+  # | fine-tuning in a round     | negligible time  | 20 passes,     | code (CIFAR-10's; there is no     |
+  # |                            |                  | Adam 1e-4      | script for Fashion-MNIST)         |
+  config.dynafed.length = 20
+  config.dynafed.include_initial = True
+  config.dynafed.segment = 5
+  config.dynafed.targets = 2
+  config.dynafed.inner_steps = 20
+  config.dynafed.inner_batch = 0
+  config.dynafed.inner_lr = 0.04
+  config.dynafed.inner_lr_lr = 1e-2
+  config.dynafed.iterations = 1000
+  config.dynafed.image_lr = 5e-2
+  config.dynafed.label_lr = 5e-2
+  config.dynafed.images_per_class = 15
+  config.dynafed.augment = ''
+  config.dynafed.finetune_steps = 20
+  config.dynafed.finetune_lr = 1e-4
+  config.dynafed.finetune_augment = ''
+  return config

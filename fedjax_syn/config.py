@@ -1,0 +1,279 @@
+"""Configs: defaults, overrides, and `check(config)`: everything refusable is refused here, before data loads.
+
+A config is a locked ConfigDict of the fields of `fedjax_syn.schema` and one block per algorithm, so that
+`--config.scaffold.option=2` works from any config file; `check` turns it into frozen dataclasses.
+"""
+
+import ast
+import dataclasses
+import difflib
+import hashlib
+import importlib
+import json
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import ml_collections
+
+from fedjax_syn import algorithms
+from fedjax_syn.data.normalisation import NORMALISATIONS
+from fedjax_syn.schema import SECTIONS, ConfigError, Resolved, check_range, coerce
+
+REGISTRIES = {
+  'algorithms': 'fedjax_syn.algorithms',
+  'datasets': 'fedjax_syn.data.datasets',
+  'models': 'fedjax_syn.models',
+  'partitions': 'fedjax_syn.data.partition',
+}
+
+
+class Leaf(NamedTuple):
+  """One field of a config."""
+
+  kind: Any  # bool, int, float, str or tuple[kind, ...]
+  default: Any
+  rules: Mapping[str, Any]  # what `fedjax_syn.fields.field` was told
+
+
+def names(kind: str) -> dict[str, str]:
+  """Returns what exists of a kind ('algorithms', 'datasets', 'models', 'partitions'): name to one line."""
+  return importlib.import_module(REGISTRIES[kind]).names()
+
+
+def leaves(*outside: str) -> dict[str, Leaf]:
+  """Returns every field by its dotted key; `outside` are methods outside the package."""
+  out = {}
+  for prefix, cls in {'': Resolved, **SECTIONS, **_blocks(outside)}.items():
+    kinds = typing.get_type_hints(cls)
+    for f in dataclasses.fields(cls):
+      if f.metadata:
+        key = f'{prefix}.{f.name}' if prefix else f.name
+        out[key] = Leaf(kinds[f.name], coerce(key, f.default, kinds[f.name]), f.metadata)
+  return out
+
+
+def get_default(*outside: str) -> ml_collections.ConfigDict:
+  """Returns the locked default config: the blocks of all methods, and of those `outside` the package."""
+  config: dict[str, Any] = {}
+  for key, leaf in leaves(*outside).items():
+    section, _, name = key.rpartition('.')
+    (config.setdefault(section, {}) if section else config)[name] = leaf.default
+  return ml_collections.ConfigDict(config | {'outside': outside}).lock()
+
+
+def override(config: ml_collections.ConfigDict, key: str, text: str) -> None:
+  """Sets one field from the text of a command line.
+
+  Args:
+    config: changed in place; it may be locked.
+    key: dotted, as in 'client.lr'.
+    text: '0.1', 'False', 'adam', '0,1,2' or '(0,1,2)'.
+
+  Raises:
+    ConfigError: if there is no such field or the text is not of its type. A tuple of one is written
+      '1,': a lone '1' is refused, since `seeds=3` may have meant three seeds.
+  """
+  if key in ('algorithm', 'compare'):  # a method from outside the package brings its block along
+    check_algorithm(key, text)
+    new = [part for part in _outside(text) if part not in config.outside]
+    with config.unlocked():
+      config.update({name: get_default(*new)[name] for name in _blocks(new) if name not in config})
+      config.outside = (*config.outside, *new)
+  known = leaves(*config.outside)
+  if key not in known:
+    raise ConfigError(f'{key}={text!r}: no such field{_nearest(key, known)}')
+  value = text
+  if known[key].kind is not str:
+    try:
+      value = ast.literal_eval({'true': 'True', 'false': 'False'}.get(text, text))
+    except (ValueError, SyntaxError):
+      value = text  # `coerce` says what is wrong with it
+  section, _, name = key.rpartition('.')
+  (config[section] if section else config)[name] = coerce(key, value, known[key].kind)
+
+
+def check(config: Any) -> Resolved:
+  """Refuses what cannot work; reads no data.
+
+  Args:
+    config: a ConfigDict, a nested dict (of a `config.json`) or a Resolved; missing fields are defaults.
+
+  Returns:
+    The config as frozen dataclasses.
+
+  Raises:
+    ConfigError: unknown fields and names, wrong types, values out of range, impossible combinations.
+  """
+  flat = _flat(to_dict(config))
+  words = [
+    coerce(key, flat.get(key, getattr(Resolved, key)), str) for key in ('algorithm', 'compare')
+  ]
+  check_algorithm('algorithm', words[0])
+  check_algorithm('compare', words[1])
+  outside = coerce('outside', flat.get('outside', ()), tuple[str, ...])
+  for word in outside:
+    _check_name('outside', word, 'algorithms')
+  outside = tuple(dict.fromkeys([*outside, *_outside(*words)]))
+  known = leaves(*outside)
+  for key, value in flat.items():
+    if key not in known:
+      raise ConfigError(f'{key}={value!r}: no such field{_nearest(key, known)}')
+  values: dict[str, dict[str, Any]] = {}
+  for key, leaf in known.items():
+    section, _, name = key.rpartition('.')
+    value = coerce(key, flat.get(key, leaf.default), leaf.kind)
+    check_range(key, value, leaf.rules)
+    values.setdefault(section, {})[name] = value
+  sections = {name: cls(**values[name]) for name, cls in SECTIONS.items()}
+  blocks = {name: cls(**values.get(name, {})) for name, cls in _blocks(outside).items()}
+  resolved = Resolved(**values[''] | {'outside': outside}, **sections, blocks=blocks)
+  _check_name('data.name', resolved.data.name, 'datasets')
+  _check_name('data.partition', resolved.data.partition, 'partitions')
+  _check_name('model.name', resolved.model.name, 'models')
+  constants = resolved.data.normalisation
+  if constants and constants not in NORMALISATIONS:
+    raise ConfigError(
+      f'data.normalisation={constants!r}: unknown{_nearest(constants, NORMALISATIONS)}'
+    )
+  _check_combinations(resolved)
+  return resolved
+
+
+def check_algorithm(key: str, word: str) -> None:
+  """Refuses a word like 'scaffold+dynafed' if a part is unknown, repeated or out of place."""
+  parts = word.split('+') if word or key == 'algorithm' else []
+  for position, part in enumerate(parts):
+    _check_name(key, part, 'algorithms')
+    if part in parts[:position]:
+      raise ConfigError(f'{key}={word!r}: {part!r} is repeated; each method can be used once')
+    if part == algorithms.BASE and position > 0:
+      raise ConfigError(f'{key}={word!r}: {part!r} wraps nothing; it can only come first')
+
+
+def _check_name(key: str, value: str, kind: str) -> None:
+  module, colon, function = value.partition(':')
+  if not colon:
+    known = names(kind)
+    if value not in known:
+      raise ConfigError(f'{key}={value!r}: unknown{_nearest(value, known)}')
+    return
+  try:
+    found = getattr(importlib.import_module(module), function, None)
+  except (ImportError, ValueError) as error:
+    raise ConfigError(f'{key}={value!r}: cannot be imported ({error})') from error
+  if not callable(found):
+    raise ConfigError(f'{key}={value!r}: module {module} has no function {function!r}')
+
+
+def _check_combinations(resolved: Resolved) -> None:
+  client, clients = resolved.client, resolved.data.clients
+  if resolved.compare == resolved.algorithm:
+    raise ConfigError(
+      f'compare={resolved.compare!r}: is the algorithm itself; name another or none'
+    )
+  if len(set(resolved.seeds)) != len(resolved.seeds) or not resolved.seeds:
+    raise ConfigError(f'seeds={resolved.seeds!r}: must be one or more distinct integers')
+  if bool(client.epochs) == bool(client.steps):
+    raise ConfigError(
+      f'client.epochs={client.epochs}: exactly one of client.epochs and client.steps must be'
+      f' non-zero, and client.steps={client.steps}'
+    )
+  if client.sampler == 'fixed' and round(client.participation * clients, 9) < 1:
+    raise ConfigError(
+      f'client.participation={client.participation}: is less than one of data.clients={clients};'
+      f' at least {1 / clients:g}'
+    )
+  try:
+    for word in filter(None, (resolved.algorithm, resolved.compare)):
+      algorithms.create(word, resolved)  # optimizers, schedules and compositions refuse here
+    for part in resolved.parts:
+      hook = getattr(_module(part), 'check', None)
+      if hook is not None:
+        hook(resolved.blocks.get(_block_name(part)), resolved.rounds)
+  except ValueError as error:
+    raise ConfigError(str(error)) from error
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+  """Returns a ConfigDict, a nested mapping or a Resolved as nested plain dicts, with lists for tuples."""
+  plain = _plain(config)
+  blocks = plain.pop('blocks') if isinstance(config, Resolved) else {}
+  return plain | blocks
+
+
+def to_json(config: Any) -> str:
+  """Returns the config as canonical JSON: every block, sorted keys, tuples as lists."""
+  return json.dumps(to_dict(config), sort_keys=True, indent=2)
+
+
+def hash8(config: Any) -> str:
+  """Returns 8 hex digits of the resolved config; the blocks of unused algorithms do not count."""
+  return hashlib.sha256(json.dumps(_used(config), sort_keys=True).encode()).hexdigest()[:8]
+
+
+def diff(old: Any, new: Any) -> list[str]:
+  """Returns a line 'client.lr: 0.001 -> 0.01' for every field in use that differs."""
+  a, b = _flat(_used(old)), _flat(_used(new))
+  show = lambda flat, key: repr(flat[key]) if key in flat else '(absent)'
+  keys = [*b, *(key for key in a if key not in b)]
+  return [
+    f'{key}: {show(a, key)} -> {show(b, key)}' for key in keys if show(a, key) != show(b, key)
+  ]
+
+
+def _used(config: Any) -> dict[str, Any]:
+  resolved = config if isinstance(config, Resolved) else check(config)
+  unused = {'outside', *resolved.blocks} - {_block_name(part) for part in resolved.parts}
+  return {key: value for key, value in to_dict(resolved).items() if key not in unused}
+
+
+def _module(part: str) -> Any:
+  module, colon, _ = part.partition(':')
+  return importlib.import_module(module) if colon else algorithms.module(part)
+
+
+def _block_name(part: str) -> str:
+  return part.rpartition(':')[2]
+
+
+def _outside(*words: str) -> list[str]:
+  return [part for word in words for part in word.split('+') if ':' in part]
+
+
+def _blocks(outside: Iterable[str]) -> dict[str, type]:
+  parts = [*names('algorithms'), *outside]
+  classes = {_block_name(part): getattr(_module(part), 'Config', None) for part in parts}
+  return {name: cls for name, cls in classes.items() if cls is not None}
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+  known = list(known)
+  same = [name for name in known if _last(name) == _last(key)]  # `mu` is `fedprox.mu`
+  near = list(dict.fromkeys([*same, *difflib.get_close_matches(key, known, n=3)]))[:3]
+  return (
+    f'; nearest: {", ".join(near)}' if near or len(known) > 40 else f'; known: {", ".join(known)}'
+  )
+
+
+def _last(key: str) -> str:
+  return key.rpartition('.')[2]
+
+
+def _plain(value: Any) -> Any:
+  if isinstance(value, ml_collections.ConfigDict):
+    value = value.to_dict()
+  if dataclasses.is_dataclass(value):
+    value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+  if isinstance(value, Mapping):
+    return {key: _plain(item) for key, item in value.items()}
+  return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+  out = {}
+  for key, value in tree.items():
+    out |= (
+      _flat(value, f'{prefix}{key}.') if isinstance(value, Mapping) else {f'{prefix}{key}': value}
+    )
+  return out

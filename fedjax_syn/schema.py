@@ -1,0 +1,153 @@
+"""The fields of a config that every method shares, and what a value may be.
+
+Each algorithm's file adds a block of its own, in the same way.
+"""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from fedjax_syn.fields import field
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+  name: str = field('digits', 'data set (--list=datasets), or package.module:function')
+  dir: str = field('', "where data sets lie; '' is $TFDS_DATA_DIR, else ~/tensorflow_datasets")
+  partition: str = field('balanced_dirichlet', 'how rows go to clients (--list=partitions)')
+  alpha: float = field(0.01, 'Dirichlet concentration: smaller is more heterogeneous', above=0)
+  clients: int = field(80, 'registered clients', low=1)
+  seed: int = field(0, 'seed of the partition, shared by all seeds of a run', low=0, high=2**31 - 1)
+  validation: float = field(0.0, 'share of the training rows held out for tuning', low=0, high=0.5)
+  normalisation: str = field('', "constants for the pixels; '' is the data set's own")
+  min_size: int = field(
+    10, 'fewest samples of a client, for partitions that draw until it holds', low=0
+  )
+  labels: int = field(2, 'labels per client, for partitions by label', low=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Client:
+  participation: float = field(0.4, 'share of the clients in a round', above=0, high=1)
+  sampler: str = field('fixed', 'how they are drawn', choices=('fixed', 'poisson'))
+  epochs: int = field(1, 'local passes; 0 if steps are given', low=0)
+  steps: int = field(0, 'local steps, whatever the size; 0 if epochs are given', low=0)
+  batch_size: int = field(32, 'local batch; the last of a pass may be partial', low=1)
+  optimizer: str = field('adam', 'local optimizer, by its optax name')
+  lr: float = field(1e-3, 'local learning rate', above=0)
+  schedule: str = field('', "factor on lr by round: '' (1), 'cosine' or 'exponential(0.998)'")
+  momentum: float = field(0.0, 'local momentum, for sgd', low=0, high=1)
+  weight_decay: float = field(0.0, 'L2 added to the local gradient', low=0)
+  persistent: bool = field(False, "keep a client's optimizer state between its visits")
+  augment: str = field('none', 'augmentation of the local batches')
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+  weighting: str = field(
+    'uniform', 'weights of the clients in the mean', choices=('uniform', 'size')
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+  name: str = field('convnet', 'network (--list=models), or package.module:function')
+  width: int = field(128, 'channels or hidden units', low=1)
+  depth: int = field(3, 'blocks or hidden layers', low=1)
+  norm: str = field('instance', 'normalisation layer')
+  pooling: str = field('avg', 'pooling layer')
+  init: str = field('torch', 'initialisation of the weights')
+  conv: str = field('auto', 'how convolutions are computed')
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+  lanes: int = field(0, 'clients in one vmapped block; 0: from the measured table', low=0)
+  form: str = field(
+    '', "'blocks' or 'loop'; '' from the measured table", choices=('', 'blocks', 'loop')
+  )
+  devices: int = field(0, 'devices to use; 0: all (on a CPU one per core)', low=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Resolved:
+  """A checked config; `blocks` holds the algorithms' own dataclasses by name."""
+
+  algorithm: str = field(
+    'dynafed', "method (--list=algorithms), or several joined inside out by '+'"
+  )
+  compare: str = field('', "a method to train first and draw beside; '' is none")
+  rounds: int = field(200, 'rounds of communication, 1..rounds', low=1)
+  seeds: tuple[int, ...] = field((0,), 'seeds, trained side by side', low=0, high=2**31 - 1)
+  eval_every: int = field(1, 'rounds between evaluations; the last five always are', low=1)
+  checkpoint_every: int = field(10, 'rounds between checkpoints; the last always is', low=1)
+  targets: tuple[float, ...] = field((), 'accuracies for rounds_to_accuracy', above=0, high=1)
+  start_from: str = field(
+    '', "a checkpoint of another run to begin from, W/checkpoints/50; '' is none"
+  )
+  precision: str = field(
+    'float32', 'of the matrix units', choices=('float32', 'tensorfloat32', 'bfloat16')
+  )
+  outside: tuple[str, ...] = field(
+    (), 'package.module:function methods whose blocks stand here too'
+  )
+  data: Data = Data()
+  client: Client = Client()
+  server: Server = Server()
+  model: Model = Model()
+  layout: Layout = Layout()
+  blocks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  def __getattr__(self, name: str) -> Any:
+    """Returns an algorithm's block, so that `config.dynafed.length` reads like the other fields."""
+    try:
+      return self.__dict__['blocks'][name]
+    except KeyError:
+      raise AttributeError(f'no block {name!r}') from None
+
+  @property
+  def parts(self) -> tuple[str, ...]:
+    """The methods in use, as written in `algorithm` and in `compare`."""
+    words = [*self.algorithm.split('+'), *self.compare.split('+')]
+    return tuple(dict.fromkeys(word for word in words if word))
+
+
+SECTIONS = {'data': Data, 'client': Client, 'server': Server, 'model': Model, 'layout': Layout}
+KINDS = {bool: 'True or False', int: 'an integer', float: 'a number', str: 'a string'}
+
+
+class ConfigError(ValueError):
+  """A refused config: one line that names the key, the value and what would work."""
+
+  def __init__(self, message: str):
+    super().__init__(' '.join(message.split()))
+
+
+def coerce(key: str, value: Any, kind: Any) -> Any:
+  """Returns the value as its field's type; only an int for a float and a list for a tuple are converted."""
+  if typing.get_origin(kind) is tuple:
+    if not isinstance(value, tuple | list):
+      raise ConfigError(f'{key}={value!r}: must be a tuple, as in 0,1,2 (of one: 1,)')
+    return tuple(coerce(key, item, typing.get_args(kind)[0]) for item in value)
+  fits = isinstance(value, (int, float) if kind is float else kind)
+  if not fits or (isinstance(value, bool) and kind is not bool):  # False is an int to Python
+    raise ConfigError(f'{key}={value!r}: must be {KINDS[kind]}')
+  if kind is float and not math.isfinite(value):
+    raise ConfigError(f'{key}={value!r}: must be a finite number')
+  return kind(value)
+
+
+def check_range(key: str, value: Any, rules: Mapping[str, Any]) -> None:
+  """Refuses a value that its field's metadata does not allow; each item of a tuple counts."""
+  choices, low, above, high = (rules.get(rule) for rule in ('choices', 'low', 'above', 'high'))
+  for item in value if isinstance(value, tuple) else (value,):
+    if choices is not None and item not in choices:
+      raise ConfigError(f'{key}={item!r}: unknown; known: {", ".join(map(repr, choices))}')
+    if low is not None and item < low:
+      raise ConfigError(f'{key}={item!r}: must be at least {low}')
+    if above is not None and item <= above:
+      raise ConfigError(f'{key}={item!r}: must be greater than {above}')
+    if high is not None and item > high:
+      raise ConfigError(f'{key}={item!r}: must be at most {high}')

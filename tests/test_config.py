@@ -1,0 +1,393 @@
+"""Configs: what is refused and with which line, overrides, hashes, differences, the files in configs/."""
+
+import dataclasses
+import importlib
+import json
+import math
+import pathlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedjax_syn import config as config_lib
+from fedjax_syn.config import (
+  ConfigError,
+  check,
+  diff,
+  get_default,
+  hash8,
+  override,
+  to_dict,
+  to_json,
+)
+
+FILES = sorted(f.stem for f in (pathlib.Path(__file__).parents[1] / 'configs').glob('[a-z]*.py'))
+
+
+def changed(settings):
+  """The default config as a nested dict with some dotted keys changed; types unchecked."""
+  tree = to_dict(get_default())
+  for key, value in settings.items():
+    section, _, name = key.rpartition('.')
+    (tree.setdefault(section, {}) if section else tree)[name] = value
+  return tree
+
+
+BAD = [
+  ({'rounds': True}, 'rounds=True: must be an integer'),
+  ({'rounds': 100.0}, 'rounds=100.0: must be an integer'),
+  ({'rounds': None}, 'rounds=None: must be an integer'),
+  ({'rounds': 0}, 'rounds=0: must be at least 1'),
+  ({'rounds': -3}, 'rounds=-3: must be at least 1'),
+  ({'seeds': '012'}, "seeds='012': must be a tuple, as in 0,1,2 (of one: 1,)"),
+  ({'seeds': 3}, 'seeds=3: must be a tuple, as in 0,1,2 (of one: 1,)'),
+  ({'seeds': (0, '1')}, "seeds='1': must be an integer"),
+  ({'seeds': (0, -1)}, 'seeds=-1: must be at least 0'),
+  ({'seeds': ()}, 'seeds=(): must be one or more distinct integers'),
+  ({'seeds': (1, 2, 1)}, 'seeds=(1, 2, 1): must be one or more distinct integers'),
+  ({'targets': (0.5, 70)}, 'targets=70.0: must be at most 1'),
+  (
+    {'precision': 'float16'},
+    "precision='float16': unknown; known: 'float32', 'tensorfloat32', 'bfloat16'",
+  ),
+  ({'client.lr': False}, 'client.lr=False: must be a number'),
+  ({'client.lr': '0.1'}, "client.lr='0.1': must be a number"),
+  ({'client.lr': 0}, 'client.lr=0.0: must be greater than 0'),
+  ({'client.lr': math.nan}, 'client.lr=nan: must be a finite number'),
+  ({'client.persistent': 1}, 'client.persistent=1: must be True or False'),
+  ({'client.sampler': 'fixd'}, "client.sampler='fixd': unknown; known: 'fixed', 'poisson'"),
+  ({'client.participation': 1.5}, 'client.participation=1.5: must be at most 1'),
+  (
+    {'client.participation': 0.04, 'data.clients': 20},
+    'client.participation=0.04: is less than one of data.clients=20; at least 0.05',
+  ),
+  (
+    {'client.epochs': 0},
+    'client.epochs=0: exactly one of client.epochs and client.steps must be non-zero, and client.steps=0',
+  ),
+  (
+    {'client.steps': 10},
+    'client.epochs=1: exactly one of client.epochs and client.steps must be non-zero, and client.steps=10',
+  ),
+  ({'client.lrr': 0.1}, 'client.lrr=0.1: no such field; nearest: client.lr'),
+  ({'option': 1}, 'option=1: no such field; nearest: scaffold.option'),
+  ({'data': 3}, 'data=3: no such field'),
+  ({'data.name': 'digit'}, "data.name='digit': unknown; nearest: digits"),
+  ({'data.name': ''}, "data.name='': unknown"),
+  (
+    {'data.partition': 'balanced_dirichet'},
+    "data.partition='balanced_dirichet': unknown; nearest: balanced",
+  ),
+  ({'data.normalisation': 'cifar'}, "data.normalisation='cifar': unknown; nearest: cifar"),
+  ({'data.validation': 0.9}, 'data.validation=0.9: must be at most 0.5'),
+  ({'model.name': 'convet'}, "model.name='convet': unknown; nearest: convnet"),
+  (
+    {'data.name': 'no_such_module:load'},
+    "data.name='no_such_module:load': cannot be imported (No module",
+  ),
+  ({'data.name': ':load'}, "data.name=':load': cannot be imported"),
+  (
+    {'model.name': 'json:nothing'},
+    "model.name='json:nothing': module json has no function 'nothing'",
+  ),
+  ({'algorithm': ''}, "algorithm='': unknown"),
+  ({'algorithm': 'dynafde'}, "algorithm='dynafde': unknown; nearest: dynafed"),
+  ({'algorithm': 'scaffold+'}, "algorithm='': unknown"),
+  ({'algorithm': 3}, 'algorithm=3: must be a string'),
+  (
+    {'algorithm': 'scaffold+dynafed+scaffold'},
+    "algorithm='scaffold+dynafed+scaffold': 'scaffold' is repeated; each method can be used once",
+  ),
+  (
+    {'algorithm': 'scaffold+fedavg'},
+    "algorithm='scaffold+fedavg': 'fedavg' wraps nothing; it can only come first",
+  ),
+  ({'compare': 'dynafed'}, "compare='dynafed': is the algorithm itself; name another or none"),
+  ({'compare': 'fedavgg'}, "compare='fedavgg': unknown; nearest: fedavg"),
+  ({'client.optimizer': 'adm'}, "client.optimizer='adm'"),
+  ({'client.momentum': 0.9}, 'client.momentum=0.9'),
+  ({'client.schedule': 'cosin'}, "client.schedule='cosin'"),
+  ({'dynafed.length': 200}, 'dynafed.length=200'),
+  ({'dynafed.segment': 30}, 'dynafed.segment=30'),
+  (
+    {'scaffold.option': 3},
+    'scaffold.option=3: unknown; known: 1, 2',
+  ),  # an unused block is checked too
+]
+
+
+@pytest.mark.parametrize(('settings', 'line'), BAD, ids=[line[:40] for _, line in BAD])
+def test_a_bad_config_is_refused_with_one_line(settings, line):
+  with pytest.raises(ConfigError) as refused:
+    check(changed(settings))
+  assert str(refused.value).startswith(line)
+  assert '\n' not in str(refused.value)
+
+
+def test_the_default_passes_and_becomes_frozen_dataclasses():
+  resolved = check(get_default())
+  assert resolved.algorithm == 'dynafed'
+  assert resolved.dynafed is resolved.blocks['dynafed']
+  assert (resolved.dynafed.length, resolved.dynafed.segment, resolved.dynafed.iterations) == (
+    20,
+    5,
+    1000,
+  )
+  with pytest.raises(dataclasses.FrozenInstanceError):
+    resolved.rounds = 3
+  with pytest.raises(AttributeError, match='no_such_block'):
+    _ = resolved.no_such_block
+
+
+def test_only_an_int_for_a_float_and_a_list_for_a_tuple_are_converted():
+  resolved = check(changed({'client.lr': 1, 'seeds': [3, 4], 'targets': [1]}))
+  assert isinstance(resolved.client.lr, float) and resolved.client.lr == 1.0
+  assert resolved.seeds == (3, 4)
+  assert resolved.targets == (1.0,) and isinstance(resolved.targets[0], float)
+
+
+def test_participation_counts_clients_in_decimal():
+  """0.29 * 100 is 28.999999999999996 in binary, 0.05 * 20 is one client: both must pass."""
+  check(changed({'client.participation': 0.05, 'data.clients': 20}))
+  check(changed({'client.participation': 0.01, 'data.clients': 100}))
+
+
+def test_a_poisson_round_may_be_empty():
+  check(changed({'client.sampler': 'poisson', 'client.participation': 0.01, 'data.clients': 20}))
+
+
+def test_combinations_are_joined_inside_out():
+  resolved = check(
+    changed({'algorithm': 'scaffold+dynafed', 'compare': 'scaffold', 'client.optimizer': 'sgd'})
+  )
+  assert resolved.parts == ('scaffold', 'dynafed')
+  check(changed({'algorithm': 'fedavg+scaffold', 'compare': 'fedavg', 'client.optimizer': 'sgd'}))
+
+
+def test_every_field_has_help_and_the_config_is_locked():
+  assert all(
+    leaf.rules['help'] and '\n' not in leaf.rules['help'] for leaf in config_lib.leaves().values()
+  )
+  config = get_default()
+  with pytest.raises(AttributeError):
+    config.dynafed.lenght = 3
+  assert config.seeds == (0,)
+
+
+OVERRIDES = [
+  ('rounds', '7', 7),
+  ('client.lr', '1e-2', 0.01),
+  ('client.lr', '2', 2.0),
+  ('client.persistent', 'False', False),
+  ('client.persistent', 'true', True),
+  ('seeds', '(0,1,2)', (0, 1, 2)),
+  ('seeds', '0,1,2', (0, 1, 2)),
+  ('seeds', '1,', (1,)),
+  ('seeds', '[4, 5]', (4, 5)),
+  ('targets', '()', ()),
+  ('data.name', 'digits', 'digits'),
+  ('data.dir', '', ''),
+  ('data.dir', '12', '12'),
+  ('scaffold.option', '1', 1),
+]
+
+
+@pytest.mark.parametrize(('key', 'text', 'value'), OVERRIDES)
+def test_override_reads_text_by_the_field_s_type(key, text, value):
+  config = get_default()
+  override(config, key, text)
+  found = config_lib._flat(config.to_dict())[key]
+  assert found == value and type(found) is type(value)
+  assert config.is_locked
+
+
+BAD_OVERRIDES = [
+  ('seeds', '1', 'seeds=1: must be a tuple, as in 0,1,2 (of one: 1,)'),
+  ('rounds', '100.0', 'rounds=100.0: must be an integer'),
+  ('rounds', 'many', "rounds='many': must be an integer"),
+  ('rounds', '', "rounds='': must be an integer"),
+  ('rounds', 'True', 'rounds=True: must be an integer'),
+  ('client.persistent', 'no', "client.persistent='no': must be True or False"),
+  ('client.persistent', '0', 'client.persistent=0: must be True or False'),
+  ('client.lr', 'False', 'client.lr=False: must be a number'),
+  ('client.lr', '1e999', 'client.lr=inf: must be a finite number'),
+  ('client.lrate', '1', "client.lrate='1': no such field; nearest: client.lr"),
+  ('client', '1', "client='1': no such field"),
+  ('algorithm', 'scafold', "algorithm='scafold': unknown; nearest: scaffold"),
+]
+
+
+@pytest.mark.parametrize(('key', 'text', 'line'), BAD_OVERRIDES)
+def test_override_refuses_with_one_line(key, text, line):
+  with pytest.raises(ConfigError) as refused:
+    override(get_default(), key, text)
+  assert str(refused.value).startswith(line)
+
+
+@given(st.one_of(st.text(max_size=12), st.integers().map(str), st.floats().map(repr)))
+def test_whatever_the_text_an_int_field_holds_an_int_or_refuses(text):
+  config = get_default()
+  try:
+    override(config, 'data.clients', text)
+  except ConfigError as error:
+    assert '\n' not in str(error) and str(error).startswith('data.clients=')
+  assert type(config.data.clients) is int
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_survives_the_command_line(value):
+  config = get_default()
+  override(config, 'client.lr', repr(value))
+  assert config.client.lr == value
+
+
+OUTSIDE = '''
+"""A method from outside."""
+import dataclasses
+from fedjax_syn.fields import field
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  strength: float = field(0.5, 'how much', low=0.0)
+  wanted: int = field(5, 'rounds wanted', low=1)
+
+def check(block, rounds):
+  if block.wanted > rounds:
+    raise ValueError(f'mine.wanted={block.wanted} must not exceed rounds={rounds}')
+
+def mine(base=None, *, strength=0.5, wanted=5):
+  return base.extend('mine', hyper={'strength': strength})
+'''
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+  (tmp_path / 'outside_method.py').write_text(OUTSIDE)
+  monkeypatch.syspath_prepend(tmp_path)
+  return 'outside_method:mine'
+
+
+def test_a_method_outside_the_package_brings_its_fields_along(outside):
+  config = get_default()
+  override(config, 'algorithm', f'{outside}+dynafed')
+  override(config, 'mine.strength', '2')
+  resolved = check(config)
+  assert resolved.mine.strength == 2.0 and resolved.mine.wanted == 5
+  assert check(json.loads(to_json(config))) == resolved
+  assert get_default(outside).mine.wanted == 5
+  # The block counts while it is used, and only then.
+  weaker = json.loads(to_json(config)) | {'mine': {'strength': 1.0}}
+  assert diff(config, weaker) == ['mine.strength: 2.0 -> 1.0']
+  assert diff(json.loads(to_json(config)) | {'algorithm': 'dynafed'}, changed({})) == []
+  with pytest.raises(ConfigError, match='mine.strength=-1.0: must be at least 0.0'):
+    override(config, 'mine.strength', '-1')
+    check(config)
+
+
+def test_a_method_s_own_check_sees_the_rounds(outside):
+  config = get_default(outside)
+  config.algorithm, config.rounds = outside, 4
+  with pytest.raises(ConfigError, match='mine.wanted=5 must not exceed rounds=4'):
+    check(config)
+  config.algorithm = 'fedavg'  # the check of an unused method is not asked, but its block may stay
+  assert check(config).mine.wanted == 5
+
+
+def test_json_comes_back_as_the_same_config():
+  config = get_default()
+  config.seeds, config.client.lr, config.targets = (3, 1), 0.25, (0.5, 0.75)
+  assert check(json.loads(to_json(config))) == check(config)
+  assert to_json(check(config)) == to_json(config)
+
+
+def test_the_hash_knows_values_not_their_containers():
+  a, b = changed({'seeds': (0, 1), 'client.lr': 1}), changed({'seeds': [0, 1], 'client.lr': 1.0})
+  assert hash8(a) == hash8(b) == hash8(check(a))
+  assert len(hash8(a)) == 8 and int(hash8(a), 16) >= 0
+  assert hash8(changed({'seeds': (1, 0), 'client.lr': 1})) != hash8(a)
+
+
+def test_the_hash_and_the_difference_ignore_the_blocks_of_unused_methods():
+  used = {'algorithm': 'scaffold', 'client.optimizer': 'sgd'}
+  a = changed(used)
+  assert hash8(changed({**used, 'dynafed.iterations': 7})) == hash8(a)
+  assert diff(a, changed({**used, 'dynafed.iterations': 7})) == []
+  assert hash8(changed({**used, 'scaffold.option': 1})) != hash8(a)
+  # A method used only in the comparison counts.
+  both = {**used, 'compare': 'dynafed'}
+  assert hash8(changed({**both, 'dynafed.iterations': 7})) != hash8(changed(both))
+
+
+def test_every_field_in_use_changes_the_hash():
+  """Each number plus one (or halved where a share), each word another word: no two hashes agree."""
+  base = check(get_default())
+  flat = config_lib._flat(config_lib._used(base))
+  other = {
+    bool: lambda v: not v,
+    int: lambda v: v + 1,
+    float: lambda v: v / 2 + 1e-9,
+    str: lambda v: v + '?',
+  }
+  other[list] = lambda v: [*v, 0.25]
+  hashes = {hash8(base)}
+  for key, value in flat.items():
+    section, _, name = key.rpartition('.')
+    new = {name: other[type(value)](value)}
+    if section in base.blocks:
+      blocks = {**base.blocks, section: dataclasses.replace(base.blocks[section], **new)}
+      changed_one = dataclasses.replace(base, blocks=blocks)
+    elif section:
+      inner = dataclasses.replace(getattr(base, section), **new)
+      changed_one = dataclasses.replace(base, **{section: inner})
+    else:
+      # The hash of another algorithm also covers another block.
+      changed_one = dataclasses.replace(base, **new)
+    hashes.add(hash8(changed_one))
+  assert len(hashes) == len(flat) + 1
+
+
+def test_diff_names_each_field_with_both_values():
+  new = changed({'client.lr': 0.5, 'rounds': 30, 'seeds': (0, 1)})
+  assert diff(get_default(), new) == [
+    'rounds: 200 -> 30',
+    'seeds: [0] -> [0, 1]',
+    'client.lr: 0.001 -> 0.5',
+  ]
+  assert diff(new, new) == []
+  lines = diff(changed({'algorithm': 'fedavg'}), get_default())
+  assert "algorithm: 'fedavg' -> 'dynafed'" in lines and 'dynafed.length: (absent) -> 20' in lines
+
+
+@pytest.mark.parametrize('kind', config_lib.REGISTRIES)
+def test_names_have_one_line_each(kind):
+  found = config_lib.names(kind)
+  assert found and all(name and '\n' not in line for name, line in found.items())
+
+
+@pytest.mark.parametrize('name', FILES)
+def test_every_config_file_passes_and_states_its_command(name):
+  module = importlib.import_module(f'configs.{name}')
+  config = module.get_config()
+  assert config.is_locked
+  check(config)
+  assert f'python launch/main.py --config=configs/{name}.py' in module.__doc__
+
+
+@pytest.mark.parametrize(
+  'name', [n for n in FILES if n.startswith('dynafed_') and n != 'dynafed_digits']
+)
+def test_the_paper_s_settings(name):
+  """Section 6 and Appendix B of the paper; Figure 5 and Table 1 for the images."""
+  r = check(importlib.import_module(f'configs.{name}').get_config())
+  assert (r.algorithm, r.compare, r.rounds, r.data.clients, r.client.participation) == (
+    'dynafed',
+    'fedavg',
+    200,
+    80,
+    0.4,
+  )
+  assert (r.client.epochs, r.client.optimizer, r.client.lr) == (1, 'adam', 1e-3)
+  d = r.dynafed
+  assert (d.length, d.segment, d.targets, d.iterations) == (20, 5, 2, 1000)
+  assert (d.image_lr, d.label_lr, d.images_per_class) == (5e-2, 5e-2, 15)
