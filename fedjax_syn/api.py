@@ -1,0 +1,161 @@
+"""The library from Python: train without config or folder, and open what a run left behind."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_syn import algorithms, checkpoint, loop, models, workdir
+from fedjax_syn import config as config_lib
+from fedjax_syn import engine as engine_lib
+from fedjax_syn.clock import Clock
+from fedjax_syn.data import datasets, federated
+from fedjax_syn.data import partition as partition_lib
+from fedjax_syn.method import Method, State
+from fedjax_syn.typing import Model, Variables
+
+
+class Result(NamedTuple):
+  """What `run` returns."""
+
+  history: list[dict[str, Any]]  # one line per evaluated round and seed, as in metrics.jsonl
+  variables: dict[int, Variables | None]  # the last model by seed; None for one that diverged
+
+
+class Loaded(NamedTuple):
+  """What `load` returns."""
+
+  model: Model
+  variables: Variables
+  synthetic: dict[str, np.ndarray] | None  # as in synthetic.npz; None if the method learns none
+
+
+def run(
+  method: Method,
+  dataset: datasets.Dataset | str,
+  model: Model | str,
+  *,
+  rounds: int,
+  seeds: Sequence[int] = (0,),
+  clients: int = 10,
+  partition: str = 'iid',
+  alpha: float = 0.1,
+  participation: float = 1.0,
+  eval_every: int = 1,
+  data_dir: str = '',
+  partition_seed: int = 0,
+  layout: engine_lib.Layout = engine_lib.Layout(),  # noqa: B008 (an immutable NamedTuple)
+) -> Result:
+  """Trains a method, without config or folder.
+
+  Args:
+    method: for example `dynafed(fedprox(mu=0.01))`.
+    dataset: a data set, or the name of one.
+    model: a model for the data set's shape, or the name of one.
+    rounds: how many.
+    seeds: each is trained from its own initial model.
+    clients: registered clients.
+    partition: how rows go to clients.
+    alpha: concentration, for Dirichlet partitions.
+    participation: share of the clients in a round, 0 < p <= 1.
+    eval_every: rounds between evaluations; the last five rounds always are evaluated.
+    data_dir: where data sets lie, if `dataset` is a name.
+    partition_seed: shared by all seeds.
+    layout: how clients lie on devices.
+
+  Returns:
+    History and variables.
+
+  Raises:
+    ValueError: if the parts do not fit together.
+  """
+  for name, value in (('rounds', rounds), ('clients', clients), ('eval_every', eval_every)):
+    if value < 1:
+      raise ValueError(f'{name}={value!r}: must be at least 1')
+  if isinstance(dataset, str):
+    dataset = datasets.load(dataset, data_dir)
+  if isinstance(model, str):
+    model = models.create(model, shape=dataset.train.x.shape[1:], num_classes=dataset.num_classes)
+  part = partition_lib.partition(
+    partition,
+    dataset.train.y,
+    clients,
+    alpha=alpha,
+    seed=partition_seed,
+    num_classes=dataset.num_classes,
+    client_ids=dataset.clients,
+  )
+  data = federated.from_partition(dataset, part)
+  engine = engine_lib.build(
+    method, model, data, num_classes=dataset.num_classes, participation=participation, layout=layout
+  )
+  evaluators = {'test': engine.evaluator(dataset.test.x, dataset.test.y)}
+  plan = loop.Plan(rounds, eval_every)
+  history, variables = [], {}
+  with Clock() as clock:
+    for seed in seeds:
+      for step in loop.train(engine, evaluators, plan, seed, engine.init(seed), clock):
+        if step.kind == 'evaluated':
+          seconds = clock.seconds()['total']
+          history.append({'round': step.round, 'seed': seed, **step.report, 'seconds': seconds})
+      diverged = step.kind == 'diverged'
+      if diverged:
+        warnings.warn(
+          f'seed {seed} diverged in round {step.report["diverged_round"]:g}', stacklevel=2
+        )
+      variables[seed] = None if diverged else Variables(step.state.params, step.state.stats)
+  return Result(history, variables)
+
+
+def load(folder: str | Path, seed: int | None = None) -> Loaded:
+  """Opens what a run left behind; the data set is not needed.
+
+  Args:
+    folder: the run's folder.
+    seed: which seed; by default the first that did not diverge.
+
+  Returns:
+    Model, variables and learned set of the seed's last checkpoint.
+
+  Raises:
+    FileNotFoundError: if there is no run, or no checkpoint of the seed.
+  """
+  folder = Path(folder)
+  stored = workdir.read_json(folder / 'config.json')
+  if stored is None:
+    raise FileNotFoundError(f'workdir={folder}: holds no config.json; name the folder of a run')
+  config = config_lib.check(stored['config'])
+  seed, state = _last_state(
+    folder, config.seeds if seed is None else (seed,), any_state=seed is not None
+  )
+  settings = {k: v for k, v in config_lib.to_dict(config)['model'].items() if k != 'name'}
+  dataset = stored['dataset']
+  model = models.create(
+    config.model.name, shape=tuple(dataset['shape']), num_classes=dataset['num_classes'], **settings
+  )
+  for adapt in algorithms.create(config.algorithm, config).adapt:
+    model = adapt(model)
+  name = 'synthetic.npz' if seed == config.seeds[0] else f'synthetic_seed{seed}.npz'
+  path = folder / 'synthetic' / name
+  synthetic = None
+  if path.exists():
+    with np.load(path) as file:
+      synthetic = dict(file)
+  return Loaded(model, Variables(state.params, state.stats), synthetic)
+
+
+def _last_state(folder: Path, seeds: Sequence[int], any_state: bool) -> tuple[int, State]:
+  """The last state of the first seed that has one; `any_state`: even if the seed diverged after it."""
+  paths = checkpoint.found(folder / 'checkpoints')
+  for seed in seeds:
+    for path in reversed([p for p in paths if checkpoint.seed_of(p) == seed]):
+      state = checkpoint.read(path).tree
+      if state is not None:
+        return seed, state
+      if not any_state:
+        break
+  have = ', '.join(str(s) for s in sorted({checkpoint.seed_of(p) for p in paths})) or 'none'
+  wanted = ', '.join(map(str, seeds))
+  raise FileNotFoundError(f'workdir={folder}: no model of seed {wanted}; checkpoints there: {have}')

@@ -1,0 +1,153 @@
+"""From a checked config to data, model and engine: everything that a run needs before its first round."""
+
+import dataclasses
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from fedjax_syn import algorithms, models, progress, workdir
+from fedjax_syn import config as config_lib
+from fedjax_syn.data import datasets, federated
+from fedjax_syn.data import partition as partition_lib
+from fedjax_syn.engine import Engine, Layout, build
+from fedjax_syn.typing import Model
+
+
+class Problem(NamedTuple):
+  """What all algorithms of a run share."""
+
+  dataset: datasets.Dataset
+  counts: np.ndarray  # [clients, classes]
+  data: federated.FederatedData
+  model: Model
+
+
+class Job(NamedTuple):
+  """One algorithm, to be trained into one folder."""
+
+  config: config_lib.Resolved
+  folder: Path
+  engine: Engine
+
+
+def load(resolved: config_lib.Resolved) -> Problem:
+  """Loads, partitions and places the data of a config, and makes its model.
+
+  Args:
+    resolved: a checked config.
+
+  Returns:
+    What all algorithms share.
+
+  Raises:
+    ValueError: if data, partition and model do not fit together.
+    FileNotFoundError: if the data set is not there.
+  """
+  d, m = resolved.data, resolved.model
+  dataset = datasets.load(
+    d.name, d.dir, normalisation=d.normalisation, validation=d.validation, seed=d.seed
+  )
+  part = partition_lib.partition(
+    d.partition,
+    dataset.train.y,
+    d.clients,
+    alpha=d.alpha,
+    seed=d.seed,
+    num_classes=dataset.num_classes,
+    min_size=d.min_size,
+    labels=d.labels,
+    client_ids=dataset.clients,
+  )
+  settings = {k: v for k, v in dataclasses.asdict(m).items() if k != 'name'}
+  model = models.create(
+    m.name, shape=dataset.train.x.shape[1:], num_classes=dataset.num_classes, **settings
+  )
+  counts = partition_lib.class_counts(part, dataset.train.y, dataset.num_classes)
+  return Problem(dataset, counts, federated.from_partition(dataset, part), model)
+
+
+def tasks(resolved: config_lib.Resolved, folder: Path) -> list[tuple[config_lib.Resolved, Path]]:
+  """Says what to train and where.
+
+  Args:
+    resolved: a checked config.
+    folder: the run's folder.
+
+  Returns:
+    Configs and folders, in order: what the run is compared with comes first.
+  """
+  if not resolved.compare:
+    return [(resolved, folder)]
+  other = dataclasses.replace(resolved, algorithm=resolved.compare, compare='')
+  return [(other, folder / 'compare'), (resolved, folder)]
+
+
+def job(config: config_lib.Resolved, folder: Path, problem: Problem, show: progress.Silent) -> Job:
+  """Closes one algorithm over the problem.
+
+  Args:
+    config: a checked config; its `compare` is not looked at.
+    folder: the algorithm's folder; the layout that a run there began with is used again.
+    problem: what all algorithms share.
+    show: told if that layout cannot be had any more.
+
+  Returns:
+    The job.
+
+  Raises:
+    ValueError: if method, model and layout do not fit together.
+  """
+  method = algorithms.create(config.algorithm, config)
+  configured = Layout(**dataclasses.asdict(config.layout))
+  stored = (workdir.read_json(folder / 'config.json') or {}).get('layout')
+  layout = Layout(**stored) if stored else configured
+  if layout.devices > jax.local_device_count() and not configured.devices:
+    show.say(
+      f'WARNING: {folder} ran on {layout.devices} devices before; the last digits may differ from here on'
+    )
+    layout = configured
+  engine = build(
+    method,
+    problem.model,
+    problem.data,
+    num_classes=problem.dataset.num_classes,
+    participation=config.client.participation,
+    sampler=config.client.sampler,
+    layout=layout,
+  )
+  return Job(config, folder, engine)
+
+
+def describe(job: Job, problem: Problem, config_name: str) -> None:
+  """Writes config.json, once: what a resumed run finds there is what the run began with."""
+  path = job.folder / 'config.json'
+  if path.exists():
+    return
+  job.folder.mkdir(parents=True, exist_ok=True)
+  d = problem.dataset
+  described = {
+    'name': d.name,
+    'title': d.title,
+    'checksum': d.checksum,
+    'num_classes': d.num_classes,
+    'shape': list(d.train.x.shape[1:]),
+    'rows': {'train': len(d.train.y), 'test': len(d.test.y)},
+    'normalisation': {
+      'name': d.normalisation.name,
+      'mean': np.asarray(d.normalisation.mean, float).tolist(),
+      'std': np.asarray(d.normalisation.std, float).tolist(),
+    },
+  }
+  workdir.write_json(
+    path,
+    {
+      'config_name': config_name,
+      'hash': config_lib.hash8(job.config),
+      'config': config_lib.to_dict(job.config),
+      'dataset': described,
+      'layout': job.engine.layout._asdict(),
+      **workdir.environment(),
+    },
+  )

@@ -1,0 +1,195 @@
+"""Checkpoints: arrays by Orbax, the tree's structure as JSON, and a checksum over every file.
+
+A checkpoint is `checkpoints/<round>/seed_<seed>`; a later one of the same round and seed (a chunk of the
+work between rounds) gets a number: `seed_0+1`. It appears under its name only when it is complete and on
+disk, and it is believed only when every byte of it is the one that was written: Orbax restores a
+checkpoint with a flipped byte without complaint.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_syn import structure as structure_lib
+from fedjax_syn.typing import PyTree
+
+CHECKSUMS = 'checksums.json'
+NAME = re.compile(r'seed_(-?\d+)(?:\+(\d+))?$')
+
+
+class DamagedError(ValueError):
+  """A checkpoint that is not, byte for byte, the one that was written."""
+
+
+class Checkpoint(NamedTuple):
+  """A checkpoint as read: `tree` has numpy leaves, `note` is what `save` was given."""
+
+  path: Path
+  tree: PyTree
+  note: dict[str, Any]
+
+
+def save(root: Path, round: int, seed: int, tree: PyTree, note: dict[str, Any]) -> Path:
+  """Writes a checkpoint; a kill at any moment leaves either all of it or nothing under its name.
+
+  Args:
+    root: the folder of all checkpoints of a run.
+    round: rounds done.
+    seed: the seed that the tree belongs to.
+    tree: see `fedjax_syn.structure.encode`.
+    note: JSON values to keep beside the tree.
+
+  Returns:
+    The checkpoint's folder.
+  """
+  import orbax.checkpoint as ocp  # slow to import, and not needed to train
+
+  arrays, structure = structure_lib.encode(tree)
+  temporary = root / f'.tmp-{os.getpid()}'
+  shutil.rmtree(temporary, ignore_errors=True)
+  temporary.mkdir(parents=True)
+  if arrays:
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+      checkpointer.save((temporary / 'arrays').absolute(), args=ocp.args.PyTreeSave(arrays))
+  (temporary / 'structure.json').write_text(json.dumps(structure))
+  (temporary / 'note.json').write_text(json.dumps(note, indent=1))
+  (temporary / CHECKSUMS).write_text(json.dumps(_checksums(temporary), indent=1))
+  for path in [*temporary.rglob('*'), temporary]:
+    fsync(path)
+
+  folder = root / str(round)
+  folder.mkdir(exist_ok=True)
+  taken = [int(m[2] or 0) for m in map(NAME.fullmatch, os.listdir(folder)) if m and int(m[1]) == seed]
+  final = folder / (f'seed_{seed}+{max(taken) + 1}' if taken else f'seed_{seed}')
+  os.rename(temporary, final)
+  fsync(folder)
+  fsync(root)
+  return final
+
+
+def read(path: Path) -> Checkpoint:
+  """Reads a checkpoint and checks every byte of it.
+
+  Args:
+    path: the checkpoint's folder.
+
+  Returns:
+    The checkpoint.
+
+  Raises:
+    DamagedError: if a file is missing, added or changed.
+  """
+  try:
+    written = json.loads((path / CHECKSUMS).read_text())
+  except (OSError, ValueError) as error:
+    raise DamagedError(f'{path} is damaged: {CHECKSUMS} cannot be read') from error
+  found = _checksums(path)
+  if found != written:
+    names = sorted(n for n in {*found, *written} if found.get(n) != written.get(n))
+    raise DamagedError(f'{path} is damaged: {names[0]} is not what was written')
+  structure = json.loads((path / 'structure.json').read_text())
+  names = structure_lib.leaves(structure)
+  arrays = {}
+  if names:
+    import orbax.checkpoint as ocp
+
+    as_numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+      args = ocp.args.PyTreeRestore(restore_args=as_numpy)
+      arrays = checkpointer.restore((path / 'arrays').absolute(), args=args)
+  return Checkpoint(
+    path, structure_lib.decode(arrays, structure), json.loads((path / 'note.json').read_text())
+  )
+
+
+def found(root: Path) -> list[Path]:
+  """Lists a run's checkpoints, oldest first (by the `serial` in their notes; unreadable ones last)."""
+  paths = [p for p in root.glob('*/seed_*') if p.parent.name.isdigit() and NAME.fullmatch(p.name)]
+  return sorted(paths, key=lambda p: (_note(p).get('serial', float('inf')), p.name))
+
+
+def seed_of(path: Path) -> int:
+  """Returns the seed that a checkpoint belongs to, by its name."""
+  return int(NAME.fullmatch(path.name)[1])
+
+
+def latest(root: Path, warn: Callable[[str], None], repair: bool = True) -> Checkpoint | None:
+  """Returns the newest checkpoint that is whole.
+
+  Args:
+    root: the folder of all checkpoints of a run.
+    warn: told about every damaged checkpoint.
+    repair: set damaged checkpoints aside under another name, and remove half-written ones.
+
+  Returns:
+    The checkpoint, or None if there is none.
+  """
+  for leftover in root.glob('.t*-*') if repair else ():
+    shutil.rmtree(leftover, ignore_errors=True)
+  for path in reversed(found(root)):
+    try:
+      return read(path)
+    except DamagedError as error:
+      warn(f'WARNING: {error}; using the one before')
+      if repair:
+        set_aside(path)
+  return None
+
+
+def set_aside(path: Path) -> None:
+  """Renames a checkpoint so that it is no longer found, but can still be looked at."""
+  number = sum(1 for _ in path.parent.glob('damaged*'))
+  path.rename(path.with_name(f'damaged{number}_{path.name}'))
+
+
+def prune(root: Path, keep: int = 2) -> None:
+  """Removes checkpoints: of every seed the last `keep` stay, and those whose note says `keep`.
+
+  Args:
+    root: the folder of all checkpoints of a run.
+    keep: how many of each seed stay.
+  """
+  by_seed: dict[int, list[Path]] = {}
+  for path in found(root):
+    by_seed.setdefault(seed_of(path), []).append(path)
+  for paths in by_seed.values():
+    for path in paths[:-keep]:
+      if not _note(path).get('keep'):
+        trash = root / f'.trash-{path.parent.name}-{path.name}'
+        os.rename(path, trash)  # first: a kill must not leave half a checkpoint under its name
+        shutil.rmtree(trash)
+        if not any(path.parent.iterdir()):
+          path.parent.rmdir()
+
+
+def fsync(path: Path) -> None:
+  """Waits until a file, or the names in a folder, are on the disk."""
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+def _note(path: Path) -> dict:
+  try:
+    return json.loads((path / 'note.json').read_text())
+  except (OSError, ValueError):
+    return {}
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+  """SHA-256 of every file below a folder but the list itself."""
+  files = sorted(p for p in folder.rglob('*') if p.is_file() and p != folder / CHECKSUMS)
+  sums = {}
+  for path in files:
+    with path.open('rb') as file:
+      sums[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, 'sha256').hexdigest()
+  return sums

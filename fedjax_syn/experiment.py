@@ -1,0 +1,198 @@
+"""The outer loop: a config becomes a run folder, and the same config goes on where the folder ends."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from fedjax_syn import assemble, branch, checkpoint, loop, progress, results, workdir
+from fedjax_syn import config as config_lib
+from fedjax_syn.assemble import Job, Problem
+from fedjax_syn.clock import Clock
+from fedjax_syn.engine import Engine
+from fedjax_syn.method import State
+from fedjax_syn.recorder import Recorder
+
+FINISHED, REFUSED, DIVERGED, INTERRUPTED = 0, 2, 3, 75
+
+
+def run_experiment(config: Any, folder: str | Path, *, config_name: str = '') -> int:
+  """Runs a config, or goes on with it.
+
+  Args:
+    config: a ConfigDict, a nested dict or a checked config.
+    folder: the run's folder; made if it is not there.
+    config_name: the config's name, for config.json.
+
+  Returns:
+    0 finished (also if it was finished before), 2 refused (one line says why), 3 all seeds diverged,
+    75 interrupted and saved: the same call goes on.
+  """
+  folder = Path(folder)
+  write = jax.process_index() == 0
+  show = progress.make(write)
+  with contextlib.ExitStack() as stack:
+    try:
+      resolved = config_lib.check(config)
+      if write:
+        stack.enter_context(workdir.lock(folder))
+      workdir.check_config(folder, resolved)
+      if (summary := workdir.read_json(folder / 'summary.json')) is not None:
+        show.summary(_rows(resolved, folder, summary), folder)
+        return _exit_status(summary)
+      stack.enter_context(jax.default_matmul_precision(resolved.precision))
+      stop = stack.enter_context(workdir.stoppable())
+      problem = assemble.load(resolved)
+      jobs = [assemble.job(c, f, problem, show) for c, f in assemble.tasks(resolved, folder)]
+      sources = _sources(resolved)
+      if write:
+        for job in jobs:
+          assemble.describe(job, problem, config_name)
+    except (ValueError, FileNotFoundError) as error:
+      show.say(f'refused: {error}')
+      return REFUSED
+    done: dict[str, Path] = {}
+    for job in jobs:
+      if write:
+        results.draw_partition(job.folder, problem.dataset, problem.counts)
+      summary = workdir.read_json(job.folder / 'summary.json')
+      summary = summary or _train(job, problem, sources, show, stop, write)
+      if summary is None:
+        show.say(
+          f'interrupted ({stop.signal}) and saved in {folder}; the same command goes on from there'
+        )
+        return INTERRUPTED
+      done = {job.config.algorithm: job.folder, **done}
+      if write:
+        marks = [s['synthesis_round'] for s in summary['status'].values() if 'synthesis_round' in s]
+        results.draw_curves(job.folder, problem.dataset, done, min(marks, default=None))
+        workdir.write_json(job.folder / 'summary.json', summary)
+    show.summary(_rows(resolved, folder, summary), folder)
+    return _exit_status(summary)
+
+
+def _sources(resolved: config_lib.Resolved) -> dict[int, Path]:
+  if not resolved.start_from:
+    return {}
+  folder = Path(resolved.start_from).expanduser()
+  return branch.find(folder, resolved.seeds, resolved.rounds)
+
+
+def _train(
+  job: Job,
+  problem: Problem,
+  sources: dict[int, Path],
+  show: progress.Silent,
+  stop: workdir.StopRequest,
+  write: bool,
+) -> dict[str, Any] | None:
+  """Trains all seeds of a job, one after the other; returns the summary, or None if interrupted."""
+  config, engine, dataset = job.config, job.engine, problem.dataset
+  splits = {'test': dataset.test, 'validation': dataset.validation}
+  evaluators = {
+    k: engine.evaluator(s.x, s.y) for k, s in splits.items() if s is not None and len(s.y)
+  }
+  recorder = Recorder(job.folder, config.checkpoint_every, show.say, write)
+  with contextlib.closing(recorder), Clock(recorder.seconds) as clock:
+    for number, seed in enumerate(config.seeds, 1):
+      if str(seed) in recorder.status:
+        continue
+      several = f' ({number} of {len(config.seeds)})' if len(config.seeds) > 1 else ''
+      label = f'{config.algorithm}, seed {seed}{several}'
+      state, resumed = _begin(engine, recorder, sources, seed, show)
+      show.begin(label, config.rounds, int(state.round))
+      over = _train_seed(
+        job, problem, evaluators, recorder, clock, seed, state, resumed, show, stop
+      )
+      if not over or (stop and number < len(config.seeds)):
+        return None
+    return results.summarise(config, dataset, engine, recorder, clock)
+
+
+def _begin(
+  engine: Engine, recorder: Recorder, sources: dict[int, Path], seed: int, show: progress.Silent
+) -> tuple[State, bool]:
+  """The state to begin or to go on from, and which of the two it is."""
+  state = recorder.resume(seed)
+  if state is not None:
+    return state, True
+  state = engine.init(seed)
+  if not sources:
+    return state, False
+  start = branch.match(checkpoint.read(sources[seed]).tree, state, str(sources[seed]))
+  dropped, initialised = (
+    ', '.join(names) or 'nothing' for names in (start.dropped, start.initialised)
+  )
+  show.say(
+    f'seed {seed} starts from {sources[seed]}; dropped: {dropped}; initialised: {initialised}'
+  )
+  return start.state, False
+
+
+def _train_seed(
+  job: Job,
+  problem: Problem,
+  evaluators: loop.Evaluators,
+  recorder: Recorder,
+  clock: Clock,
+  seed: int,
+  state: State,
+  resumed: bool,
+  show: progress.Silent,
+  stop: workdir.StopRequest,
+) -> bool:
+  """Trains one seed to its end; returns False if it was interrupted and saved."""
+  config, engine = job.config, job.engine
+  plan = loop.Plan(config.rounds, config.eval_every, config.checkpoint_every)
+  status = {'status': 'finished', 'round': config.rounds}
+  try:
+    for step in loop.train(engine, evaluators, plan, seed, state, clock, resumed=resumed):
+      state = step.state
+      if step.kind == 'diverged':
+        client = step.report.get('diverged_client', -1)
+        status = {
+          'status': 'diverged',
+          'round': int(step.report['diverged_round']),
+          'client': int(client) if client >= 0 else None,
+          'last_good_checkpoint': recorder.last_good(seed),
+        }
+        show.say(progress.diverged_text(seed, status))
+        break
+      if step.kind == 'evaluated':
+        recorder.log(seed, step, clock.seconds()['total'])
+      if step.kind == 'between':
+        recorder.marks[str(seed)] = step.round
+        show.between(step.report)
+      else:
+        show.rounds(step.round, step.report)
+      if step.round == config.rounds and not engine.pending(state):
+        break  # saved below, together with the news that this seed is over
+      if stop or recorder.due(step):
+        recorder.save(seed, step.round, state, clock.seconds(), keep=step.phase_end)
+      if stop:
+        return False
+  finally:
+    show.end()
+  if str(seed) in recorder.marks:
+    status['synthesis_round'] = recorder.marks[str(seed)]
+  recorder.status[str(seed)] = status
+  diverged = status['status'] == 'diverged'
+  if recorder.write and not diverged:
+    first = seed == config.seeds[0]
+    results.save_synthetic(job.folder, problem.dataset, seed, first, engine.synthetic(state))
+  recorder.save(seed, status['round'], None if diverged else state, clock.seconds(), keep=True)
+  return True
+
+
+def _rows(resolved: config_lib.Resolved, folder: Path, summary: dict) -> list[tuple[str, dict]]:
+  """Labels and summaries for the table at the end."""
+  rows = [(resolved.algorithm, summary)]
+  other = workdir.read_json(folder / 'compare' / 'summary.json') if resolved.compare else None
+  return rows + ([(resolved.compare, other)] if other else [])
+
+
+def _exit_status(summary: dict[str, Any]) -> int:
+  """3 if no seed has a result."""
+  statuses = {status['status'] for status in summary['status'].values()}
+  return DIVERGED if statuses == {'diverged'} else FINISHED

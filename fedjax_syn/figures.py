@@ -1,0 +1,203 @@
+"""Figures of a run, each a pure function of numbers; drawn without a display and without pyplot's hidden state."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+DPI = 150
+
+
+class Curve(NamedTuple):
+  """A metric over rounds: mean and standard deviation over seeds."""
+
+  rounds: np.ndarray  # [points]
+  mean: np.ndarray  # [points]
+  std: np.ndarray  # [points], 0 for a single seed
+
+
+def curve(lines: Sequence[Mapping[str, Any]], key: str = 'test/accuracy') -> Curve:
+  """Averages a metric over seeds, at the rounds at which every seed that goes that far has it.
+
+  Args:
+    lines: metrics lines.
+    key: the metric.
+
+  Returns:
+    The curve; a seed that diverged counts up to where it stopped.
+  """
+  by_round: dict[int, list[float]] = {}
+  for line in lines:
+    if key in line:
+      by_round.setdefault(line['round'], []).append(line[key])
+  rounds = sorted(by_round)
+  spread = lambda values: np.std(values, ddof=1) if len(values) > 1 else 0.0
+  return Curve(
+    np.array(rounds),
+    np.array([np.mean(by_round[r]) for r in rounds]),
+    np.array([spread(by_round[r]) for r in rounds]),
+  )
+
+
+def accuracy_curve(
+  histories: Mapping[str, Sequence[Mapping[str, Any]]],
+  path: Path,
+  mark_round: int | None = None,
+  title: str = '',
+  key: str = 'test/accuracy',
+) -> None:
+  """Draws a metric over rounds: a line for the mean over seeds, a band for one standard deviation.
+
+  Args:
+    histories: metrics lines by label.
+    path: where the picture goes.
+    mark_round: the round after which the data set was synthesised.
+    title: above the axes.
+    key: which metric.
+  """
+  figure = Figure(figsize=(6, 4), layout='constrained')
+  axes = figure.add_subplot()
+  for label, lines in histories.items():
+    c = curve(lines, key)
+    (line,) = axes.plot(
+      c.rounds, c.mean, label=label, linewidth=1.6, marker='o' if len(c.rounds) < 2 else ''
+    )
+    if c.std.any():
+      axes.fill_between(
+        c.rounds, c.mean - c.std, c.mean + c.std, color=line.get_color(), alpha=0.2, linewidth=0
+      )
+  if mark_round is not None:
+    axes.axvline(
+      mark_round,
+      color='0.4',
+      linestyle='--',
+      linewidth=1,
+      label=f'synthesis after round {mark_round}',
+    )
+  axes.set(xlabel='round', ylabel=key.replace('/', ' '), title=title)
+  axes.grid(alpha=0.3)
+  axes.set_xlim(left=0)
+  axes.legend(frameon=False)
+  _save(figure, path)
+
+
+def partition_bubbles(
+  counts: np.ndarray, path: Path, title: str = '', class_names: Sequence[str] | None = None
+) -> None:
+  """Draws who holds what: a bubble for every client and class, its area proportional to the samples.
+
+  Args:
+    counts: samples, [clients, classes].
+    path: where the picture goes.
+    title: above the axes.
+    class_names: labels of the classes; numbers by default.
+  """
+  counts = np.asarray(counts)
+  clients, classes = counts.shape
+  width, height = np.clip(0.09 * clients, 5, 16), np.clip(0.28 * classes, 2.5, 12)
+  figure = Figure(figsize=(width, height), layout='constrained')
+  axes = figure.add_subplot()
+  client, label = np.nonzero(counts)
+  cell = 72 * min(0.85 * width / clients, 0.75 * height / classes)  # points
+  largest = max(cell, 9.0) ** 2
+  area = largest * counts[client, label] / max(counts.max(), 1)
+  axes.scatter(
+    client,
+    label,
+    s=area,
+    c=label,
+    cmap='tab10' if classes <= 10 else 'viridis',
+    alpha=0.75,
+    linewidths=0,
+  )
+  names = class_names if class_names is not None and classes <= 40 else None
+  if names is not None or classes <= 20:
+    axes.set_yticks(range(classes), names)
+  axes.set(xlabel='client', ylabel='class', xlim=(-1, clients), ylim=(-1, classes), title=title)
+  axes.grid(alpha=0.2)
+  axes.annotate(
+    f'largest bubble: {counts.max()} samples; {np.sum(counts.sum(axis=1) == 0)} clients without a sample',
+    (1, 0), xycoords='figure fraction', textcoords='offset points', xytext=(-4, 4), ha='right', fontsize=7, color='0.4',
+  )  # fmt: skip
+  _save(figure, path)
+
+
+def synthetic_sets(
+  x_snapshots: np.ndarray,
+  y: np.ndarray,
+  iterations: Sequence[int],
+  normalisation: Any,
+  path: Path,
+  title: str = '',
+  columns: int = 10,
+) -> None:
+  """Draws a learned set before, during and after learning, one row of images per class.
+
+  Args:
+    x_snapshots: [snapshots, images, height, width, channels], normalised as the model sees them.
+    y: soft labels, [snapshots, images, classes]; a class's images are those with the most weight on it
+      in the first snapshot, so that an image keeps its place.
+    iterations: of each snapshot.
+    normalisation: has `mean` and `std`, per channel; undone before drawing.
+    path: where the picture goes.
+    title: above the panels.
+    columns: at most this many images per class.
+  """
+  shown = sorted({0, len(x_snapshots) // 2, len(x_snapshots) - 1})
+  labels = np.asarray(y)[0].argmax(axis=-1)
+  rows = np.unique(labels)
+  columns = min(columns, max(np.sum(labels == c) for c in rows))
+  figure = Figure(
+    figsize=(0.3 + 0.38 * columns * len(shown), 0.6 + 0.38 * len(rows)), layout='constrained'
+  )
+  panels = figure.subplots(1, len(shown), squeeze=False)[0]
+  for axes, snapshot in zip(panels, shown, strict=True):
+    images = pixels(np.asarray(x_snapshots[snapshot]), normalisation)
+    height, width = images.shape[1] + 1, images.shape[2] + 1
+    canvas = np.ones((height * len(rows), width * columns, images.shape[3]))
+    for i, c in enumerate(rows):
+      for j, image in enumerate(images[labels == c][:columns]):
+        canvas[i * height : (i + 1) * height - 1, j * width : (j + 1) * width - 1] = image
+    axes.imshow(
+      canvas.squeeze(-1) if canvas.shape[-1] == 1 else canvas, cmap='gray', vmin=0, vmax=1
+    )
+    axes.set_title(f'iteration {int(iterations[snapshot])}', fontsize=8)
+    axes.set_xticks([])
+    axes.set_yticks([])
+  panels[0].set_yticks([(i + 0.5) * height for i in range(len(rows))], rows, fontsize=7)
+  if title:
+    figure.suptitle(title, fontsize=9)
+  _save(figure, path)
+
+
+def pixels(x: np.ndarray, normalisation: Any) -> np.ndarray:
+  """Undoes the normalisation: [..., channels] to 0..1, values outside cut off."""
+  return np.clip(x * np.asarray(normalisation.std) + np.asarray(normalisation.mean), 0, 1)
+
+
+def cosine_distances(values: Mapping[str, Sequence[float]], path: Path, title: str = '') -> None:
+  """Draws distributions of cosine distances as violins, each with its median.
+
+  Args:
+    values: distances by label, any number of each.
+    path: where the picture goes.
+    title: above the axes.
+  """
+  figure = Figure(figsize=(1.5 + 1.1 * len(values), 4), layout='constrained')
+  axes = figure.add_subplot()
+  axes.violinplot([np.asarray(v, float) for v in values.values()], showmedians=True)
+  axes.set_xticks(range(1, len(values) + 1), values.keys())
+  axes.set(ylabel='cosine distance', title=title)
+  axes.grid(axis='y', alpha=0.3)
+  _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> None:
+  path.parent.mkdir(parents=True, exist_ok=True)
+  FigureCanvasAgg(figure)
+  metadata = {'Software': f'matplotlib {matplotlib.__version__}'}
+  figure.savefig(path, dpi=DPI, metadata=metadata if path.suffix == '.png' else None)

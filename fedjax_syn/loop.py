@@ -1,0 +1,133 @@
+"""The rounds of one seed, as a stream of steps; what is done with them (files, bars) is the reader's business."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from fedjax_syn.clock import Clock
+from fedjax_syn.method import State
+
+STRETCH_SECONDS = 10.0  # bounds how long a request to stop has to wait
+CHUNK_SECONDS = 10.0  # the same, for work between rounds
+
+Evaluators = Mapping[str, Callable[[Any, Any], Mapping[str, float]]]
+
+
+class Plan(NamedTuple):
+  """How far to train, and where to look."""
+
+  rounds: int
+  eval_every: int = 1
+  pause_every: int = 0  # rounds at which to stop for a checkpoint besides; 0: none
+
+
+class Step(NamedTuple):
+  """Where training stands after a stretch of rounds or a chunk of the work between them."""
+
+  kind: str  # 'evaluated', 'rounds', 'between' or 'diverged'
+  state: State
+  report: dict[str, float]
+  phase_end: bool = False  # the program changes here, or the work between rounds is done
+
+  @property
+  def round(self) -> int:
+    """Rounds done."""
+    return int(self.state.round)
+
+
+def next_evaluation(round: int, plan: Plan) -> int:
+  """Returns the next round to evaluate: a multiple of `eval_every`, or one of the last five."""
+  return min((round // plan.eval_every + 1) * plan.eval_every, max(round + 1, plan.rounds - 4))
+
+
+def evaluate(evaluators: Evaluators, state: State, clock: Clock) -> dict[str, float]:
+  """Evaluates a model on every split.
+
+  Args:
+    evaluators: by split, (params, stats) -> metrics.
+    state: holds the model.
+    clock: counts the seconds as 'evaluation'.
+
+  Returns:
+    'test/accuracy', 'test/loss' and so on.
+  """
+  with clock.part('evaluation'):
+    return {
+      f'{split}/{name}': value
+      for split, evaluator in evaluators.items()
+      for name, value in evaluator(state.params, state.stats).items()
+    }
+
+
+def train(
+  engine: Any,
+  evaluators: Evaluators,
+  plan: Plan,
+  seed: int,
+  state: State,
+  clock: Clock,
+  *,
+  resumed: bool = False,
+) -> Iterator[Step]:
+  """Trains one seed to the end of the plan.
+
+  How rounds are cut into stretches (by the plan, and by the clock so that none lasts much longer than
+  `STRETCH_SECONDS`) changes no result: the engine derives every random number from seed and round.
+
+  Args:
+    engine: see `fedjax_syn.engine.build`.
+    evaluators: by split, (params, stats) -> metrics.
+    plan: how far to train, and where to look.
+    seed: seed of every draw.
+    state: where to begin; it is consumed.
+    clock: counts seconds as 'rounds', 'synthesis' and 'evaluation'.
+    resumed: the state comes from a checkpoint of this run, so that it has been evaluated already.
+
+  Yields:
+    A step after every stretch, evaluation and chunk; after one of kind 'diverged' nothing follows. Its
+    report holds 'diverged_round' and, where it is known, 'diverged_client'.
+  """
+  if not resumed:
+    yield _checked(Step('evaluated', state, evaluate(evaluators, state, clock)))
+  per_round = math.nan  # seconds; unknown until the program of this phase has run once
+  while True:
+    while engine.pending(state):
+      with clock.part('synthesis'):
+        state, done, report = engine.between(seed, state, CHUNK_SECONDS)
+      step = Step('between', state, report, phase_end=done)
+      yield step._replace(kind='diverged') if report.get('diverged_round') else step
+      if report.get('diverged_round'):
+        return
+    round = int(state.round)
+    if round >= plan.rounds:
+      return
+    phase_end = engine.next_stop(round) or math.inf
+    evaluation = min(next_evaluation(round, plan), phase_end)
+    pause = (round // plan.pause_every + 1) * plan.pause_every if plan.pause_every else math.inf
+    affordable = 1 if math.isnan(per_round) else max(1, int(STRETCH_SECONDS / max(per_round, 1e-6)))
+    rounds = int(min(evaluation - round, pause - round, plan.rounds - round, affordable))
+
+    before = clock.parts['rounds']
+    with clock.part('rounds'):
+      state, report = engine.run(seed, state, rounds)
+    per_round = (clock.parts['rounds'] - before) / rounds
+    if report.get('diverged_round'):
+      yield Step('diverged', state, report)
+      return
+    report = {k: v for k, v in report.items() if not k.startswith('diverged')}
+    step = Step('rounds', state, report, phase_end=round + rounds == phase_end)
+    if round + rounds == evaluation:
+      report = {**evaluate(evaluators, state, clock), **report}
+      step = _checked(step._replace(kind='evaluated', report=report))
+    yield step
+    if step.kind == 'diverged':
+      return
+    if step.phase_end:
+      per_round = math.nan
+
+
+def _checked(step: Step) -> Step:
+  """Turns an evaluation with a number that is not finite into a divergence."""
+  if all(math.isfinite(value) for value in step.report.values()):
+    return step
+  return step._replace(kind='diverged', report={'diverged_round': step.round})

@@ -1,0 +1,186 @@
+"""What a run measures: one JSON line per evaluated round and seed, and the summary made of these lines."""
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Line = dict[str, Any]
+
+
+def append(path: Path, line: Line) -> None:
+  """Appends one line to a metrics file; the line is with the operating system on return.
+
+  Args:
+    path: the metrics.jsonl.
+    line: finite numbers and strings by name; what was not measured is left out.
+
+  Raises:
+    ValueError: if a number is not finite.
+  """
+  with path.open('a') as file:
+    file.write(json.dumps(line, allow_nan=False) + '\n')
+
+
+def read(path: Path, size: int | None = None) -> list[Line]:
+  """Reads a metrics file, or its first `size` bytes; a last line without its end, as a kill may leave it, is not counted."""
+  if not path.exists():
+    return []
+  complete, _, _ = path.read_bytes()[:size].rpartition(b'\n')
+  return [json.loads(line) for line in complete.splitlines()]
+
+
+def length(path: Path) -> int:
+  """Returns a metrics file's length in bytes, all of them on disk."""
+  if not path.exists():
+    return 0
+  with path.open('rb') as file:
+    os.fsync(file.fileno())
+    return os.fstat(file.fileno()).st_size
+
+
+def truncate(path: Path, size: int) -> None:
+  """Cuts a metrics file back to what it held when a checkpoint was taken.
+
+  Args:
+    path: the metrics.jsonl; it is made if it is not there.
+    size: bytes to keep.
+  """
+  with path.open('ab') as file:
+    file.truncate(size)
+
+
+def statistics(per_seed: Sequence[float | None]) -> dict[str, Any]:
+  """Mean and standard deviation (ddof 1) over seeds.
+
+  Args:
+    per_seed: one number for every seed, None for a seed that has none (it diverged).
+
+  Returns:
+    'mean' (None if a seed has no number), 'std' (None too for a single seed) and 'per_seed'.
+  """
+  per_seed = list(per_seed)
+  if not per_seed or None in per_seed:
+    return {'mean': None, 'std': None, 'per_seed': per_seed}
+  std = float(np.std(per_seed, ddof=1)) if len(per_seed) > 1 else None
+  return {'mean': float(np.mean(per_seed)), 'std': std, 'per_seed': per_seed}
+
+
+def accuracy_summary(
+  lines: Sequence[Line], seeds: Sequence[int], rounds: int, diverged: Sequence[int], key: str
+) -> dict[str, Any]:
+  """Last, mean of the last five rounds, and best, by name.
+
+  Args:
+    lines: metrics lines of all seeds.
+    seeds: the run's seeds, in order.
+    rounds: how many rounds the run has.
+    diverged: seeds that have no result.
+    key: the accuracy, for example 'test/accuracy'.
+
+  Returns:
+    `statistics` under 'last', 'mean_last_5' (the last five rounds, w^0 not among them) and 'best' (over
+    all evaluated rounds).
+  """
+  last, mean_last_5, best = [], [], []
+  for seed in seeds:
+    values = {m['round']: m[key] for m in lines if m['seed'] == seed and key in m}
+    final = [v for r, v in sorted(values.items()) if max(rounds - 5, 0) < r <= rounds]
+    ok = seed not in diverged and rounds in values
+    last.append(values[rounds] if ok else None)
+    mean_last_5.append(float(np.mean(final)) if ok and final else None)
+    best.append(max(values.values()) if ok else None)
+  named = {'last': last, 'mean_last_5': mean_last_5, 'best': best}
+  return {name: statistics(per_seed) for name, per_seed in named.items()}
+
+
+def rounds_to_accuracy(
+  lines: Sequence[Line], seeds: Sequence[int], targets: Sequence[float], key: str = 'test/accuracy'
+) -> dict[str, Any]:
+  """The first evaluated round at which each target is reached; None where it is not.
+
+  Args:
+    lines: metrics lines of all seeds.
+    seeds: the run's seeds, in order.
+    targets: accuracies as fractions.
+    key: the accuracy's name.
+
+  Returns:
+    `statistics` of the rounds by target.
+  """
+
+  def first(seed, target):
+    reached = [m['round'] for m in lines if m['seed'] == seed and m.get(key, -math.inf) >= target]
+    return min(reached, default=None)
+
+  return {f'{t:g}': statistics([first(seed, t) for seed in seeds]) for t in targets}
+
+
+def summarise(
+  lines: Sequence[Line],
+  *,
+  seeds: Sequence[int],
+  rounds: int,
+  targets: Sequence[float],
+  eval_every: int,
+  status: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+  """What a run's metrics lines come to.
+
+  Args:
+    lines: metrics lines of all seeds.
+    seeds: the run's seeds, in order.
+    rounds: how many rounds the run has.
+    targets: accuracies for `rounds_to_accuracy`.
+    eval_every: rounds between evaluations; `best` and `rounds_to_accuracy` see no other rounds.
+    status: by seed, 'status' ('finished' or 'diverged') and details.
+
+  Returns:
+    'test_accuracy', 'validation_accuracy' (where there is a validation split), 'rounds_to_accuracy',
+    'eval_every', 'padding_efficiency' (mean over the lines that have one; None without) and 'status'.
+  """
+  diverged = [seed for seed in seeds if status[str(seed)]['status'] == 'diverged']
+  result = {}
+  for split in ('test', 'validation'):
+    key = f'{split}/accuracy'
+    if split == 'test' or any(key in line for line in lines):
+      result[f'{split}_accuracy'] = accuracy_summary(lines, seeds, rounds, diverged, key)
+  result['rounds_to_accuracy'] = rounds_to_accuracy(lines, seeds, targets)
+  result['eval_every'] = eval_every
+  efficiency = [line['padding_efficiency'] for line in lines if 'padding_efficiency' in line]
+  result['padding_efficiency'] = float(np.mean(efficiency)) if efficiency else None
+  result['status'] = dict(status)
+  return result
+
+
+class TensorBoard:
+  """The metrics lines as TensorBoard events; the file is written anew from the lines when a run resumes."""
+
+  def __init__(self, folder: Path, lines: Sequence[Line]):
+    """Opens the folder's one event file.
+
+    Args:
+      folder: the run's folder.
+      lines: lines that the run has already.
+    """
+    from tensorboardX import SummaryWriter  # slow to import, and only this writer needs it
+
+    for old in folder.glob('events.out.*'):
+      old.unlink()
+    self.writer = SummaryWriter(str(folder))
+    for line in lines:
+      self.write(line)
+
+  def write(self, line: Line) -> None:
+    """Writes every number of a line as `seed_<seed>/<name>`, at the line's round."""
+    for name, value in line.items():
+      if name not in ('round', 'seed') and isinstance(value, (int, float)):
+        self.writer.add_scalar(f'seed_{line["seed"]}/{name}', value, line['round'])
+
+  def close(self) -> None:
+    """Writes out what is waiting, and closes the file."""
+    self.writer.close()

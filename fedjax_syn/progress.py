@@ -1,0 +1,207 @@
+"""What a run says while it runs: a bar on a terminal, a line now and then elsewhere, a table at the end."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.progress import (
+  BarColumn,
+  MofNCompleteColumn,
+  Progress,
+  ProgressColumn,
+  TextColumn,
+  TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+PLAIN_SECONDS = 10.0
+
+
+class Silent:
+  """Says nothing: processes other than the first, and calls from Python."""
+
+  def say(self, text: str) -> None:
+    """Shows one line."""
+
+  def begin(self, label: str, rounds: int, done: int) -> None:
+    """Starts one seed of one algorithm, `done` of `rounds` being done already."""
+
+  def rounds(self, done: int, report: Mapping[str, float]) -> None:
+    """Shows how many rounds are done, and the accuracy if the report has one."""
+
+  def between(self, report: Mapping[str, float]) -> None:
+    """Shows how far the work between rounds is."""
+
+  def end(self) -> None:
+    """Ends what `begin` started."""
+
+  def summary(self, rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> None:
+    """Shows the results."""
+
+
+class Plain(Silent):
+  """Lines for logs and pipes, at most one in `PLAIN_SECONDS` while training."""
+
+  def __init__(self, console: Console):
+    """Writes to a console."""
+    self.console = console
+    self.label, self.total, self.first, self.done = '', 0, 0, 0
+    self.began = self.shown = time.monotonic()
+    self.accuracy = ''
+
+  def say(self, text: str) -> None:
+    self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+  def begin(self, label: str, rounds: int, done: int) -> None:
+    self.label, self.total, self.first, self.done = label, rounds, done, done
+    self.began = self.shown = time.monotonic()
+    self.say(
+      f'{label}: {f"resuming after round {done} of {rounds}" if done else f"{rounds} rounds"}'
+    )
+
+  def rounds(self, done: int, report: Mapping[str, float]) -> None:
+    self.done = done
+    self.accuracy = _accuracy(report) or self.accuracy
+    if self._time_to_speak():
+      self.say(f'{self.label}: round {done} of {self.total}{self.accuracy}{self._pace(done)}')
+
+  def _pace(self, done: int) -> str:
+    rate = (done - self.first) / max(time.monotonic() - self.began, 1e-9)
+    left = (self.total - done) / rate if rate else 0
+    return f', {rate:.3g} rounds/s, {_duration(left)} left' if rate else ''
+
+  def between(self, report: Mapping[str, float]) -> None:
+    if report and self._time_to_speak():
+      values = ', '.join(f'{name} {value:.4g}' for name, value in report.items())
+      self.say(f'{self.label}: after round {self.done}: {values}')
+
+  def _time_to_speak(self) -> bool:
+    now = time.monotonic()
+    if now - self.shown < PLAIN_SECONDS:
+      return False
+    self.shown = now
+    return True
+
+  def end(self) -> None:
+    took = _duration(time.monotonic() - self.began)
+    self.say(f'{self.label}: round {self.done} of {self.total}{self.accuracy}, after {took}')
+
+  def summary(self, rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> None:
+    self.console.print(summary_panel(rows, folder))
+
+
+class Bar(Plain):
+  """A bar of rounds on a terminal, and one of iterations below it during work between rounds."""
+
+  def begin(self, label: str, rounds: int, done: int) -> None:
+    self.first = self.done = done
+    self.progress = Progress(
+      TextColumn('{task.description}'),
+      BarColumn(),
+      MofNCompleteColumn(),
+      _Rate(),
+      TimeRemainingColumn(),
+      TextColumn('{task.fields[note]}'),
+      console=self.console,
+    )
+    self.task = self.progress.add_task(label, total=rounds, completed=done, note='')
+    self.inner = None
+    self.progress.start()
+
+  def rounds(self, done: int, report: Mapping[str, float]) -> None:
+    self.accuracy = _accuracy(report) or self.accuracy
+    self.progress.update(self.task, completed=done, note=self.accuracy.lstrip(', '))
+    self._end_inner()
+
+  def between(self, report: Mapping[str, float]) -> None:
+    named = {name.rpartition('/')[2]: value for name, value in report.items()}
+    if self.inner is None:
+      name = next(iter(report), 'synthesis').partition('/')[0]
+      self.inner = self.progress.add_task(name, total=named.get('iterations'), note='')
+    note = f'loss {named["loss"]:.4g}' if 'loss' in named else ''
+    self.progress.update(self.inner, completed=named.get('iteration', 0), note=note)
+
+  def _end_inner(self) -> None:
+    if self.inner is not None:
+      self.progress.remove_task(self.inner)
+      self.inner = None
+
+  def end(self) -> None:
+    self._end_inner()
+    self.progress.stop()
+
+
+class _Rate(ProgressColumn):
+  """Rounds or iterations a second."""
+
+  def render(self, task) -> Text:
+    return Text(f'{task.speed:.3g}/s' if task.speed else '')
+
+
+def make(write: bool = True) -> Silent:
+  """Returns a bar on a terminal, lines elsewhere, and silence in all processes but the first."""
+  if not write:
+    return Silent()
+  console = Console()
+  return Bar(console) if console.is_terminal else Plain(Console(width=110))
+
+
+def summary_panel(rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> Panel:
+  """Lays out the results of a run and of what it is compared with.
+
+  Args:
+    rows: label and summary of each.
+    folder: where the files lie.
+
+  Returns:
+    A panel for a rich console.
+  """
+  first = rows[0][1]
+  table = Table(box=None, padding=(0, 2, 0, 0))
+  every = first['eval_every']
+  best = 'best' if every == 1 else f'best of every {every} rounds'
+  for name in ('test accuracy', 'last', 'mean of last 5', best, 'seconds'):
+    table.add_column(name, overflow='fold')
+  for label, summary in rows:
+    values = [_statistics(summary['test_accuracy'][k]) for k in ('last', 'mean_last_5', 'best')]
+    table.add_row(label, *values, f'{summary["seconds"]["total"]:.1f}')
+  notes = []
+  for label, summary in rows:
+    for seed, status in summary['status'].items():
+      if status['status'] == 'diverged':
+        notes.append(Text(f'{label}: {diverged_text(seed, status)}'))
+  parts = ', '.join(f'{k} {v:.1f}' for k, v in first['seconds'].items() if k != 'total' and v)
+  notes.append(Text(f'seconds: {parts}'))
+  notes.append(
+    Text(f'{folder}/: summary.json, metrics.jsonl, figures/, checkpoints/', overflow='fold')
+  )
+  title = (
+    f'{first["algorithm"]} on {first["dataset"]}, {first["rounds"]} rounds, seeds {first["seeds"]}'
+  )
+  return Panel(Group(table, *notes), title=Text(title), expand=False)
+
+
+def diverged_text(seed: int | str, status: Mapping[str, Any]) -> str:
+  """Says in one line where a seed diverged, and from where one could go on."""
+  client = '' if status.get('client') is None else f', client {status["client"]}'
+  good = status.get('last_good_checkpoint') or 'none was saved yet'
+  return f'seed {seed} diverged in round {status["round"]}{client}; last good checkpoint: {good}'
+
+
+def _statistics(value: Mapping[str, Any]) -> str:
+  if value['mean'] is None:
+    return ', '.join('-' if v is None else f'{v:.4f}' for v in value['per_seed'])
+  return f'{value["mean"]:.4f}' + ('' if value['std'] is None else f' ± {value["std"]:.4f}')
+
+
+def _accuracy(report: Mapping[str, float]) -> str:
+  return f', test accuracy {report["test/accuracy"]:.4f}' if 'test/accuracy' in report else ''
+
+
+def _duration(seconds: float) -> str:
+  minutes, rest = divmod(int(seconds), 60)
+  return f'{minutes // 60}:{minutes % 60:02}:{rest:02}' if minutes else f'{seconds:.1f} s'

@@ -1,0 +1,152 @@
+"""Keeps one run's folder: metrics lines, events and checkpoints; and finds where a run is to go on."""
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from fedjax_syn import checkpoint, metrics
+from fedjax_syn.loop import Step
+from fedjax_syn.method import State
+
+SAVE_SECONDS = 30.0  # a checkpoint is due after this long at the latest
+CHUNK_SECONDS = 5.0  # and this often during work between rounds
+SHARE = 0.1  # but saving may not take more than this share of the time
+
+
+class Recorder:
+  """The state of a run besides its model: what is logged, saved and decided so far."""
+
+  def __init__(
+    self, folder: Path, checkpoint_every: int, say: Callable[[str], None], write: bool = True
+  ):
+    """Opens a folder at its newest whole checkpoint, and forgets what was logged after it.
+
+    Args:
+      folder: the run's folder.
+      checkpoint_every: rounds between checkpoints.
+      say: told what is wrong.
+      write: False in all processes but the first.
+    """
+    self.folder, self.checkpoint_every, self.say, self.write = folder, checkpoint_every, say, write
+    self.checkpoints = folder / 'checkpoints'
+    self.path = folder / 'metrics.jsonl'
+    self.last = self._newest()
+    note = self.last.note if self.last else {}
+    self.status: dict[str, dict[str, Any]] = note.get('status', {})  # of seeds that are over
+    self.marks: dict[str, int] = note.get('marks', {})  # by seed: the round with work after it
+    self.seconds: dict[str, float] | None = note.get('seconds')
+    self.peak: int = note.get('peak_memory_bytes', 0)
+    self.serial: int = note.get('serial', 0)
+    size = note.get('metrics_bytes', 0)
+    self.lines = metrics.read(self.path, size)
+    self.saved_at, self.save_cost = time.monotonic(), 0.0
+    self.board = None
+    if write:
+      metrics.truncate(self.path, size)
+      self.board = metrics.TensorBoard(folder, self.lines)
+
+  def _newest(self) -> checkpoint.Checkpoint | None:
+    root = self.checkpoints
+    had_some = bool(checkpoint.found(root))
+    while last := checkpoint.latest(root, self.say, repair=self.write):
+      if not self.path.exists() or self.path.stat().st_size < last.note['metrics_bytes']:
+        self.say(
+          f'WARNING: {self.path} is shorter than {last.path} says; using the checkpoint before'
+        )
+        if not self.write:
+          return None
+        checkpoint.set_aside(last.path)
+        continue
+      return last
+    if had_some:
+      self.say(f'WARNING: no checkpoint in {root} is whole; beginning again from round 0')
+    return None
+
+  def resume(self, seed: int) -> State | None:
+    """Returns the state to go on from, or None if this seed has not been saved yet."""
+    if self.last is None or self.last.note['seed'] != seed or str(seed) in self.status:
+      return None
+    return jax.tree.map(jax.numpy.asarray, self.last.tree)
+
+  def log(self, seed: int, step: Step, seconds: float) -> metrics.Line:
+    """Appends one line for an evaluated round.
+
+    Args:
+      seed: the seed that was evaluated.
+      step: an 'evaluated' step.
+      seconds: of the whole run so far.
+
+    Returns:
+      The line.
+    """
+    line = {'round': step.round, 'seed': seed, **step.report, 'seconds': round(seconds, 3)}
+    self.lines.append(line)
+    if self.write:
+      metrics.append(self.path, line)
+      self.board.write(line)
+    return line
+
+  def due(self, step: Step) -> bool:
+    """Says whether to save now: at ends of phases, by rounds, and by time; never too often by cost."""
+    waited = time.monotonic() - self.saved_at
+    if step.phase_end or waited > max(SAVE_SECONDS, self.save_cost / SHARE):
+      return True
+    between = step.kind == 'between'
+    wanted = waited > CHUNK_SECONDS if between else step.round % self.checkpoint_every == 0
+    return wanted and step.round > 0 and waited >= self.save_cost / SHARE
+
+  def save(
+    self, seed: int, round: int, state: State | None, seconds: dict[str, float], keep: bool = False
+  ) -> None:
+    """Saves a checkpoint, and removes those that are no longer needed.
+
+    Args:
+      seed: the seed at work.
+      round: its round.
+      state: its state; None if it diverged.
+      seconds: of the run so far, by part.
+      keep: never remove it.
+    """
+    self.peak = max(self.peak, peak_memory_bytes())
+    if not self.write:
+      return
+    start = time.monotonic()
+    self.serial += 1
+    note = {
+      'serial': self.serial,
+      'seed': seed,
+      'round': round,
+      'keep': keep,
+      'status': self.status,
+      'marks': self.marks,
+      'metrics_bytes': metrics.length(self.path),
+      'seconds': seconds,
+      'peak_memory_bytes': self.peak,
+    }
+    checkpoint.save(self.checkpoints, round, seed, state, note)
+    checkpoint.prune(self.checkpoints)
+    self.saved_at = time.monotonic()
+    self.save_cost = self.saved_at - start
+
+  def last_good(self, seed: int) -> str | None:
+    """Returns the newest checkpoint of a seed, relative to the folder, or None."""
+    mine = [p for p in checkpoint.found(self.checkpoints) if checkpoint.seed_of(p) == seed]
+    return mine[-1].relative_to(self.folder).as_posix() if mine else None
+
+  def close(self) -> None:
+    """Closes the event file."""
+    if self.board:
+      self.board.close()
+
+
+def peak_memory_bytes() -> int:
+  """Returns the most memory in use so far: of the device with the most, or of the process on a CPU."""
+  stats = [device.memory_stats() or {} for device in jax.local_devices()]
+  on_device = max((s.get('peak_bytes_in_use', 0) for s in stats), default=0)
+  unit = 1 if sys.platform == 'darwin' else 1024  # getrusage counts in KiB, but not there
+  return int(on_device or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)

@@ -1,0 +1,121 @@
+"""What is left when a run is over: its summary, the learned data set and the figures."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedjax_syn import config as config_lib
+from fedjax_syn import metrics
+from fedjax_syn.clock import Clock
+from fedjax_syn.data.datasets import Dataset
+from fedjax_syn.engine import Engine
+from fedjax_syn.recorder import Recorder, peak_memory_bytes
+
+
+def summarise(
+  config: config_lib.Resolved, dataset: Dataset, engine: Engine, recorder: Recorder, clock: Clock
+) -> dict[str, Any]:
+  """Makes the content of summary.json.
+
+  Args:
+    config: the run's config.
+    dataset: the data set.
+    engine: the run's engine.
+    recorder: holds the metrics lines and the seeds' status.
+    clock: holds the seconds.
+
+  Returns:
+    JSON values; bytes are per seed over all rounds, `epsilon` is null without differential privacy.
+  """
+  shapes = jax.eval_shape(engine.model.init, jax.random.key(0)).params
+  up, down = engine.bytes_per_round()
+  measured = metrics.summarise(
+    recorder.lines,
+    seeds=config.seeds,
+    rounds=config.rounds,
+    targets=config.targets,
+    eval_every=config.eval_every,
+    status=recorder.status,
+  )
+  return {
+    'algorithm': config.algorithm,
+    'dataset': dataset.name,
+    'rounds': config.rounds,
+    'seeds': list(config.seeds),
+    'parameters': sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes)),
+    **measured,
+    'seconds': clock.seconds(),
+    'bytes_up': up * config.rounds,
+    'bytes_down': down * config.rounds,
+    'epsilon': None,
+    'peak_memory_bytes': max(recorder.peak, peak_memory_bytes()),
+  }
+
+
+def draw_partition(folder: Path, dataset: Dataset, counts: np.ndarray) -> None:
+  """Draws who holds what.
+
+  Args:
+    folder: the run's folder.
+    dataset: gives the title.
+    counts: [clients, classes].
+  """
+  from fedjax_syn import figures  # matplotlib is slow to import
+
+  title = f'{dataset.title}: {len(counts)} clients'
+  figures.partition_bubbles(counts, folder / 'figures' / 'partition.png', title)
+
+
+def draw_curves(
+  folder: Path, dataset: Dataset, runs: Mapping[str, Path], mark_round: int | None
+) -> None:
+  """Draws the accuracy of a run and of those that it is compared with.
+
+  Args:
+    folder: the run's folder.
+    dataset: gives the title.
+    runs: by label, the folders whose metrics.jsonl are drawn.
+    mark_round: the round after which the data set was synthesised.
+  """
+  from fedjax_syn import figures
+
+  histories = {label: metrics.read(run / 'metrics.jsonl') for label, run in runs.items()}
+  figures.accuracy_curve(histories, folder / 'figures' / 'accuracy.png', mark_round, dataset.title)
+
+
+def save_synthetic(
+  folder: Path, dataset: Dataset, seed: int, first: bool, learned: Mapping[str, Any] | None
+) -> None:
+  """Saves a learned set as numbers and as a picture.
+
+  Args:
+    folder: the run's folder.
+    dataset: its normalisation is stored beside the images and undone in the picture.
+    seed: the seed that learned it.
+    first: the run's first seed's set is `synthetic.npz`, those of others are `synthetic_seed<seed>.npz`.
+    learned: the engine's `synthetic(state)`; None saves nothing.
+  """
+  if learned is None:
+    return
+  from fedjax_syn import figures
+
+  name = 'synthetic' if first else f'synthetic_seed{seed}'
+  path = folder / 'synthetic' / f'{name}.npz'
+  path.parent.mkdir(parents=True, exist_ok=True)
+  normalisation = dataset.normalisation
+  mean, std = (np.asarray(v, np.float32) for v in (normalisation.mean, normalisation.std))
+  partial = path.with_name(f'.{path.name}')
+  with partial.open('wb') as file:
+    np.savez(file, **learned, mean=mean, std=std)
+  partial.replace(path)
+  picture = path.with_suffix('.png')
+  title = f'{dataset.title}, seed {seed}'
+  figures.synthetic_sets(
+    learned['x'], learned['y'], learned['iterations'], normalisation, picture, title
+  )
+  (folder / 'figures').mkdir(exist_ok=True)
+  shutil.copyfile(picture, folder / 'figures' / picture.name)

@@ -1,0 +1,153 @@
+"""A run's folder: its lock, its config.json, and how a run is asked to stop."""
+
+import contextlib
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import fedjax_syn
+from fedjax_syn import config as config_lib
+from fedjax_syn.checkpoint import fsync
+
+PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'chex', 'orbax-checkpoint', 'numpy')
+
+
+class InUseError(ValueError):
+  """Another process works in the folder."""
+
+
+@contextlib.contextmanager
+def lock(folder: Path) -> Iterator[None]:
+  """Holds a run's folder; the system releases it when the process ends, however it ends.
+
+  Args:
+    folder: made if it is not there.
+
+  Raises:
+    InUseError: if another process holds it.
+  """
+  folder.mkdir(parents=True, exist_ok=True)
+  with (folder / '.lock').open('a+') as file:
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+      file.seek(0)
+      owner = file.read().strip() or 'another process'
+      raise InUseError(
+        f'workdir={folder}: {owner} is at work here; wait, or name another folder'
+      ) from error
+    file.truncate(0)
+    file.write(f'process {os.getpid()} on {socket.gethostname()}\n')
+    file.flush()
+    yield
+
+
+def write_json(path: Path, value: Any) -> None:
+  """Writes a JSON file that is either complete or not there."""
+  temporary = path.with_name(f'.{path.name}.tmp')
+  temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + '\n')
+  fsync(temporary)
+  os.replace(temporary, path)
+  fsync(path.parent)
+
+
+def read_json(path: Path) -> Any:
+  """Reads a JSON file, or returns None if there is none."""
+  return json.loads(path.read_text()) if path.exists() else None
+
+
+def check_config(folder: Path, resolved: config_lib.Resolved) -> None:
+  """Checks that a folder is free, or holds a run of this very config.
+
+  Args:
+    folder: the run's folder.
+    resolved: the config of the command that was given now.
+
+  Raises:
+    ValueError: if the run was started under another config, or the folder holds something else.
+  """
+  stored = read_json(folder / 'config.json')
+  if stored is None:
+    foreign = [
+      name for name in ('metrics.jsonl', 'checkpoints', 'summary.json') if (folder / name).exists()
+    ]
+    if foreign:
+      raise ValueError(
+        f'workdir={folder}: holds {foreign[0]} but no config.json; name another folder'
+      )
+    return
+  if changes := config_lib.diff(stored['config'], resolved):
+    listed = '; '.join(changes)
+    raise ValueError(
+      f'workdir={folder}: was started under another config ({listed}); name another folder'
+    )
+
+
+def environment() -> dict[str, Any]:
+  """Returns versions, devices and the commit that a result comes from."""
+  versions = {'python': platform.python_version(), 'fedjax_syn': fedjax_syn.__version__}
+  versions |= {name: importlib.metadata.version(name) for name in PACKAGES}
+  return {
+    'versions': versions,
+    'devices': [f'{d.platform} {d.device_kind}' for d in jax.devices()],
+    'host': {'name': socket.gethostname(), 'machine': platform.machine(), 'cores': os.cpu_count()},
+    'commit': _commit(),
+  }
+
+
+def _commit() -> str | None:
+  """The package's own commit, with '-dirty' behind it if files differ; None outside a checkout."""
+  root = Path(fedjax_syn.__file__).resolve().parent.parent
+  command = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
+  if not (root / '.git').exists():
+    return None
+  try:
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=10)
+  except (OSError, subprocess.TimeoutExpired):
+    return None
+  return done.stdout.strip() or None
+
+
+class StopRequest:
+  """Whether the run was asked to stop, and by which signal."""
+
+  signal: str = ''
+
+  def __bool__(self) -> bool:
+    return bool(self.signal)
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[StopRequest]:
+  """Turns the first SIGTERM or SIGINT into a request; a second one acts as if this were not here."""
+  request = StopRequest()
+  if threading.current_thread() is not threading.main_thread():
+    yield request  # only the main thread may set handlers
+    return
+  before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+  def restore():
+    for number, handler in before.items():
+      signal.signal(number, handler)
+
+  def handle(number, _):
+    request.signal = signal.Signals(number).name
+    restore()
+
+  for number in before:
+    signal.signal(number, handle)
+  try:
+    yield request
+  finally:
+    restore()

@@ -1,0 +1,116 @@
+"""Summaries against numbers worked by hand."""
+
+import math
+
+import pytest
+
+from fedjax_syn import metrics
+
+
+def lines_of(seed: int, accuracies: dict[int, float], key: str = 'test/accuracy') -> list[dict]:
+  return [{'round': r, 'seed': seed, key: a} for r, a in accuracies.items()]
+
+
+# Seed 0 rises to 0.9 and falls, seed 1 rises steadily; the last five of seven rounds are 3..7.
+SEED0 = {0: 0.1, 1: 0.2, 2: 0.9, 3: 0.5, 4: 0.5, 5: 0.6, 6: 0.7, 7: 0.7}
+SEED1 = {0: 0.1, 1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4, 5: 0.5, 6: 0.6, 7: 0.9}
+
+
+def test_last_mean_of_last_five_and_best_by_hand():
+  """Means of the last five: (.5+.5+.6+.7+.7)/5 = .6 and (.3+.4+.5+.6+.9)/5 = .54.
+
+  The standard deviation (ddof 1) of two numbers is |a - b| / sqrt(2).
+  """
+  lines = lines_of(0, SEED0) + lines_of(1, SEED1)
+  summary = metrics.accuracy_summary(lines, (0, 1), 7, [], 'test/accuracy')
+  expected = {'last': (0.7, 0.9), 'mean_last_5': (0.6, 0.54), 'best': (0.9, 0.9)}
+  for name, (a, b) in expected.items():
+    assert summary[name]['per_seed'] == pytest.approx([a, b])
+    assert summary[name]['mean'] == pytest.approx((a + b) / 2)
+    assert summary[name]['std'] == pytest.approx(abs(a - b) / math.sqrt(2))
+
+
+def test_one_seed_has_no_std():
+  summary = metrics.accuracy_summary(lines_of(3, SEED0), (3,), 7, [], 'test/accuracy')
+  assert summary['last'] == {'mean': pytest.approx(0.7), 'std': None, 'per_seed': [0.7]}
+
+
+def test_mean_with_a_diverged_seed_is_null_but_the_other_seed_is_told():
+  lines = lines_of(0, SEED0) + lines_of(1, {0: 0.1, 1: 0.95})
+  summary = metrics.accuracy_summary(lines, (0, 1), 7, [1], 'test/accuracy')
+  for value in summary.values():
+    assert value['mean'] is None and value['std'] is None and value['per_seed'][1] is None
+  assert summary['best']['per_seed'][0] == 0.9
+
+
+def test_initial_model_is_not_among_the_last_five_rounds():
+  """Three rounds: the mean is over rounds 1..3, (.2 + .4 + .6) / 3 = .4, without w^0."""
+  lines = lines_of(0, {0: 0.9, 1: 0.2, 2: 0.4, 3: 0.6})
+  summary = metrics.accuracy_summary(lines, (0,), 3, [], 'test/accuracy')
+  assert summary['mean_last_5']['mean'] == pytest.approx(0.4)
+
+
+def test_rounds_to_accuracy_is_the_first_round_that_reaches_it():
+  lines = lines_of(0, SEED0) + lines_of(1, SEED1)
+  reached = metrics.rounds_to_accuracy(lines, (0, 1), (0.5, 0.9, 0.95))
+  assert list(reached) == ['0.5', '0.9', '0.95']
+  assert reached['0.5']['per_seed'] == [2, 5] and reached['0.5']['mean'] == 3.5
+  assert reached['0.9']['per_seed'] == [2, 7]
+  assert reached['0.95'] == {'mean': None, 'std': None, 'per_seed': [None, None]}
+
+
+def test_summary_has_a_validation_part_only_with_a_validation_split():
+  status = {'0': {'status': 'finished'}}
+  common = {'seeds': (0,), 'rounds': 7, 'targets': (), 'eval_every': 1, 'status': status}
+  lines = lines_of(0, SEED0)
+  assert 'validation_accuracy' not in metrics.summarise(lines, **common)
+  lines = [{**line, 'validation/accuracy': 0.25} for line in lines]
+  summary = metrics.summarise(lines, **common)
+  assert summary['validation_accuracy']['best']['mean'] == 0.25
+  assert summary['test_accuracy']['best']['mean'] == 0.9
+  assert summary['padding_efficiency'] is None  # never measured: null, not 0
+
+
+def test_padding_efficiency_is_averaged_over_the_lines_that_have_it():
+  status = {'0': {'status': 'finished'}}
+  lines = lines_of(0, {0: 0.1}) + [
+    {'round': r, 'seed': 0, 'padding_efficiency': p} for r, p in ((1, 0.5), (2, 1.0))
+  ]
+  summary = metrics.summarise(lines, seeds=(0,), rounds=2, targets=(), eval_every=1, status=status)
+  assert summary['padding_efficiency'] == 0.75
+
+
+def test_file_keeps_whole_lines_and_forgets_what_came_after_a_checkpoint(tmp_path):
+  path = tmp_path / 'metrics.jsonl'
+  metrics.append(path, {'round': 1, 'seed': 0, 'x': 0.1})
+  size = metrics.length(path)
+  metrics.append(path, {'round': 2, 'seed': 0, 'x': 0.2})
+  with path.open('a') as file:
+    file.write('{"round": 3, "se')  # killed in the middle of a line
+  assert [line['round'] for line in metrics.read(path)] == [1, 2]
+  assert [line['round'] for line in metrics.read(path, size)] == [1]
+  metrics.truncate(path, size)
+  metrics.append(path, {'round': 2, 'seed': 0, 'x': 0.2})
+  assert [line['round'] for line in metrics.read(path)] == [1, 2]
+
+
+def test_numbers_that_are_not_finite_are_not_written(tmp_path):
+  path = tmp_path / 'metrics.jsonl'
+  with pytest.raises(ValueError):
+    metrics.append(path, {'round': 1, 'x': math.nan})
+  assert metrics.read(path) == []
+
+
+def test_tensorboard_holds_every_line_once(tmp_path):
+  """Opened twice, as by a resumed run: one file, with as many scalars as the lines have numbers."""
+  lines = [
+    {'round': 1, 'seed': 0, 'test/accuracy': 0.5, 'seconds': 1.0},
+    {'round': 2, 'seed': 0, 'test/accuracy': 0.75},
+  ]
+  metrics.TensorBoard(tmp_path, lines).close()
+  board = metrics.TensorBoard(tmp_path, lines[:1])
+  board.write(lines[1])
+  board.close()
+  (file,) = tmp_path.glob('events.out.*')
+  assert file.read_bytes().count(b'seed_0/test/accuracy') == 2
+  assert file.read_bytes().count(b'seed_0/seconds') == 1
