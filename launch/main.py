@@ -1,0 +1,195 @@
+"""Trains federated models as a config file says.
+
+  python launch/main.py [--config=configs/X.py] [--workdir=W] [--config.key=value ...]
+
+  --config         a Python file with get_config(); without it configs/dynafed_digits.py (no download)
+  --workdir        where results go; without it runs/<config>-<algorithm>-<hash of the settings>
+  --config.k=v     changes a setting: --config.rounds=20 --config.client.lr=0.01 --config.seeds=0,1,2
+                   (a tuple of one is written with a comma: --config.seeds=3,)
+  --list=KIND      prints what exists: algorithms, datasets, models, partitions, or fields (all settings)
+
+The same command goes on from the last checkpoint. Exit status: 0 finished, 2 refused (one line says
+why), 3 all seeds diverged, 75 interrupted and saved (start it again). Compiled programs are kept in
+$JAX_COMPILATION_CACHE_DIR, else ~/.cache/fedjax_syn/jax.
+"""
+
+import contextlib
+import importlib.util
+import os
+import pathlib
+import re
+import sys
+import textwrap
+import traceback
+from collections.abc import Iterable, Iterator
+
+from absl import app, flags
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# As a script, Python looks into launch/ only; configs/ lies beside it, and users' modules where they are.
+sys.path[:0] = [path for path in (str(ROOT), os.getcwd()) if path not in sys.path]
+
+REFUSED = 2
+DEFAULT = ROOT / 'configs' / 'dynafed_digits.py'
+KINDS = ('algorithms', 'datasets', 'models', 'partitions', 'fields')
+
+CONFIG = flags.DEFINE_string('config', str(DEFAULT), 'a Python file with get_config()')
+WORKDIR = flags.DEFINE_string('workdir', None, 'where results go')
+LIST = flags.DEFINE_enum('list', None, KINDS, 'print what exists')
+
+
+def parse(argv: list[str]) -> list[str]:
+  """Reads the flags; returns the program and the settings (`--config.key=value`) as they were written.
+
+  A flag that cannot be read is one line on stderr and exit status 2, where absl alone would print
+  its usage and exit with 1.
+  """
+  if {'-h', '--help', '-help'} & set(argv[1:]):
+    print(sys.modules['__main__'].__doc__ or __doc__)
+    sys.exit(0)
+  settings = [a for a in argv[1:] if a.startswith(('--config.', '-config.'))]
+  with refusals():
+    rest = flags.FLAGS([a for a in argv if a not in settings])
+    if len(rest) > 1:
+      raise app.UsageError(f'{rest[1]!r}: unexpected; settings are written --config.key=value')
+  return [argv[0], *settings]
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+  """Turns a refusal into one line on stderr and exit status 2."""
+  try:
+    yield
+  except (flags.Error, app.UsageError, ValueError) as error:
+    print(' '.join(str(error).split()), file=sys.stderr)
+    sys.exit(REFUSED)
+
+
+def load_config(path: str, settings: Iterable[str] = ()):
+  """Loads a config file and applies settings.
+
+  Args:
+    path: a Python file with `get_config()`.
+    settings: '--config.key=value', as on the command line.
+
+  Returns:
+    A locked ConfigDict, not checked yet.
+
+  Raises:
+    ValueError: if there is no such file, it fails, or a setting is unknown or of a wrong type.
+  """
+  file = pathlib.Path(path)
+  if not file.is_file():
+    known = ', '.join(f'configs/{f.name}' for f in sorted((ROOT / 'configs').glob('[a-z]*.py')))
+    raise ValueError(f'--config={path}: no such file; the project has {known}')
+  spec = importlib.util.spec_from_file_location('config_file', file.resolve())
+  if spec is None:
+    raise ValueError(f'--config={path}: must be a Python file (.py) with get_config()')
+  module = importlib.util.module_from_spec(spec)
+  try:
+    spec.loader.exec_module(module)
+    config = module.get_config()
+  except Exception as error:  # whatever a user's file does wrong is a refusal that names its line
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [str(frame.lineno) for frame in frames if frame.filename == spec.origin]
+    # ml_collections repeats all that it holds, as a quoted string, when one field is unknown.
+    message = re.sub(r' Other fields present: ".*}"', '', str(error), flags=re.S)
+    message = message.strip("'").replace('\\n', ' ')
+    message = textwrap.shorten(f'{type(error).__name__}: {message}', 240)
+    raise ValueError(f'--config={":".join([path, *lines[-1:]])}: {message}') from error
+  from fedjax_syn import config as config_lib
+
+  pairs = []
+  for setting in settings:
+    key, equals, text = setting.lstrip('-').removeprefix('config.').partition('=')
+    if not equals:
+      raise ValueError(f'{setting}: has no value; write {setting}=...')
+    pairs.append((key, text))
+  # Algorithms first: one from outside the package brings the fields that other settings may name.
+  for key, text in sorted(pairs, key=lambda pair: pair[0] not in ('algorithm', 'compare')):
+    config_lib.override(config, key, text)
+  return config
+
+
+def default_workdir(config, config_name: str) -> pathlib.Path:
+  """Returns runs/<config>-<algorithm>-<8 hex>: the same command resumes, a changed one starts anew."""
+  from fedjax_syn import config as config_lib
+
+  algorithm = config.algorithm.replace(':', '.')
+  return pathlib.Path('runs') / f'{config_name}-{algorithm}-{config_lib.hash8(config)}'
+
+
+def check_paths(resolved, workdir: pathlib.Path) -> None:
+  """Refuses a work folder that cannot be written, and a beginning that does not exist."""
+  existing = next(p for p in (workdir.absolute(), *workdir.absolute().parents) if p.exists())
+  if not existing.is_dir() or not os.access(existing, os.W_OK):
+    raise ValueError(f'--workdir={workdir}: {existing} is not a folder that can be written to')
+  fresh = not (workdir / 'config.json').exists()
+  if resolved.start_from and fresh and not pathlib.Path(resolved.start_from).expanduser().exists():
+    raise ValueError(
+      f'start_from={resolved.start_from!r}: no such folder; name a checkpoint of another run,'
+      ' as in runs/X/checkpoints/50'
+    )
+
+
+def prepare_jax(devices: int = 0) -> None:
+  """Sets up JAX before its first array: CPU devices, the cache of compiled programs.
+
+  Args:
+    devices: CPU devices; 0 is $JAX_NUM_CPU_DEVICES, else one per usable core. Accelerators are as many as there are.
+
+  Raises:
+    ValueError: if the devices asked for by $JAX_PLATFORMS do not exist.
+  """
+  import jax
+
+  if devices or jax.config.jax_num_cpu_devices < 0:
+    affinity = getattr(os, 'sched_getaffinity', lambda _: range(os.cpu_count() or 1))
+    jax.config.update('jax_num_cpu_devices', devices or len(affinity(0)))
+  if not jax.config.jax_compilation_cache_dir:
+    cache = pathlib.Path.home() / '.cache' / 'fedjax_syn' / 'jax'
+    jax.config.update('jax_compilation_cache_dir', str(cache))
+  try:
+    jax.devices()
+  except (RuntimeError, AssertionError) as error:
+    platforms = jax.config.jax_platforms
+    raise ValueError(
+      f'JAX_PLATFORMS={platforms}: no such device can be used ({error or "no plug-in"});'
+      ' install the extra (cuda, tpu) or unset it'
+    ) from error
+
+
+def print_list(kind: str) -> None:
+  """Prints what exists of a kind, one line each."""
+  from fedjax_syn import config as config_lib
+
+  if kind == 'fields':
+    rows = {f'{k}={leaf.default!r}': leaf.rules['help'] for k, leaf in config_lib.leaves().items()}
+  else:
+    rows = config_lib.names(kind)
+  width = max(map(len, rows), default=0)
+  for name, line in rows.items():
+    print(f'{name:{width}}  {line}')
+
+
+def main(argv: list[str]) -> int:
+  """Runs one experiment; returns the exit status."""
+  with refusals():
+    if LIST.value:
+      print_list(LIST.value)
+      return 0
+    from fedjax_syn import config as config_lib
+
+    config = load_config(CONFIG.value, argv[1:])
+    resolved = config_lib.check(config)
+    name = pathlib.Path(CONFIG.value).stem
+    workdir = pathlib.Path(WORKDIR.value or default_workdir(config, name))
+    check_paths(resolved, workdir)
+    prepare_jax(resolved.layout.devices)
+  from fedjax_syn import experiment  # only now, so that refusals are quick
+
+  return experiment.run_experiment(config, workdir, config_name=name)
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=parse)

@@ -1,0 +1,230 @@
+"""Tunes settings by accuracy on held-out training rows; test accuracy never selects.
+
+  python launch/sweep.py --config=X --grid fedprox.mu=0.001,0.01 [--grid key=v,v] [--budget=N]
+      [--workdir=W] [--config.key=value ...]
+
+  --grid     values of one setting, separated by commas (not those within parentheses); repeat it for more
+  --budget   at most so many cells of the grid, chosen at random by data.seed; without it all of them
+  --workdir  each cell is a run in W/<key=value,...>; without it runs/sweep-<config>-<algorithm>-<hash>
+
+If data.validation is 0, a tenth of the training rows is held out. The mean over seeds of the mean of
+the last five evaluations decides. The same command goes on where it was interrupted. It leaves
+W/sweep.json and W/sweep.md and prints the command that runs the chosen settings on all training rows.
+Exit status: 0 finished, 2 refused, 3 no cell has a result, 75 interrupted and saved.
+"""
+
+import itertools
+import json
+import os
+import pathlib
+import random
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from absl import app, flags
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
+
+from launch import main as launcher  # noqa: E402
+
+GRID = flags.DEFINE_multi_string('grid', [], 'key=value,value')
+BUDGET = flags.DEFINE_integer('budget', 0, 'at most so many cells; 0 is all', lower_bound=0)
+
+VALIDATION = 0.1
+SELECTED_BY = ('validation_accuracy', 'mean_last_5')  # in summary.json; its mean over seeds decides
+DIVERGED, INTERRUPTED = 3, 75
+
+
+class Cell(NamedTuple):
+  """One run of a sweep."""
+
+  values: dict[str, str]  # the settings as written on the command line
+  config: Any  # a locked ConfigDict
+  hash: str
+  folder: pathlib.Path
+
+
+def read_grid(items: Sequence[str]) -> dict[str, list[str]]:
+  """Reads ['fedprox.mu=0.001,0.01', ...] as {'fedprox.mu': ['0.001', '0.01'], ...}.
+
+  Raises:
+    ValueError: if there is no grid, a key comes twice or has no values or repeated ones.
+  """
+  grid: dict[str, list[str]] = {}
+  for item in items:
+    key, _, text = item.partition('=')
+    values = [value.strip() for value in re.split(r',(?![^(]*\))', text)]
+    if not text or len(set(values)) < len(values) or key in grid:
+      raise ValueError(
+        f'--grid {item}: must be key=value,value with distinct values, each key once'
+      )
+    grid[key] = values
+  if not grid:
+    raise ValueError('--grid: nothing to try; write --grid client.lr=0.001,0.01')
+  return grid
+
+
+def choose(grid: dict[str, list[str]], budget: int, seed: int) -> list[dict[str, str]]:
+  """Returns the cells of a grid in order; if there are more than the budget, a random subset of that size."""
+  every = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+  if not 0 < budget < len(every):
+    return every
+  return [every[i] for i in sorted(random.Random(seed).sample(range(len(every)), budget))]
+
+
+def make_cell(config: Any, values: dict[str, str], workdir: pathlib.Path) -> Cell:
+  """Applies the values to a copy of the config and checks it.
+
+  Raises:
+    ValueError: if the config is refused, or holds out nothing to select by.
+  """
+  from fedjax_syn import config as config_lib
+
+  config = config.copy_and_resolve_references().lock()
+  for key, text in values.items():
+    config_lib.override(config, key, text)
+  resolved = config_lib.check(config)
+  if not resolved.data.validation:
+    raise ValueError(
+      'data.validation=0.0: a sweep selects by validation accuracy; give it a share above 0'
+    )
+  name = ','.join(f'{key}={text}' for key, text in values.items()).replace(os.sep, '_')
+  return Cell(values, config, config_lib.hash8(config), workdir / name)
+
+
+def read_score(folder: pathlib.Path) -> tuple[float | None, float | None]:
+  """Returns mean and standard deviation over seeds of the last five validation accuracies of a finished run."""
+  value = json.loads((folder / 'summary.json').read_text())
+  for name in SELECTED_BY:
+    value = value[name]
+  return value['mean'], value['std']
+
+
+def run_cell(cell: Cell, run: Callable[..., int], config_name: str) -> dict[str, Any]:
+  """Runs one cell; one that is refused by its data or that diverges does not end the sweep."""
+  status = run(cell.config, cell.folder, config_name=config_name)
+  mean, std = read_score(cell.folder) if status == 0 else (None, None)
+  record = {'values': cell.values, 'folder': cell.folder.name, 'hash': cell.hash}
+  return record | {'status': status, 'mean': mean, 'std': std}
+
+
+def sweep(
+  cells: Sequence[Cell], workdir: pathlib.Path, run: Callable[..., int], config_name: str
+) -> list[dict]:
+  """Runs the cells that are not finished yet and keeps W/sweep.json up to date.
+
+  Args:
+    cells: checked cells.
+    workdir: W.
+    run: `fedjax_syn.experiment.run_experiment`.
+    config_name: stem of the config file.
+
+  Returns:
+    A record per cell so far: values, folder, hash, status, mean, std; the last one has status 75 if
+    the sweep was interrupted.
+  """
+  path = workdir / 'sweep.json'
+  before = json.loads(path.read_text())['cells'] if path.exists() else []
+  done = {(r['folder'], r['hash']): r for r in before if r['status'] in (0, DIVERGED)}
+  records: list[dict] = []
+  for number, cell in enumerate(cells, 1):
+    record = done.get((cell.folder.name, cell.hash))
+    print(
+      f'[{number}/{len(cells)}] {cell.folder.name}' + (': finished before' if record else ''),
+      flush=True,
+    )
+    records.append(record or run_cell(cell, run, config_name))
+    summary = {'selected_by': SELECTED_BY, 'best': best(records), 'cells': records}
+    write(path, json.dumps(summary, indent=2))
+    if records[-1]['status'] == INTERRUPTED:
+      break
+  return records
+
+
+def best(records: Sequence[dict]) -> dict | None:
+  """Returns the record with the highest mean validation accuracy, the first of equals; None without any."""
+  scored = [r for r in records if r['mean'] is not None]
+  return max(scored, key=lambda r: r['mean'], default=None)
+
+
+def table(records: Sequence[dict]) -> str:
+  """Returns the records as a Markdown table, best first."""
+  keys = list(records[0]['values'])
+  ordered = sorted(records, key=lambda r: -1.0 if r['mean'] is None else r['mean'], reverse=True)
+  lines = ['| ' + ' | '.join([*keys, 'validation accuracy']) + ' |', '|---' * (len(keys) + 1) + '|']
+  outcomes = {launcher.REFUSED: 'refused', DIVERGED: 'diverged', INTERRUPTED: 'interrupted'}
+  for r in ordered:
+    std = '' if r['std'] is None else f' ± {100 * r["std"]:.2f}'
+    score = (
+      outcomes.get(r['status'], 'diverged') if r['mean'] is None else f'{100 * r["mean"]:.2f}{std}'
+    )
+    lines.append('| ' + ' | '.join([*r['values'].values(), score]) + ' |')
+  return '\n'.join(lines)
+
+
+def command(config_path: str, settings: Sequence[str], values: dict[str, str]) -> str:
+  """Returns the command line that runs the chosen values, on all training rows."""
+  kept = [s for s in settings if not s.lstrip('-').startswith('config.data.validation=')]
+  chosen = [f'--config.{key}={text}' for key, text in values.items()]
+  words = [
+    'python',
+    'launch/main.py',
+    f'--config={config_path}',
+    *kept,
+    *chosen,
+    '--config.data.validation=0',
+  ]
+  return shlex.join(words)
+
+
+def write(path: pathlib.Path, text: str) -> None:
+  """Replaces a file in one step, so that an interrupted sweep leaves the old one or the new one."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  half = path.with_suffix('.tmp')
+  half.write_text(text + '\n')
+  half.replace(path)
+
+
+def main(argv: list[str]) -> int:
+  """Runs a sweep; returns the exit status."""
+  with launcher.refusals():
+    if launcher.LIST.value:
+      launcher.print_list(launcher.LIST.value)
+      return 0
+    grid = read_grid(GRID.value)
+    config = launcher.load_config(launcher.CONFIG.value, argv[1:])
+    name = pathlib.Path(launcher.CONFIG.value).stem
+    default = launcher.default_workdir(config, f'sweep-{name}')
+    workdir = pathlib.Path(launcher.WORKDIR.value or default)
+    config.compare = ''  # what is compared with has no part in the choice
+    if not config.data.validation:
+      config.data.validation = VALIDATION
+      print(
+        f'data.validation was 0: {VALIDATION:.0%} of the training rows are held out to select by'
+      )
+    chosen = choose(grid, BUDGET.value, config.data.seed)
+    cells = [make_cell(config, values, workdir) for values in chosen]
+    launcher.check_paths(cells[0].config, workdir)
+    total = len(choose(grid, 0, 0))
+    if len(cells) < total:
+      print(f'{len(cells)} of {total} cells, chosen at random by data.seed={config.data.seed}')
+    launcher.prepare_jax(config.layout.devices)
+  from fedjax_syn import experiment  # only now, so that refusals are quick
+
+  records = sweep(cells, workdir, experiment.run_experiment, name)
+  report = table(records)
+  found = best(records)
+  if found and records[-1]['status'] != INTERRUPTED:
+    report += f'\n\n{command(launcher.CONFIG.value, argv[1:], found["values"])}'
+  print(report)
+  write(workdir / 'sweep.md', report)
+  if records[-1]['status'] == INTERRUPTED:
+    return INTERRUPTED
+  return 0 if found else DIVERGED
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=launcher.parse)

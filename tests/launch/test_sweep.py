@@ -1,0 +1,182 @@
+"""The sweep: which cells run, what selects, what is left behind, and how it goes on."""
+
+import json
+import pathlib
+import sys
+import types
+
+import pytest
+from absl.testing import flagsaver
+
+import fedjax_syn
+from launch import main as launcher
+from launch import sweep as sweep_lib
+
+
+class Runs(list):
+  """Stands in for the experiment: validation accuracy by client.lr, test accuracy the other way round."""
+
+  validation = {0.001: 0.6, 0.01: 0.8, 0.1: 0.7}
+
+  def __init__(self):
+    super().__init__()
+    self.ends = {}  # exit status by learning rate
+
+  def run_experiment(self, config, workdir, *, config_name):
+    self.append((config, pathlib.Path(workdir)))
+    status = self.ends.get(config.client.lr, 0)
+    if status in (0, 3):
+      mean = self.validation.get(config.client.lr, 0.5) if status == 0 else None
+      block = lambda value: {'mean_last_5': {'mean': value, 'std': 0.02}, 'best': {'mean': 1.0}}
+      test = None if mean is None else 1 - mean
+      summary = {'validation_accuracy': block(mean), 'test_accuracy': block(test)}
+      workdir.mkdir(parents=True, exist_ok=True)
+      (workdir / 'summary.json').write_text(json.dumps(summary))
+    return status
+
+
+@pytest.fixture
+def runs(monkeypatch, tmp_path):
+  runs = Runs()
+  fake = types.SimpleNamespace(run_experiment=runs.run_experiment)
+  monkeypatch.setitem(sys.modules, 'fedjax_syn.experiment', fake)
+  monkeypatch.setattr(fedjax_syn, 'experiment', fake, raising=False)
+  monkeypatch.setattr(launcher, 'prepare_jax', lambda devices: None)
+  monkeypatch.chdir(tmp_path)
+  return runs
+
+
+def start(*arguments):
+  with flagsaver.flagsaver():
+    return sweep_lib.main(launcher.parse(['sweep.py', '--workdir=W', *arguments]))
+
+
+LR = '--grid=client.lr=0.001,0.01,0.1'
+
+
+def test_validation_selects_and_test_does_not(runs, capsys):
+  """The fake's test accuracy is best where validation is worst: 0.001, which must not be chosen."""
+  assert start(LR, '--config.rounds=40') == 0
+  out = capsys.readouterr().out
+  left = json.loads(pathlib.Path('W/sweep.json').read_text())
+  assert left['best']['values'] == {'client.lr': '0.01'} and left['best']['mean'] == 0.8
+  assert [cell['mean'] for cell in left['cells']] == [0.6, 0.8, 0.7]
+  line = out.splitlines()[-1]
+  assert line.startswith('python launch/main.py --config=')
+  assert line.endswith('--config.rounds=40 --config.client.lr=0.01 --config.data.validation=0')
+  table = pathlib.Path('W/sweep.md').read_text().splitlines()
+  assert table[:3] == [
+    '| client.lr | validation accuracy |',
+    '|---|---|',
+    '| 0.01 | 80.00 ± 2.00 |',
+  ]
+  assert 'data.validation was 0: 10%' in out
+  assert all(c.data.validation == 0.1 and c.compare == '' for c, _ in runs)
+
+
+def test_the_config_s_own_validation_share_stays(runs, capsys):
+  start(LR, '--config.data.validation=0.2')
+  assert all(c.data.validation == 0.2 for c, _ in runs)
+  out = capsys.readouterr().out
+  assert 'data.validation was 0' not in out
+  assert (
+    out.splitlines()[-1].count('data.validation') == 1
+  )  # the share is not in the chosen command
+
+
+def test_every_cell_of_a_product_has_its_own_folder_and_values(runs):
+  start('--grid', 'client.lr=0.01,0.1', '--grid=client.schedule=cosine,exponential(0.9)')
+  found = {(c.client.lr, c.client.schedule): w.name for c, w in runs}
+  assert found == {
+    (0.01, 'cosine'): 'client.lr=0.01,client.schedule=cosine',
+    (0.01, 'exponential(0.9)'): 'client.lr=0.01,client.schedule=exponential(0.9)',
+    (0.1, 'cosine'): 'client.lr=0.1,client.schedule=cosine',
+    (0.1, 'exponential(0.9)'): 'client.lr=0.1,client.schedule=exponential(0.9)',
+  }
+
+
+def test_a_tuple_in_a_grid_keeps_its_commas():
+  grid = sweep_lib.read_grid(['targets=(0.5,),(0.6,0.7)', 'client.lr=1'])
+  assert grid == {'targets': ['(0.5,)', '(0.6,0.7)'], 'client.lr': ['1']}
+
+
+def test_a_budget_takes_a_subset_by_the_data_seed():
+  grid = {'a': list('0123456789'), 'b': list('0123456789')}
+  every = sweep_lib.choose(grid, 0, 0)
+  assert len(every) == 100 and sweep_lib.choose(grid, 100, 0) == every
+  some = sweep_lib.choose(grid, 7, 0)
+  assert len(some) == 7 and some == sweep_lib.choose(grid, 7, 0)
+  assert some == [
+    cell for cell in every if cell in some
+  ]  # distinct cells of the grid, in its order
+  assert any(sweep_lib.choose(grid, 7, seed) != some for seed in (1, 2, 3))
+
+
+def test_a_budget_is_said(runs, capsys):
+  start(LR, '--budget=2')
+  assert len(runs) == 2
+  assert '2 of 3 cells, chosen at random by data.seed=0' in capsys.readouterr().out
+
+
+def test_an_interrupted_sweep_goes_on_where_it_was(runs, capsys):
+  runs.ends = {0.01: 75}
+  assert start(LR) == 75
+  assert [c.client.lr for c, _ in runs] == [0.001, 0.01]
+  assert 'python launch/main.py' not in capsys.readouterr().out
+  runs.ends = {}
+  assert start(LR) == 0
+  assert [c.client.lr for c, _ in runs] == [0.001, 0.01, 0.01, 0.1]
+  assert start(LR) == 0 and len(runs) == 4  # all finished
+  start(LR, '--config.rounds=30')
+  assert (
+    len(runs) == 7
+  )  # other settings are other cells, to be refused or resumed by the experiment
+
+
+def test_cells_that_diverge_or_are_refused_do_not_end_the_sweep(runs):
+  runs.ends = {0.01: 3, 0.001: 2}
+  assert start(LR) == 0
+  left = json.loads(pathlib.Path('W/sweep.json').read_text())
+  assert left['best']['values'] == {'client.lr': '0.1'}
+  table = pathlib.Path('W/sweep.md').read_text()
+  assert '| 0.01 | diverged |' in table and '| 0.001 | refused |' in table
+  assert start(LR) == 0 and [c.client.lr for c, _ in runs[3:]] == [
+    0.001
+  ]  # a refused cell is tried again
+
+
+def test_without_any_result_the_status_is_3(runs):
+  runs.ends = {0.001: 3, 0.01: 3, 0.1: 3}
+  assert start(LR) == 3
+  assert json.loads(pathlib.Path('W/sweep.json').read_text())['best'] is None
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'line'),
+  [
+    ([], '--grid: nothing to try'),
+    (['--grid=client.lr'], '--grid client.lr: must be key=value,value'),
+    (
+      ['--grid=client.lr=0.1,0.1'],
+      '--grid client.lr=0.1,0.1: must be key=value,value with distinct values',
+    ),
+    (
+      [LR, '--grid=client.lr=1'],
+      '--grid client.lr=1: must be key=value,value with distinct values, each key',
+    ),
+    (['--grid=client.lrr=0.1,0.2'], "client.lrr='0.1': no such field; nearest: client.lr"),
+    (['--grid=client.lr=0.1,fast'], "client.lr='fast': must be a number"),
+    (['--grid=client.lr=0.1,-1'], 'client.lr=-1.0: must be greater than 0'),
+    (
+      ['--grid=data.validation=0.1,0'],
+      'data.validation=0.0: a sweep selects by validation accuracy',
+    ),
+    ([LR, '--budget=-1'], 'flag --budget=-1'),
+  ],
+)
+def test_a_bad_grid_is_refused_before_any_cell_runs(arguments, line, runs, capsys):
+  with pytest.raises(SystemExit) as end:
+    start(*arguments)
+  err = capsys.readouterr().err
+  assert end.value.code == 2 and not runs
+  assert err.startswith(line) and err.count('\n') == 1
