@@ -76,11 +76,11 @@ def override(config: ml_collections.ConfigDict, key: str, text: str) -> None:
   """
   if key in ('algorithm', 'compare'):  # a method from outside the package brings its block along
     check_algorithm(key, text)
-    new = [part for part in _outside(text) if part not in config.outside]
+    outside = tuple(dict.fromkeys([*config.get('outside', ()), *_outside(text)]))
     with config.unlocked():
-      config.update({name: get_default(*new)[name] for name in _blocks(new) if name not in config})
-      config.outside = (*config.outside, *new)
-  known = leaves(*config.outside)
+      config.update({k: v for k, v in get_default(*outside).items() if k not in config})
+      config.outside = outside
+  known = leaves(*config.get('outside', ()))
   if key not in known:
     raise ConfigError(f'{key}={text!r}: no such field{_nearest(key, known)}')
   value = text

@@ -94,11 +94,17 @@ def load_config(path: str, settings: Iterable[str] = ()):
     lines = [str(frame.lineno) for frame in frames if frame.filename == spec.origin]
     # ml_collections repeats all that it holds, as a quoted string, when one field is unknown.
     message = re.sub(r' Other fields present: ".*}"', '', str(error), flags=re.S)
-    message = message.strip("'").replace('\\n', ' ')
+    message = re.sub(r"^'(.*)'$", r'\1', message).replace('\\n', ' ')
     message = textwrap.shorten(f'{type(error).__name__}: {message}', 240)
     raise ValueError(f'--config={":".join([path, *lines[-1:]])}: {message}') from error
+  import ml_collections
+
   from fedjax_syn import config as config_lib
 
+  if not isinstance(config, ml_collections.ConfigDict):
+    raise ValueError(
+      f'--config={path}: get_config() returns a {type(config).__name__}, not a ConfigDict'
+    )
   pairs = []
   for setting in settings:
     key, equals, text = setting.lstrip('-').removeprefix('config.').partition('=')

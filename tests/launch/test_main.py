@@ -89,6 +89,7 @@ HEAD = 'from fedjax_syn.config import get_default\ndef get_config():\n  config =
   [
     ('x = (', '--config=mine.py: SyntaxError: '),
     ('', "--config=mine.py: AttributeError: module 'config_file' has no attribute 'get_config'"),
+    ('get_config = dict', '--config=mine.py: get_config() returns a dict, not a ConfigDict'),
     ('import nothing_of_this_name', '--config=mine.py:1: ModuleNotFoundError: No module named'),
     (
       f'{HEAD}  config.client.optimiser = "sgd"\n  return config\n',
