@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_syn import algorithms, checkpoint, loop, models, workdir
+from fedjax_syn import algorithms, checkpoint, loop, models
 from fedjax_syn import config as config_lib
 from fedjax_syn import engine as engine_lib
+from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.clock import Clock
 from fedjax_syn.data import datasets, federated
 from fedjax_syn.data import partition as partition_lib
@@ -109,11 +110,11 @@ def run(
   return Result(history, variables)
 
 
-def load(folder: str | Path, seed: int | None = None) -> Loaded:
+def load(workdir: str | Path, seed: int | None = None) -> Loaded:
   """Opens what a run left behind; the data set is not needed.
 
   Args:
-    folder: the run's folder.
+    workdir: the run's folder.
     seed: which seed; by default the first that did not diverge.
 
   Returns:
@@ -122,8 +123,8 @@ def load(folder: str | Path, seed: int | None = None) -> Loaded:
   Raises:
     FileNotFoundError: if there is no run, or no checkpoint of the seed.
   """
-  folder = Path(folder)
-  stored = workdir.read_json(folder / 'config.json')
+  folder = Path(workdir)
+  stored = workdir_lib.read_json(folder / 'config.json')
   if stored is None:
     raise FileNotFoundError(f'workdir={folder}: holds no config.json; name the folder of a run')
   config = config_lib.check(stored['config'])

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedjax_syn import algorithms, models, progress, workdir
+from fedjax_syn import algorithms, models, progress
 from fedjax_syn import config as config_lib
+from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.data import datasets, federated
 from fedjax_syn.data import partition as partition_lib
 from fedjax_syn.engine import Engine, Layout, build
@@ -101,7 +102,7 @@ def job(config: config_lib.Resolved, folder: Path, problem: Problem, show: progr
   """
   method = algorithms.create(config.algorithm, config)
   configured = Layout(**dataclasses.asdict(config.layout))
-  stored = (workdir.read_json(folder / 'config.json') or {}).get('layout')
+  stored = (workdir_lib.read_json(folder / 'config.json') or {}).get('layout')
   layout = Layout(**stored) if stored else configured
   if layout.devices > jax.local_device_count() and not configured.devices:
     show.say(
@@ -140,7 +141,7 @@ def describe(job: Job, problem: Problem, config_name: str) -> None:
       'std': np.asarray(d.normalisation.std, float).tolist(),
     },
   }
-  workdir.write_json(
+  workdir_lib.write_json(
     path,
     {
       'config_name': config_name,
@@ -148,6 +149,6 @@ def describe(job: Job, problem: Problem, config_name: str) -> None:
       'config': config_lib.to_dict(job.config),
       'dataset': described,
       'layout': job.engine.layout._asdict(),
-      **workdir.environment(),
+      **workdir_lib.environment(),
     },
   )

@@ -1,13 +1,15 @@
 """The outer loop: a config becomes a run folder, and the same config goes on where the folder ends."""
 
 import contextlib
+import sys
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from fedjax_syn import assemble, branch, checkpoint, loop, progress, results, workdir
+from fedjax_syn import assemble, branch, checkpoint, loop, progress, results
 from fedjax_syn import config as config_lib
+from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.assemble import Job, Problem
 from fedjax_syn.clock import Clock
 from fedjax_syn.engine import Engine
@@ -17,46 +19,46 @@ from fedjax_syn.recorder import Recorder
 FINISHED, REFUSED, DIVERGED, INTERRUPTED = 0, 2, 3, 75
 
 
-def run_experiment(config: Any, folder: str | Path, *, config_name: str = '') -> int:
+def run_experiment(config: Any, workdir: str | Path, *, config_name: str = '') -> int:
   """Runs a config, or goes on with it.
 
   Args:
     config: a ConfigDict, a nested dict or a checked config.
-    folder: the run's folder; made if it is not there.
+    workdir: the run's folder; made if it is not there.
     config_name: the config's name, for config.json.
 
   Returns:
     0 finished (also if it was finished before), 2 refused (one line says why), 3 all seeds diverged,
     75 interrupted and saved: the same call goes on.
   """
-  folder = Path(folder)
+  folder = Path(workdir)
   write = jax.process_index() == 0
   show = progress.make(write)
   with contextlib.ExitStack() as stack:
     try:
       resolved = config_lib.check(config)
       if write:
-        stack.enter_context(workdir.lock(folder))
-      workdir.check_config(folder, resolved)
-      if (summary := workdir.read_json(folder / 'summary.json')) is not None:
+        stack.enter_context(workdir_lib.lock(folder))
+      workdir_lib.check_config(folder, resolved)
+      if (summary := workdir_lib.read_json(folder / 'summary.json')) is not None:
         show.summary(_rows(resolved, folder, summary), folder)
         return _exit_status(summary)
       stack.enter_context(jax.default_matmul_precision(resolved.precision))
-      stop = stack.enter_context(workdir.stoppable())
+      stop = stack.enter_context(workdir_lib.stoppable())
       problem = assemble.load(resolved)
       jobs = [assemble.job(c, f, problem, show) for c, f in assemble.tasks(resolved, folder)]
       sources = _sources(resolved)
       if write:
         for job in jobs:
           assemble.describe(job, problem, config_name)
-    except (ValueError, FileNotFoundError) as error:
-      show.say(f'refused: {error}')
+    except (ValueError, OSError) as error:
+      print(' '.join(str(error).split()), file=sys.stderr)
       return REFUSED
     done: dict[str, Path] = {}
     for job in jobs:
       if write:
         results.draw_partition(job.folder, problem.dataset, problem.counts)
-      summary = workdir.read_json(job.folder / 'summary.json')
+      summary = workdir_lib.read_json(job.folder / 'summary.json')
       summary = summary or _train(job, problem, sources, show, stop, write)
       if summary is None:
         show.say(
@@ -67,7 +69,7 @@ def run_experiment(config: Any, folder: str | Path, *, config_name: str = '') ->
       if write:
         marks = [s['synthesis_round'] for s in summary['status'].values() if 'synthesis_round' in s]
         results.draw_curves(job.folder, problem.dataset, done, min(marks, default=None))
-        workdir.write_json(job.folder / 'summary.json', summary)
+        workdir_lib.write_json(job.folder / 'summary.json', summary)
     show.summary(_rows(resolved, folder, summary), folder)
     return _exit_status(summary)
 
@@ -84,7 +86,7 @@ def _train(
   problem: Problem,
   sources: dict[int, Path],
   show: progress.Silent,
-  stop: workdir.StopRequest,
+  stop: workdir_lib.StopRequest,
   write: bool,
 ) -> dict[str, Any] | None:
   """Trains all seeds of a job, one after the other; returns the summary, or None if interrupted."""
@@ -140,7 +142,7 @@ def _train_seed(
   state: State,
   resumed: bool,
   show: progress.Silent,
-  stop: workdir.StopRequest,
+  stop: workdir_lib.StopRequest,
 ) -> bool:
   """Trains one seed to its end; returns False if it was interrupted and saved."""
   config, engine = job.config, job.engine
@@ -156,6 +158,7 @@ def _train_seed(
           'round': int(step.report['diverged_round']),
           'client': int(client) if client >= 0 else None,
           'last_good_checkpoint': recorder.last_good(seed),
+          **({'reason': step.report['reason']} if 'reason' in step.report else {}),
         }
         show.say(progress.diverged_text(seed, status))
         break
@@ -188,7 +191,7 @@ def _train_seed(
 def _rows(resolved: config_lib.Resolved, folder: Path, summary: dict) -> list[tuple[str, dict]]:
   """Labels and summaries for the table at the end."""
   rows = [(resolved.algorithm, summary)]
-  other = workdir.read_json(folder / 'compare' / 'summary.json') if resolved.compare else None
+  other = workdir_lib.read_json(folder / 'compare' / 'summary.json') if resolved.compare else None
   return rows + ([(resolved.compare, other)] if other else [])
 
 

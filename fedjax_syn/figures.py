@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 DPI = 150
+BUBBLES = 4000  # more than that takes long and shows nothing
 
 
 class Curve(NamedTuple):
@@ -81,6 +82,7 @@ def accuracy_curve(
   axes.set(xlabel='round', ylabel=key.replace('/', ' '), title=title)
   axes.grid(alpha=0.3)
   axes.set_xlim(left=0)
+  axes.xaxis.get_major_locator().set_params(integer=True)
   axes.legend(frameon=False)
   _save(figure, path)
 
@@ -90,6 +92,8 @@ def partition_bubbles(
 ) -> None:
   """Draws who holds what: a bubble for every client and class, its area proportional to the samples.
 
+  Of very many clients only the first are drawn; the picture says so.
+
   Args:
     counts: samples, [clients, classes].
     path: where the picture goes.
@@ -98,31 +102,27 @@ def partition_bubbles(
   """
   counts = np.asarray(counts)
   clients, classes = counts.shape
-  width, height = np.clip(0.09 * clients, 5, 16), np.clip(0.28 * classes, 2.5, 12)
+  notes = f'largest bubble: {counts.max()} samples; {np.sum(counts.sum(axis=1) == 0)} without any'
+  shown = min(clients, max(20, BUBBLES // classes))
+  if shown < clients:
+    notes = f'first {shown} of {clients} clients; {notes}'
+  counts = counts[:shown]
+  width, height = np.clip(0.3 * shown, 5, 16), np.clip(0.28 * classes, 2.5, 12)
   figure = Figure(figsize=(width, height), layout='constrained')
   axes = figure.add_subplot()
   client, label = np.nonzero(counts)
-  cell = 72 * min(0.85 * width / clients, 0.75 * height / classes)  # points
-  largest = max(cell, 9.0) ** 2
-  area = largest * counts[client, label] / max(counts.max(), 1)
-  axes.scatter(
-    client,
-    label,
-    s=area,
-    c=label,
-    cmap='tab10' if classes <= 10 else 'viridis',
-    alpha=0.75,
-    linewidths=0,
-  )
-  names = class_names if class_names is not None and classes <= 40 else None
-  if names is not None or classes <= 20:
-    axes.set_yticks(range(classes), names)
-  axes.set(xlabel='client', ylabel='class', xlim=(-1, clients), ylim=(-1, classes), title=title)
+  cell = 72 * min(0.85 * width / shown, 0.75 * height / classes)  # points
+  area = max(cell, 9.0) ** 2 * counts[client, label] / max(counts.max(), 1)
+  colours = 'tab10' if classes <= 10 else 'viridis'
+  axes.scatter(client, label, s=area, c=label, cmap=colours, alpha=0.75, linewidths=0)
+  if class_names is not None and classes <= 40:
+    axes.set_yticks(range(classes), class_names)
+  elif classes <= 20:
+    axes.set_yticks(range(classes))
+  axes.set(ylabel='class', xlim=(-1, shown), ylim=(-1, classes), title=title)
+  axes.set_xlabel(f'client\n({notes})', fontsize='small')
+  axes.xaxis.get_major_locator().set_params(integer=True)
   axes.grid(alpha=0.2)
-  axes.annotate(
-    f'largest bubble: {counts.max()} samples; {np.sum(counts.sum(axis=1) == 0)} clients without a sample',
-    (1, 0), xycoords='figure fraction', textcoords='offset points', xytext=(-4, 4), ha='right', fontsize=7, color='0.4',
-  )  # fmt: skip
   _save(figure, path)
 
 

@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
   kind: str  # 'evaluated', 'rounds', 'between' or 'diverged'
   state: State
-  report: dict[str, float]
+  report: dict[str, Any]
   phase_end: bool = False  # the program changes here, or the work between rounds is done
 
   @property
@@ -85,10 +85,13 @@ def train(
 
   Yields:
     A step after every stretch, evaluation and chunk; after one of kind 'diverged' nothing follows. Its
-    report holds 'diverged_round' and, where it is known, 'diverged_client'.
+    report holds 'diverged_round' and, where they are known, 'diverged_client' and 'reason'.
   """
   if not resumed:
-    yield _checked(Step('evaluated', state, evaluate(evaluators, state, clock)))
+    step = _checked(Step('evaluated', state, evaluate(evaluators, state, clock)))
+    yield step
+    if step.kind == 'diverged':
+      return
   per_round = math.nan  # seconds; unknown until the program of this phase has run once
   while True:
     while engine.pending(state):

@@ -188,8 +188,11 @@ def summary_panel(rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -
 def diverged_text(seed: int | str, status: Mapping[str, Any]) -> str:
   """Says in one line where a seed diverged, and from where one could go on."""
   client = '' if status.get('client') is None else f', client {status["client"]}'
+  reason = f' ({status["reason"]})' if 'reason' in status else ''
   good = status.get('last_good_checkpoint') or 'none was saved yet'
-  return f'seed {seed} diverged in round {status["round"]}{client}; last good checkpoint: {good}'
+  return (
+    f'seed {seed} diverged in round {status["round"]}{client}{reason}; last good checkpoint: {good}'
+  )
 
 
 def _statistics(value: Mapping[str, Any]) -> str:

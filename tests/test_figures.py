@@ -1,0 +1,83 @@
+"""Figures: the numbers that are drawn, and that pictures with something in them are written."""
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from fedjax_syn import figures
+from fedjax_syn.data.datasets import Normalisation
+
+
+def lines_of(seed, accuracies):
+  return [{'round': r, 'seed': seed, 'test/accuracy': a} for r, a in accuracies.items()]
+
+
+def assert_picture(path, colours=10):
+  """A picture with many colours, i.e. not an empty sheet."""
+  image = imread(path)
+  assert min(image.shape[:2]) > 50
+  assert len(np.unique(image[..., :3].sum(axis=-1))) > colours
+
+
+def test_curve_is_mean_and_std_over_seeds():
+  """0.2 and 0.6: mean 0.4, std (ddof 1) 0.4 / sqrt(2); the second seed stops after round 1."""
+  curve = figures.curve(lines_of(0, {0: 0.1, 1: 0.2, 2: 0.3}) + lines_of(1, {0: 0.1, 1: 0.6}))
+  np.testing.assert_array_equal(curve.rounds, [0, 1, 2])
+  np.testing.assert_allclose(curve.mean, [0.1, 0.4, 0.3])
+  np.testing.assert_allclose(curve.std, [0, 0.4 / np.sqrt(2), 0], atol=1e-12)
+
+
+def test_accuracy_curve(tmp_path):
+  path = tmp_path / 'figures' / 'accuracy.png'
+  runs = {
+    'dynafed': lines_of(0, {0: 0.1, 1: 0.5}) + lines_of(1, {0: 0.2, 1: 0.7}),
+    'fedavg': lines_of(0, {0: 0.1, 1: 0.3}),
+  }
+  figures.accuracy_curve(runs, path, mark_round=1, title='digits')
+  assert_picture(path)
+
+
+@pytest.mark.parametrize('lines', [[], lines_of(0, {0: 0.1})])
+def test_accuracy_curve_of_a_run_that_hardly_began(tmp_path, lines):
+  figures.accuracy_curve({'fedavg': lines}, tmp_path / 'a.png')
+  assert_picture(tmp_path / 'a.png', colours=3)
+
+
+@pytest.mark.parametrize('shape', [(1, 1), (20, 10), (500, 100)])
+def test_partition_bubbles(tmp_path, shape):
+  counts = np.random.default_rng(0).integers(0, 50, shape)
+  counts[0, 0] = 50
+  figures.partition_bubbles(counts, tmp_path / 'p.png', 'digits')
+  assert_picture(tmp_path / 'p.png', colours=3)
+
+
+def test_partition_without_any_sample(tmp_path):
+  figures.partition_bubbles(np.zeros((3, 2), int), tmp_path / 'p.png')
+  assert_picture(tmp_path / 'p.png', colours=3)
+
+
+@pytest.mark.parametrize('channels', [1, 3])
+@pytest.mark.parametrize('snapshots', [1, 3])
+def test_synthetic_sets(tmp_path, channels, snapshots):
+  x = np.random.default_rng(0).normal(size=(snapshots, 20, 8, 8, channels))
+  y = np.tile(np.eye(10)[np.arange(20) % 10], (snapshots, 1, 1))
+  normalisation = Normalisation('n', (0.5,) * channels, (0.25,) * channels)
+  figures.synthetic_sets(
+    x, y, np.arange(snapshots) * 100, normalisation, tmp_path / 's.png', 'digits'
+  )
+  assert_picture(tmp_path / 's.png')
+
+
+def test_pixels_undo_the_normalisation():
+  """x = 2 with mean 0.5 and std 0.25 is 1.0; x = 9 is cut off there; x = -2 is 0."""
+  normalisation = Normalisation('n', (0.5,), (0.25,))
+  np.testing.assert_allclose(
+    figures.pixels(np.array([[2.0], [9.0], [-2.0]]), normalisation), [[1], [1], [0]]
+  )
+
+
+def test_cosine_distances(tmp_path):
+  figures.cosine_distances(
+    {'iid': np.random.default_rng(0).random(50), 'one': [0.5, 0.6]}, tmp_path / 'c.png', 'x'
+  )
+  assert_picture(tmp_path / 'c.png')

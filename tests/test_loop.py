@@ -1,0 +1,117 @@
+"""The stream of steps: which rounds are evaluated, and that nothing else depends on how rounds are cut."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedjax_syn import loop
+from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.clock import Clock, Spans
+from fedjax_syn.method import ServerTransform
+from tests.fake_engine import ITERATIONS, PHASE, Fake
+
+LEARNING = fedavg().extend(
+  'dynafed', server=lambda task: ServerTransform('dynafed'), phases=(PHASE,)
+)
+
+
+def steps_of(plan, *, method=LEARNING, fake=None, seed=0, state=None, resumed=False):
+  engine = (fake or Fake()).build(method, None, None)
+  evaluators = {'test': engine.evaluator(None, None)}
+  state = engine.init(seed) if state is None else state
+  return list(loop.train(engine, evaluators, plan, seed, state, Clock(), resumed=resumed))
+
+
+@given(rounds=st.integers(1, 40), every=st.integers(1, 50), pause=st.integers(0, 7))
+@settings(max_examples=40, deadline=None)
+def test_evaluated_rounds(rounds, every, pause):
+  """w^0, multiples, the last five and ends of phases, each once and in order; pauses add none."""
+  steps = steps_of(loop.Plan(rounds, every, pause))
+  evaluated = [s.round for s in steps if s.kind == 'evaluated']
+  wanted = {0, *range(every, rounds + 1, every), *range(max(1, rounds - 4), rounds + 1)}
+  assert evaluated == sorted(wanted | ({PHASE} if rounds >= PHASE else set()))
+  paused = {s.round for s in steps if s.kind == 'rounds'}
+  assert {r for r in range(1, rounds) if pause and r % pause == 0} <= paused | set(evaluated)
+
+
+def test_work_between_rounds_comes_after_the_evaluation_of_its_round():
+  steps = steps_of(loop.Plan(5))
+  kinds = [(s.kind, s.round) for s in steps]
+  at = kinds.index(('evaluated', PHASE))
+  assert kinds[at + 1 : at + 4] == [('between', PHASE)] * (ITERATIONS // 2)
+  assert kinds[at + 4 :] == [('evaluated', 4), ('evaluated', 5)]
+  assert [s.phase_end for s in steps[at : at + 5]] == [True, False, False, True, False]
+
+
+def test_work_between_rounds_after_the_last_round_is_done_too():
+  assert [s.kind for s in steps_of(loop.Plan(PHASE))][-3:] == ['between'] * 3
+
+
+@given(every=st.integers(1, 9), pause=st.integers(0, 5))
+@settings(max_examples=20, deadline=None)
+def test_cutting_changes_no_number(every, pause):
+  reference = {s.round: s.report for s in steps_of(loop.Plan(12)) if s.kind == 'evaluated'}
+  for step in steps_of(loop.Plan(12, every, pause)):
+    if step.kind == 'evaluated':
+      assert step.report == reference[step.round]
+
+
+def test_slow_rounds_are_cut_by_time(monkeypatch):
+  """With a limit of no seconds every round is its own stretch, and the report is the same."""
+  monkeypatch.setattr(loop, 'STRETCH_SECONDS', 0.0)
+  steps = steps_of(loop.Plan(12, 100))
+  assert [s.round for s in steps if s.kind != 'between'] == list(range(13))
+  assert steps[-1].report == steps_of(loop.Plan(12))[-1].report
+
+
+def test_resuming_at_any_step_gives_the_rest_of_the_steps():
+  plan = loop.Plan(8, 2, 3)
+  whole = steps_of(plan)
+  show = lambda steps: [
+    (s.kind, s.round, s.report, np.asarray(s.state.params['w']).tobytes()) for s in steps
+  ]
+  evaluated_or_work = [i for i, s in enumerate(whole) if s.kind in ('evaluated', 'between')]
+  for i in evaluated_or_work:
+    rest = steps_of(plan, state=whole[i].state, resumed=True)
+    pick = lambda steps: [s for s in steps if s.kind in ('evaluated', 'between')]
+    assert show(pick(rest)) == show(pick(whole[i + 1 :]))
+
+
+def test_divergence_ends_the_stream():
+  steps = steps_of(loop.Plan(8), fake=Fake(diverge={0: 5}))
+  assert steps[-1].kind == 'diverged' and steps[-1].report['diverged_round'] == 5
+  assert steps[-1].report['diverged_client'] == 2
+  steps = steps_of(loop.Plan(8), fake=Fake(synthesis_diverges=(0,)))
+  assert steps[-1].kind == 'diverged' and 'iteration 2' in steps[-1].report['reason']
+
+
+def test_evaluation_that_is_not_finite_is_a_divergence():
+  engine = Fake().build(fedavg(), None, None)
+  evaluators = {'test': lambda params, stats: {'accuracy': 0.1, 'loss': float('nan')}}
+  steps = list(loop.train(engine, evaluators, loop.Plan(3), 0, engine.init(0), Clock()))
+  assert [(s.kind, s.report) for s in steps] == [('diverged', {'diverged_round': 0})]
+
+
+def test_spans_count_nested_time_once():
+  """[2,3] inside [1,5], then [6,7]: 4 + 1 seconds; a span equal to the last adds nothing."""
+  spans = Spans()
+  for span in ((2.0, 3.0), (1.0, 5.0), (6.0, 7.0), (6.0, 7.0)):
+    spans.add(*span)
+  assert spans.total() == pytest.approx(5.0)
+
+
+def test_compilation_is_counted_apart_and_only_once():
+  import jax
+  import jax.numpy as jnp
+
+  with Clock({'total': 100.0, 'rounds': 7.0, 'compile': 1.0}) as clock:
+    with clock.part('evaluation'):
+      jax.jit(lambda x: jnp.sin(x) @ x.T)(jnp.ones((3, 3))).block_until_ready()
+    seconds = clock.seconds()
+  assert seconds['compile'] > 1.0 and seconds['rounds'] == 7.0 and seconds['total'] > 100.0
+  parts = sum(seconds[k] for k in ('compile', 'evaluation')) - 1.0
+  assert 0 < parts <= seconds['total'] - 100.0 + 2e-3
+  compiled = clock.compiling.total()
+  jax.jit(lambda x: x * 3)(jnp.ones(2))  # after the clock was closed
+  assert clock.compiling.total() == compiled
