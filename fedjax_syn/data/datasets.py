@@ -187,10 +187,10 @@ def _outside(name: str) -> Dataset:
       f'data.name={name!r} cannot be imported ({arrays.first_line(error)}); '
       'it must be package.module:function'
     ) from error
-  dataset = make()
+  dataset = make() if callable(make) else make
   if not isinstance(dataset, Dataset):
     raise ValueError(
-      f'data.name={name!r} must return a fedjax_syn.data.datasets.Dataset, '
+      f'data.name={name!r} must be a function that returns a fedjax_syn.data.datasets.Dataset, '
       f'got {type(dataset).__name__}'
     )
   for split in (dataset.train, dataset.test):

@@ -158,4 +158,4 @@ def _read_meta(path: Path) -> tuple[str, str | normalisation.Normalisation]:
 def first_line(error: BaseException) -> str:
   """Returns an exception's first line, short enough for a message of one line."""
   lines = str(error).splitlines() or [type(error).__name__]
-  return lines[0][:200]
+  return lines[0].rstrip(':')[:400]

@@ -15,6 +15,7 @@ import importlib_resources  # noqa: F401  tensorflow-datasets needs it and does 
 import numpy as np
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download.checksums import UrlInfo
+from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
 from fedjax_syn.data import archives
 from fedjax_syn.data.archives import Source
@@ -134,6 +135,10 @@ def _download(source: Source, dl_manager: tfds.download.DownloadManager) -> dict
   urls = {a.file: a.url for a in source.archives}
   try:
     return {file: Path(path) for file, path in dl_manager.download(urls).items()}
+  except NonMatchingChecksumError as error:
+    raise ValueError(
+      f'{source.name}: what was downloaded is not what is registered: {first_line(error)}'
+    ) from error
   except Exception as error:  # requests, urllib3 and tensorflow-datasets share no base class
     raise FileNotFoundError(f'{source.archives[0].url}: {first_line(error)}') from error
 

@@ -1,0 +1,151 @@
+"""Folders of prepared arrays: what they may hold, and one clear line for everything else."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedjax_syn.data import datasets
+from fedjax_syn.data.builders.split import checksum
+from fedjax_syn.data.normalisation import NORMALISATIONS
+from tests.data import fakes
+
+
+def _line(error):
+  assert '\n' not in str(error.value)
+  return str(error.value)
+
+
+def test_arrays(tmp_path):
+  values = fakes.arrays(1, (4, 6, 3), 7)
+  clients = np.arange(fakes.TRAIN) // 8
+  fakes.write_arrays(tmp_path / 'usps', values, clients=clients)
+  data = datasets.load('arrays', str(tmp_path / 'usps'))
+  assert fakes.same(data.train, values, 'train') and fakes.same(data.test, values, 'test')
+  assert data.num_classes == 7 and data.shape == (4, 6, 3)
+  assert data.checksum == checksum(data.train, data.test, clients.astype(np.int32))
+  assert data.title == f'usps (arrays {data.checksum[:8]})'
+  assert data.clients.tolist() == clients.tolist()
+  held = datasets.load('arrays', str(tmp_path / 'usps'), validation=0.25)
+  rows = {row.tobytes(): client for row, client in zip(values['train_x'], clients, strict=True)}
+  assert [rows[row.tobytes()] for row in held.train.x] == held.clients.tolist()
+
+
+def test_meta_json(tmp_path):
+  fakes.write_arrays(tmp_path, fakes.arrays(1, (4, 4, 3)))
+  meta = tmp_path / 'meta.json'
+  meta.write_text(json.dumps({'name': 'CIFAR-10 (JPEG copy)', 'normalisation': 'cifar10'}))
+  data = datasets.load('arrays', str(tmp_path))
+  assert data.title == 'CIFAR-10 (JPEG copy)' and data.normalisation == NORMALISATIONS['cifar10']
+  meta.write_text(json.dumps({'normalisation': {'mean': [0.1, 0.2, 0.3], 'std': [1, 2, 3]}}))
+  data = datasets.load('arrays', str(tmp_path))
+  assert data.normalisation == ('own', (0.1, 0.2, 0.3), (1, 2, 3))
+  assert data.title == f'{tmp_path.name} (arrays {data.checksum[:8]})'
+
+
+@pytest.mark.parametrize(
+  'content, message',
+  [
+    ('{', 'is not JSON'),
+    ('[]', 'must hold'),
+    ('{"name": 3}', 'must hold'),
+    ('{"normalisation": "zscore"}', "normalisation='zscore' must be one of"),
+    ('{"normalisation": {"mean": [0.5], "std": [0]}}', 'positive std'),
+    ('{"normalisation": {"mean": [0.5], "std": [NaN]}}', 'positive std'),
+    ('{"normalisation": {"mean": [0.5, 0.5], "std": [1]}}', 'positive std'),
+    ('{"normalisation": {"mean": [0.5, 0.5], "std": [1, 1]}}', 'is for 2 channels'),
+  ],
+)
+def test_meta_json_refused(tmp_path, content, message):
+  fakes.write_arrays(tmp_path, fakes.arrays(1))
+  (tmp_path / 'meta.json').write_text(content)
+  with pytest.raises(ValueError, match=message) as error:
+    datasets.load('arrays', str(tmp_path))
+  _line(error)
+
+
+def _with(**changes):
+  return fakes.arrays(1) | changes
+
+
+_X, _Y = fakes.arrays(1)['train_x'], fakes.arrays(1)['train_y']
+
+
+@pytest.mark.parametrize(
+  'values, message',
+  [
+    (_with(train_x=_X / 255), 'x must be uint8 .* got float64'),
+    (_with(train_x=np.full(_X.shape, np.nan)), 'x must be uint8 .* got float64'),
+    (_with(train_x=_X[..., 0]), r'x must be uint8 .* got uint8 \[40, 6, 5\]'),
+    (_with(train_x=_X[:0], train_y=_Y[:0]), 'x is empty'),
+    (_with(test_x=_X[:20, :, :0]), 'x is empty'),
+    (_with(train_y=_Y.astype(np.float32)), 'y must be an integer type .* got float32'),
+    (_with(train_y=_Y > 4), 'y must be an integer type .* got bool'),
+    (_with(train_y=_Y[:, None]), r'y must be an integer type .* got uint8 \[40, 1\]'),
+    (_with(train_y=_Y[:-1]), '40 images in x, but 39 labels in y'),
+    (_with(train_y=_Y.astype(int) - 1), r'labels must lie in 0\.\..*, got -1\.\.8'),
+    (_with(test_x=_X[:20, :, 1:]), r'training images are \[6, 5, 1\], but test images \[6, 4, 1\]'),
+    (_with(train_x=_X.astype(object)), 'train.npz cannot be read: .*allow_pickle'),
+  ],
+)
+def test_bad_arrays_are_one_line(tmp_path, values, message):
+  fakes.write_arrays(tmp_path, values)
+  with pytest.raises(ValueError, match=message) as error:
+    datasets.load('arrays', str(tmp_path))
+  assert str(tmp_path) in _line(error)
+
+
+@pytest.mark.parametrize(
+  'clients, message',
+  [
+    (np.arange(39), r'clients must be an integer type \[40\], got int64 \[39\]'),
+    (np.zeros(40), 'clients must be an integer type .* got float64'),
+    (np.arange(40) - 1, 'numbered from 0, got -1'),
+  ],
+)
+def test_bad_clients_are_one_line(tmp_path, clients, message):
+  fakes.write_arrays(tmp_path, fakes.arrays(1), clients=clients)
+  with pytest.raises(ValueError, match=message):
+    datasets.load('arrays', str(tmp_path))
+
+
+@pytest.mark.parametrize('damage', [lambda b: b[: len(b) // 2], lambda b: b'', lambda b: b'PK'])
+def test_damaged_arrays_are_one_line(tmp_path, damage):
+  fakes.write_arrays(tmp_path, fakes.arrays(1))
+  path = tmp_path / 'test.npz'
+  path.write_bytes(damage(path.read_bytes()))
+  with pytest.raises(ValueError, match='test.npz cannot be read') as error:
+    datasets.load('arrays', str(tmp_path))
+  _line(error)
+
+
+def test_arrays_without_labels(tmp_path):
+  fakes.write_arrays(tmp_path, fakes.arrays(1))
+  np.savez(tmp_path / 'test.npz', x=_X, labels=_Y)
+  with pytest.raises(ValueError, match=r"it has no array 'y', only \['labels', 'x'\]"):
+    datasets.load('arrays', str(tmp_path))
+
+
+def test_half_a_folder_of_arrays(tmp_path):
+  fakes.write_arrays(tmp_path, fakes.arrays(1))
+  (tmp_path / 'test.npz').unlink()
+  for name in ('arrays', 'mnist'):
+    with pytest.raises(FileNotFoundError, match='test.npz is missing: a folder of arrays holds'):
+      datasets.load(name, str(tmp_path))
+  with pytest.raises(FileNotFoundError, match='nowhere/train.npz is missing'):
+    datasets.load('arrays', str(tmp_path / 'nowhere'))
+
+
+def test_no_permission_is_one_line(tmp_path, monkeypatch):
+  """Simulated: tests may run as root, who may read everything."""
+  fakes.write_arrays(tmp_path, fakes.arrays(1))
+
+  def refuse(path, **kwargs):
+    raise PermissionError(13, 'Permission denied', str(path))
+
+  monkeypatch.setattr(np, 'load', refuse)
+  with pytest.raises(
+    ValueError, match="data.name='arrays': .*train.npz: permission denied"
+  ) as error:
+    datasets.load('arrays', str(tmp_path))
+  _line(error)
