@@ -59,8 +59,9 @@ def get_config():
   # | rate of the images         | Adam 5e-2        | Adam 5e-2      | both                              |
   # | rate of the labels         | Adam 5e-2        | Adam 1e-2      | paper                             |
   # | synthetic images           | 150              | 15 a class     | both                              |
-  # | DSA, synthesis and tuning  | not stated       | on             | off: on grey, centred images most |
-  # |                            |                  |                | of its operations leave the data  |
+  # | DSA, synthesis and tuning  | not stated       | on             | off: it was made for colour; grey |
+  # |                            |                  |                | images, centred and of one scale, |
+  # |                            |                  |                | it shifts, turns and covers       |
   # | fine-tuning in a round     | negligible time  | 20 passes,     | code (CIFAR-10's; there is no     |
   # |                            |                  | Adam 1e-4      | script for Fashion-MNIST)         |
   config.dynafed.length = 20

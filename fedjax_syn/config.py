@@ -128,14 +128,7 @@ def check(config: Any) -> Resolved:
   sections = {name: cls(**values[name]) for name, cls in SECTIONS.items()}
   blocks = {name: cls(**values.get(name, {})) for name, cls in _blocks(outside).items()}
   resolved = Resolved(**values[''] | {'outside': outside}, **sections, blocks=blocks)
-  _check_name('data.name', resolved.data.name, 'datasets')
-  _check_name('data.partition', resolved.data.partition, 'partitions')
-  _check_name('model.name', resolved.model.name, 'models')
-  constants = resolved.data.normalisation
-  if constants and constants not in NORMALISATIONS:
-    raise ConfigError(
-      f'data.normalisation={constants!r}: unknown{_nearest(constants, NORMALISATIONS)}'
-    )
+  _check_names(resolved)
   _check_combinations(resolved)
   return resolved
 
@@ -164,6 +157,23 @@ def _check_name(key: str, value: str, kind: str) -> None:
     raise ConfigError(f'{key}={value!r}: cannot be imported ({error})') from error
   if not callable(found):
     raise ConfigError(f'{key}={value!r}: module {module} has no function {function!r}')
+
+
+def _check_names(resolved: Resolved) -> None:
+  from fedjax_syn import models  # Flax is slow to import, and most refusals come before
+
+  data, model = resolved.data, resolved.model
+  _check_name('data.name', data.name, 'datasets')
+  _check_name('data.partition', data.partition, 'partitions')
+  _check_name('model.name', model.name, 'models')
+  for key, value, known in (
+    ('data.normalisation', data.normalisation, ('', *NORMALISATIONS)),
+    ('model.norm', model.norm, models.NORMS),
+    ('model.pooling', model.pooling, models.POOLINGS),
+    ('model.init', model.init, models.INITS),
+    ('model.conv', model.conv, ('auto', *models.FORMS)),
+  ):
+    check_range(key, value, {'choices': tuple(known)})
 
 
 def _check_combinations(resolved: Resolved) -> None:

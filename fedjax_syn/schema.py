@@ -54,12 +54,14 @@ class Server:
 @dataclasses.dataclass(frozen=True)
 class Model:
   name: str = field('convnet', 'network (--list=models), or package.module:function')
-  width: int = field(128, 'channels or hidden units', low=1)
-  depth: int = field(3, 'blocks or hidden layers', low=1)
-  norm: str = field('instance', 'normalisation layer')
-  pooling: str = field('avg', 'pooling layer')
-  init: str = field('torch', 'initialisation of the weights')
-  conv: str = field('auto', 'how convolutions are computed')
+  width: int = field(0, "channels or hidden units; 0: the model's own default", low=0)
+  depth: int = field(0, "blocks or hidden layers; 0: the model's own default", low=0)
+  norm: str = field('group', "'group' (per channel in the ConvNet), 'layer', 'batch' or 'none'")
+  pooling: str = field('avg', "'avg', 'max' or 'none', of the ConvNet")
+  init: str = field('torch', "initialisation of the weights, 'torch' or 'flax'")
+  conv: str = field(
+    'auto', "form of the convolutions: 'xla', 'patches', 'chwn'; 'auto': the fastest"
+  )
 
 
 @dataclasses.dataclass(frozen=True)

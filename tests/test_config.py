@@ -79,7 +79,11 @@ BAD = [
     {'data.partition': 'balanced_dirichet'},
     "data.partition='balanced_dirichet': unknown; nearest: balanced",
   ),
-  ({'data.normalisation': 'cifar'}, "data.normalisation='cifar': unknown; nearest: cifar"),
+  ({'data.normalisation': 'cifar'}, "data.normalisation='cifar': unknown; known: '', 'cifar10'"),
+  ({'model.norm': 'grup'}, "model.norm='grup': unknown; known: "),
+  ({'model.pooling': 'mean'}, "model.pooling='mean': unknown; known: "),
+  ({'model.init': 'xavier'}, "model.init='xavier': unknown; known: "),
+  ({'model.conv': 'fft'}, "model.conv='fft': unknown; known: 'auto', "),
   ({'data.validation': 0.9}, 'data.validation=0.9: must be at most 0.5'),
   ({'model.name': 'convet'}, "model.name='convet': unknown; nearest: convnet"),
   (
