@@ -1,0 +1,114 @@
+"""Networks as pure functions: `create(name, ...)` returns a `Model`."""
+
+import difflib
+import importlib
+from collections.abc import Callable, Iterable
+
+import jax
+
+from fedjax_syn.models.convnet import convnet
+from fedjax_syn.models.init import INITS
+from fedjax_syn.models.layers import FORMS, NORMS, POOLINGS
+from fedjax_syn.models.lenet import cnn3, lenet
+from fedjax_syn.models.mlp import mlp
+from fedjax_syn.models.resnet import resnet18
+from fedjax_syn.typing import Model
+
+__all__ = ['create', 'names']
+
+MODELS: dict[str, tuple[Callable[..., Model], str]] = {
+  'cnn3': (cnn3, 'FedCOG for CIFAR-100: three 3x3 convolutions, 128 hidden units'),
+  'convnet': (convnet, 'DynaFed: depth (3) blocks of width (128): conv 3x3, norm, ReLU, pooling'),
+  'lenet': (lenet, 'FedCOG: two 5x5 convolutions with max-pooling, 120 and 84 hidden units'),
+  'mlp': (mlp, 'depth (2) hidden layers of width (128) with ReLU'),
+  'resnet18': (
+    resnet18,
+    'ResNet-18 of width (64); norm "group" (32 groups), "batch", "layer", "none"',
+  ),
+}
+# The fastest form under scan; a backend that is not named here runs XLA's own convolutions well.
+FASTEST = {'cpu': 'patches'}
+
+
+def names() -> dict[str, str]:
+  """Returns the models that `create` knows: name -> one line about it, defaults in brackets."""
+  return {name: about for name, (_, about) in MODELS.items()}
+
+
+def create(
+  name: str,
+  *,
+  shape: tuple[int, int, int],
+  num_classes: int,
+  width: int = 0,
+  depth: int = 0,
+  norm: str = 'group',
+  pooling: str = 'avg',
+  init: str = 'torch',
+  conv: str = 'auto',
+) -> Model:
+  """Builds a model; a network ignores what it has no use for (an MLP the pooling, say).
+
+  Args:
+    name: one of `names()`, or 'package.module:function', a function that takes the arguments below
+      by name and returns a Model.
+    shape: (height, width, channels) of an image, in pixels.
+    num_classes: size of the output.
+    width: channels or hidden units of a layer; 0 is the model's own default.
+    depth: number of blocks or hidden layers; 0 is the model's own default.
+    norm: 'group' (one group per channel in the ConvNet), 'layer', 'batch' or 'none'.
+    pooling: 'avg', 'max' or 'none', of the ConvNet.
+    init: 'torch' (weights and biases uniform on +-1/sqrt(fan in)) or 'flax' (LeCun normal weights,
+      zero biases).
+    conv: form of the convolutions: 'xla', 'patches', 'chwn', or 'auto', the fastest here.
+
+  Returns:
+    The model, with `init(key) -> Variables`; `apply(variables, x [batch, height, width, channels],
+    train=False, mask=None) -> Output`; `head(params, features) -> logits`; `is_head(path)`.
+
+  Raises:
+    ValueError: if a name or an argument is unknown or does not fit.
+  """
+  known = {'norm': NORMS, 'pooling': POOLINGS, 'init': INITS, 'conv': ('auto', *FORMS)}
+  given = {'norm': norm, 'pooling': pooling, 'init': init, 'conv': conv}
+  for argument, value in given.items():
+    _one_of(argument, value, known[argument])
+  if len(shape) != 3 or min(shape) < 1:
+    raise ValueError(f'shape = {shape}: it is (height, width, channels), three positive integers')
+  for argument, value, least in (
+    ('num_classes', num_classes, 1),
+    ('width', width, 0),
+    ('depth', depth, 0),
+  ):
+    if value < least:
+      raise ValueError(f'{argument} = {value}: it must be at least {least}')
+  if conv == 'auto':
+    given['conv'] = FASTEST.get(jax.default_backend(), 'xla')
+  build = _load(name) if ':' in name else MODELS[_one_of('name', name, MODELS)][0]
+  model = build(shape=tuple(shape), num_classes=num_classes, width=width, depth=depth, **given)
+  if not isinstance(model, Model):
+    raise ValueError(f'model.name = {name!r}: it returned a {type(model).__name__}, not a Model')
+  return model
+
+
+def _one_of(argument: str, value: str, known: Iterable[str]) -> str:
+  if value not in known:
+    near = difflib.get_close_matches(str(value), known, cutoff=0.5)
+    hint = f'did you mean {" or ".join(map(repr, near))}? ' if near else ''
+    raise ValueError(f'model.{argument} = {value!r} is unknown: {hint}known: {", ".join(known)}')
+  return value
+
+
+def _load(name: str) -> Callable[..., Model]:
+  module, _, function = name.partition(':')
+  try:
+    found = importlib.import_module(module)
+  except (ImportError, ValueError) as error:
+    raise ValueError(
+      f'model.name = {name!r}: module {module!r} cannot be imported: {error}'
+    ) from error
+  if not callable(getattr(found, function, None)):
+    near = difflib.get_close_matches(function, dir(found))
+    hint = f'; did you mean {" or ".join(map(repr, near))}?' if near else ''
+    raise ValueError(f'model.name = {name!r}: {module!r} has no function {function!r}{hint}')
+  return getattr(found, function)

@@ -1,0 +1,54 @@
+"""The ConvNet of DynaFed and of data-set distillation: blocks of conv 3x3, norm, ReLU, pooling."""
+
+import flax.linen as nn
+
+from fedjax_syn.models.classifier import as_model, check_fits
+from fedjax_syn.models.init import INITS, Init
+from fedjax_syn.models.layers import FORMS, NORMS, POOLINGS, Conv, Form
+from fedjax_syn.typing import Array, Model
+
+
+class ConvNet(nn.Module):
+  """Equal blocks; the features are the flattened last activations."""
+
+  width: int
+  depth: int
+  norm: str
+  pooling: str
+  first_padding: int
+  form: Form
+  weights: Init
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
+    z = self.form.swap(x)
+    for i in range(self.depth):
+      padding = self.first_padding if i == 0 else 1
+      z = Conv(self.width, 3, self.form, self.weights, padding=padding, name=f'conv_{i}')(z)
+      z = NORMS[self.norm](self.form, name=f'norm_{i}')(z, train, mask)
+      z = POOLINGS[self.pooling](nn.relu(z))
+      self.sow('stages', 'outputs', self.form.swap(z))
+    return self.form.swap(z).reshape(x.shape[0], -1)
+
+
+def convnet(
+  *,
+  shape: tuple[int, int, int],
+  num_classes: int,
+  width: int,
+  depth: int,
+  norm: str,
+  pooling: str,
+  init: str,
+  conv: str,
+) -> Model:
+  """Builds a ConvNet; see `fedjax_syn.models.create`. Defaults: 128 wide, 3 blocks.
+
+  The first convolution pads images of 28x28 pixels and one channel to 32x32, as the papers' code
+  does.
+  """
+  depth, first = depth or 3, 3 if tuple(shape) == (28, 28, 1) else 1
+  pools = [(2, 2, 0)] * depth if pooling != 'none' else []
+  check_fits(shape, 'convnet', (3, 1, first), *pools)  # the other convolutions keep the size
+  body = ConvNet(width or 128, depth, norm, pooling, first, FORMS[conv], INITS[init])
+  return as_model('convnet', body, shape, num_classes, INITS[init])

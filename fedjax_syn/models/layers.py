@@ -1,0 +1,230 @@
+"""Layers: convolutions in several forms, norms that respect padding, pooling.
+
+A `Form` says how activations lie in memory and how they are convolved. Parameters have the same
+names and shapes in every form, so a checkpoint does not depend on it; all forms give the same values
+and derivatives, and which is fast depends on the backend.
+"""
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Iterator
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn.models.init import Init
+from fedjax_syn.typing import Array
+
+EPSILON = 1e-5  # PyTorch's, in both norms; Flax's default is 1e-6 for GroupNorm
+DECAY = 0.9  # running = 0.9 * running + 0.1 * batch: what PyTorch calls momentum 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+  """How activations lie in memory and are convolved; height and width are always axes 1 and 2."""
+
+  convolve: Callable[[Array, Array, int], Array]  # (padded x, kernel [k, k, in, out], stride) -> y
+  batch: int  # axis
+  channel: int  # axis
+
+  def swap(self, x: Array) -> Array:
+    """Takes [batch, height, width, channels] to this form, and back: it is its own inverse."""
+    return x if self.batch == 0 else jnp.transpose(x, (3, 1, 2, 0))
+
+  def along(self, v: Array, axis: int) -> Array:
+    """Shapes a vector so that it broadcasts along one of the four axes."""
+    return v.reshape([-1 if a == axis else 1 for a in range(4)])
+
+
+def _pad(x: Array, padding: int, value: float = 0.0) -> Array:
+  border = (0, 0), (padding, padding), (padding, padding), (0, 0)
+  return jnp.pad(x, border, constant_values=value) if padding else x
+
+
+def _windows(x: Array, size: int, stride: int) -> Iterator[Array]:
+  """Yields, row by row, the size * size shifted views of x that a sliding window sees."""
+  rows, columns = ((n - size) // stride + 1 for n in x.shape[1:3])
+  for i in range(size):
+    for j in range(size):
+      stop = x.shape[0], i + stride * (rows - 1) + 1, j + stride * (columns - 1) + 1, x.shape[3]
+      yield jax.lax.slice(x, (0, i, j, 0), stop, (1, stride, stride, 1))
+
+
+def _convolve_xla(x: Array, kernel: Array, stride: int) -> Array:
+  layout = 'NHWC', 'HWIO', 'NHWC'
+  return jax.lax.conv_general_dilated(
+    x, kernel, (stride, stride), 'VALID', dimension_numbers=layout
+  )
+
+
+def _convolve_patches(x: Array, kernel: Array, stride: int) -> Array:
+  patches = jnp.concatenate([*_windows(x, kernel.shape[0], stride)], axis=3)
+  return patches @ kernel.reshape(-1, kernel.shape[-1])
+
+
+def _convolve_chwn(x: Array, kernel: Array, stride: int) -> Array:
+  patches = jnp.concatenate([*_windows(x, kernel.shape[0], stride)], axis=0)
+  return jnp.tensordot(kernel.reshape(-1, kernel.shape[-1]), patches, axes=(0, 0))
+
+
+# XLA's CPU backend runs a convolution inside scan or map naively and on one thread, and a vmapped
+# one as a grouped convolution; shifted views, concatenated, and one matrix product stay fast in both.
+FORMS = {
+  'xla': Form(_convolve_xla, batch=0, channel=3),
+  'patches': Form(_convolve_patches, batch=0, channel=3),
+  'chwn': Form(_convolve_chwn, batch=3, channel=0),
+}
+
+
+class Conv(nn.Module):
+  """A convolution with square kernels, in any form.
+
+  Attributes:
+    features: output channels.
+    size: side of the kernel, in pixels.
+    form: one of `FORMS`.
+    weights: one of `INITS`.
+    stride: in pixels.
+    padding: zeros added on each side, in pixels.
+    bias: whether to add one.
+  """
+
+  features: int
+  size: int
+  form: Form
+  weights: Init
+  stride: int = 1
+  padding: int = 0
+  bias: bool = True
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    shape = self.size, self.size, x.shape[self.form.channel], self.features
+    kernel = self.param('kernel', self.weights.kernel, shape)
+    y = self.form.convolve(_pad(x, self.padding), kernel, self.stride)
+    if not self.bias:
+      return y
+    bias = self.param('bias', self.weights.bias, shape[3:], shape[0] * shape[1] * shape[2])
+    return y + self.form.along(bias, self.form.channel)
+
+
+class Dense(nn.Module):
+  """A matrix product and a bias: [batch, in] -> [batch, features]."""
+
+  features: int
+  weights: Init
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    kernel = self.param('kernel', self.weights.kernel, (x.shape[-1], self.features))
+    bias = self.param('bias', self.weights.bias, (self.features,), x.shape[-1])
+    return x @ kernel + bias
+
+
+class GroupNorm(nn.Module):
+  """Normalises each sample over space and groups of channels, then scales and shifts each channel.
+
+  Attributes:
+    form: one of `FORMS`.
+    groups: number of groups; 0 is one per channel (DynaFed's ConvNet), 1 is layer normalisation.
+
+  Source: Wu and He (2018), Eqs. 1-7.
+  """
+
+  form: Form
+  groups: int = 0
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
+    del train, mask  # no sample sees another
+    channel, channels = self.form.channel, x.shape[self.form.channel]
+    groups = self.groups or channels
+    grouped = x.reshape(*x.shape[:channel], groups, channels // groups, *x.shape[channel + 1 :])
+    axes = (1, 2, 4) if channel == 3 else (1, 2, 3)  # space and the channels of a group
+    centred = grouped - grouped.mean(axes, keepdims=True)
+    # Two passes: a one-pass variance loses its digits to the mean, and measures no faster.
+    scale = jax.lax.rsqrt((centred * centred).mean(axes, keepdims=True) + EPSILON)
+    return _affine(self, (centred * scale).reshape(x.shape))
+
+
+class BatchNorm(nn.Module):
+  """Normalises each channel over batch and space; padding changes neither statistics nor samples.
+
+  In training the moments are those of the samples that the mask keeps, and the running ones move a
+  tenth of the way towards them, or not at all if the mask keeps none. Both variances are the biased
+  ones (PyTorch stores the unbiased one).
+
+  Source: Ioffe and Szegedy (2015), Algorithm 1.
+  """
+
+  form: Form
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
+    form, channels = self.form, x.shape[self.form.channel]
+    mean = self.variable('batch_stats', 'mean', jnp.zeros, channels)
+    var = self.variable('batch_stats', 'var', jnp.ones, channels)
+    m, v = mean.value, var.value  # [channels]
+    if train:
+      kept = form.along(jnp.ones(x.shape[form.batch]) if mask is None else mask, form.batch) > 0
+      count = kept.sum() * x.shape[1] * x.shape[2]
+      axes = 1, 2, form.batch
+
+      def average(z):  # selected, not multiplied: 0 * inf is NaN
+        return jnp.where(kept, z, 0).sum(axes) / jnp.maximum(count, 1)
+
+      m = average(x)
+      v = average(jnp.square(x - form.along(m, form.channel)))
+      for running, batch in ((mean, m), (var, v)):
+        moved = DECAY * running.value + (1 - DECAY) * batch
+        running.value = jnp.where(count > 0, moved, running.value)
+    x = x - form.along(m, form.channel)
+    return _affine(self, x * form.along(jax.lax.rsqrt(v + EPSILON), form.channel))
+
+
+class NoNorm(nn.Module):
+  """The identity, where a norm could be."""
+
+  form: Form
+
+  def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
+    del train, mask
+    return x
+
+
+def _affine(module: nn.Module, x: Array) -> Array:
+  form = module.form
+  scale = module.param('scale', nn.initializers.ones, (x.shape[form.channel],))
+  bias = module.param('bias', nn.initializers.zeros, (x.shape[form.channel],))
+  return x * form.along(scale, form.channel) + form.along(bias, form.channel)
+
+
+def avg_pool(x: Array) -> Array:
+  """Averages 2 x 2 pixels; an odd last row or column is dropped, as in PyTorch."""
+  return functools.reduce(operator.add, _windows(x, 2, 2)) / 4
+
+
+def max_pool(x: Array, size: int = 2, padding: int = 0) -> Array:
+  """Takes the largest of size x size pixels, every two pixels.
+
+  Args:
+    x: activations in any form.
+    size: side of the window, in pixels.
+    padding: pixels of minus infinity on each side.
+
+  Returns:
+    Activations in the same form. Ties share the gradient; after ReLU they matter only at 0, where
+    there is none.
+  """
+  return functools.reduce(jnp.maximum, _windows(_pad(x, padding, -jnp.inf), size, 2))
+
+
+NORMS = {
+  'group': GroupNorm,
+  'layer': functools.partial(GroupNorm, groups=1),
+  'batch': BatchNorm,
+  'none': NoNorm,
+}
+POOLINGS = {'avg': avg_pool, 'max': max_pool, 'none': lambda x: x}
