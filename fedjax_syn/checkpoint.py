@@ -66,7 +66,9 @@ def save(root: Path, round: int, seed: int, tree: PyTree, note: dict[str, Any]) 
 
   folder = root / str(round)
   folder.mkdir(exist_ok=True)
-  taken = [int(m[2] or 0) for m in map(NAME.fullmatch, os.listdir(folder)) if m and int(m[1]) == seed]
+  taken = [
+    int(m[2] or 0) for m in map(NAME.fullmatch, os.listdir(folder)) if m and int(m[1]) == seed
+  ]
   final = folder / (f'seed_{seed}+{max(taken) + 1}' if taken else f'seed_{seed}')
   os.rename(temporary, final)
   fsync(folder)
