@@ -112,8 +112,8 @@ def _dirichlet_min(spec: Spec, rng: np.random.Generator, tries: int = 30) -> np.
   rows, totals = len(spec.y), spec.totals
   if spec.min_size * spec.clients > rows:
     raise ValueError(
-      f'dirichlet_min, data.alpha = {spec.alpha}: min_size = {spec.min_size} for {spec.clients} '
-      f'clients takes more than the {rows} rows there are; min_size <= {rows // spec.clients} or '
+      f'dirichlet_min, data.alpha = {spec.alpha}: data.min_size = {spec.min_size} for {spec.clients} '
+      f'clients takes more than the {rows} rows; data.min_size <= {rows // spec.clients} or '
       f'data.clients <= {rows // spec.min_size} would work'
     )
   for _ in range(tries):
@@ -140,11 +140,11 @@ def _labels_per_client(spec: Spec, rng: np.random.Generator) -> np.ndarray:
   del rng  # which classes a client gets is fixed; which of their rows, is drawn by `partition`
   k, classes, slots = spec.labels, spec.classes, spec.clients * spec.labels
   if not 1 <= k <= classes:
-    raise ValueError(f'labels_per_client: labels = {k}, but 1 to {classes} classes would work')
+    raise ValueError(f'labels_per_client: data.labels = {k}, but 1 to {classes} classes would work')
   if slots % classes:
     step = classes // math.gcd(classes, k)
     raise ValueError(
-      f'labels_per_client: {classes} classes cannot be shared evenly with labels = {k} and '
+      f'labels_per_client: {classes} classes cannot be shared evenly with data.labels = {k} and '
       f'data.clients = {spec.clients}; data.clients = {step} or a multiple of it would work'
     )
   counts = np.zeros((classes, spec.clients), np.int64)
