@@ -112,8 +112,8 @@ def _dirichlet_min(spec: Spec, rng: np.random.Generator, tries: int = 30) -> np.
   rows, totals = len(spec.y), spec.totals
   if spec.min_size * spec.clients > rows:
     raise ValueError(
-      f'dirichlet_min, data.alpha = {spec.alpha}: data.min_size = {spec.min_size} for {spec.clients} '
-      f'clients takes more than the {rows} rows; data.min_size <= {rows // spec.clients} or '
+      f'dirichlet_min, data.alpha = {spec.alpha}: data.min_size = {spec.min_size} for '
+      f'{spec.clients} clients takes more than the {rows} rows; data.min_size <= {rows // spec.clients} or '
       f'data.clients <= {rows // spec.min_size} would work'
     )
   for _ in range(tries):
