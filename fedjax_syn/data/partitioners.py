@@ -113,8 +113,8 @@ def _dirichlet_min(spec: Spec, rng: np.random.Generator, tries: int = 30) -> np.
   if spec.min_size * spec.clients > rows:
     raise ValueError(
       f'dirichlet_min, data.alpha = {spec.alpha}: data.min_size = {spec.min_size} for '
-      f'{spec.clients} clients takes more than the {rows} rows; data.min_size <= {rows // spec.clients} or '
-      f'data.clients <= {rows // spec.min_size} would work'
+      f'{spec.clients} clients takes more than the {rows} rows; data.min_size <= '
+      f'{rows // spec.clients} or data.clients <= {rows // spec.min_size} would work'
     )
   for _ in range(tries):
     log_share = shares.log_dirichlet(rng, spec.concentration)
