@@ -180,7 +180,7 @@ def _check_combinations(resolved: Resolved) -> None:
   client, clients = resolved.client, resolved.data.clients
   if resolved.compare == resolved.algorithm:
     raise ConfigError(
-      f'compare={resolved.compare!r}: is the algorithm itself; name another or none'
+      f'compare={resolved.compare!r}: is the algorithm itself; name another, or none (compare=)'
     )
   if len(set(resolved.seeds)) != len(resolved.seeds) or not resolved.seeds:
     raise ConfigError(f'seeds={resolved.seeds!r}: must be one or more distinct integers')

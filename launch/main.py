@@ -23,7 +23,7 @@ import textwrap
 import traceback
 from collections.abc import Iterable, Iterator
 
-from absl import app, flags
+from absl import app, flags, logging
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # As a script, Python looks into launch/ only; configs/ lies beside it, and users' modules where they are.
@@ -52,6 +52,8 @@ def parse(argv: list[str]) -> list[str]:
     rest = flags.FLAGS([a for a in argv if a not in settings])
     if len(rest) > 1:
       raise app.UsageError(f'{rest[1]!r}: unexpected; settings are written --config.key=value')
+  if flags.FLAGS['verbosity'].using_default_value:
+    logging.set_verbosity(logging.WARNING)  # absl would let JAX tell which backends it did not find
   return [argv[0], *settings]
 
 

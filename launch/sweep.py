@@ -68,11 +68,12 @@ def read_grid(items: Sequence[str]) -> dict[str, list[str]]:
 
 
 def choose(grid: dict[str, list[str]], budget: int, seed: int) -> list[dict[str, str]]:
-  """Returns the cells of a grid in order; if there are more than the budget, a random subset of that size."""
+  """Returns the cells of a grid in order, at most `budget` of them: a random subset that grows with it."""
   every = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
   if not 0 < budget < len(every):
     return every
-  return [every[i] for i in sorted(random.Random(seed).sample(range(len(every)), budget))]
+  order = random.Random(seed).sample(range(len(every)), len(every))
+  return [every[i] for i in sorted(order[:budget])]
 
 
 def make_cell(config: Any, values: dict[str, str], workdir: pathlib.Path) -> Cell:
@@ -167,12 +168,14 @@ def table(records: Sequence[dict]) -> str:
 
 def command(config_path: str, settings: Sequence[str], values: dict[str, str]) -> str:
   """Returns the command line that runs the chosen values, on all training rows."""
+  path = pathlib.Path(config_path)
+  path = path.relative_to(launcher.ROOT) if path.is_relative_to(launcher.ROOT) else path
   kept = [s for s in settings if not s.lstrip('-').startswith('config.data.validation=')]
   chosen = [f'--config.{key}={text}' for key, text in values.items()]
   words = [
     'python',
     'launch/main.py',
-    f'--config={config_path}',
+    f'--config={path}',
     *kept,
     *chosen,
     '--config.data.validation=0',
@@ -194,12 +197,15 @@ def main(argv: list[str]) -> int:
     if launcher.LIST.value:
       launcher.print_list(launcher.LIST.value)
       return 0
+    from fedjax_syn import config as config_lib
+
     grid = read_grid(GRID.value)
     config = launcher.load_config(launcher.CONFIG.value, argv[1:])
+    config_lib.check(config)
+    config.compare = ''  # what is compared with has no part in the choice
     name = pathlib.Path(launcher.CONFIG.value).stem
     default = launcher.default_workdir(config, f'sweep-{name}')
     workdir = pathlib.Path(launcher.WORKDIR.value or default)
-    config.compare = ''  # what is compared with has no part in the choice
     if not config.data.validation:
       config.data.validation = VALIDATION
       print(

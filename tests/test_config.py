@@ -107,7 +107,7 @@ BAD = [
     {'algorithm': 'scaffold+fedavg'},
     "algorithm='scaffold+fedavg': 'fedavg' wraps nothing; it can only come first",
   ),
-  ({'compare': 'dynafed'}, "compare='dynafed': is the algorithm itself; name another or none"),
+  ({'compare': 'dynafed'}, "compare='dynafed': is the algorithm itself; name another, or none"),
   ({'compare': 'fedavgg'}, "compare='fedavgg': unknown; nearest: fedavg"),
   ({'client.optimizer': 'adm'}, "client.optimizer='adm'"),
   ({'client.momentum': 0.9}, 'client.momentum=0.9'),

@@ -62,8 +62,10 @@ def test_validation_selects_and_test_does_not(runs, capsys):
   assert left['best']['values'] == {'client.lr': '0.01'} and left['best']['mean'] == 0.8
   assert [cell['mean'] for cell in left['cells']] == [0.6, 0.8, 0.7]
   line = out.splitlines()[-1]
-  assert line.startswith('python launch/main.py --config=')
-  assert line.endswith('--config.rounds=40 --config.client.lr=0.01 --config.data.validation=0')
+  assert line == (
+    'python launch/main.py --config=configs/dynafed_digits.py --config.rounds=40'
+    ' --config.client.lr=0.01 --config.data.validation=0'
+  )
   table = pathlib.Path('W/sweep.md').read_text().splitlines()
   assert table[:3] == [
     '| client.lr | validation accuracy |',
@@ -110,6 +112,8 @@ def test_a_budget_takes_a_subset_by_the_data_seed():
     cell for cell in every if cell in some
   ]  # distinct cells of the grid, in its order
   assert any(sweep_lib.choose(grid, 7, seed) != some for seed in (1, 2, 3))
+  more = sweep_lib.choose(grid, 9, 0)
+  assert len(more) == 9 and all(cell in more for cell in some)  # a larger budget repeats no run
 
 
 def test_a_budget_is_said(runs, capsys):
@@ -171,6 +175,7 @@ def test_without_any_result_the_status_is_3(runs):
       ['--grid=data.validation=0.1,0'],
       'data.validation=0.0: a sweep selects by validation accuracy',
     ),
+    ([LR, '--config.algorithm=fedavg'], "compare='fedavg': is the algorithm itself"),
     ([LR, '--budget=-1'], 'flag --budget=-1'),
   ],
 )
