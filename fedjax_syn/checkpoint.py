@@ -49,15 +49,12 @@ def save(root: Path, round: int, seed: int, tree: PyTree, note: dict[str, Any]) 
   Returns:
     The checkpoint's folder.
   """
-  import orbax.checkpoint as ocp  # slow to import, and not needed to train
-
   arrays, structure = structure_lib.encode(tree)
   temporary = root / f'.tmp-{os.getpid()}'
   shutil.rmtree(temporary, ignore_errors=True)
   temporary.mkdir(parents=True)
   if arrays:
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-      checkpointer.save((temporary / 'arrays').absolute(), args=ocp.args.PyTreeSave(arrays))
+    write_arrays(temporary / 'arrays', arrays)
   (temporary / 'structure.json').write_text(json.dumps(structure))
   (temporary / 'note.json').write_text(json.dumps(note, indent=1))
   (temporary / CHECKSUMS).write_text(json.dumps(_checksums(temporary), indent=1))
@@ -98,17 +95,28 @@ def read(path: Path) -> Checkpoint:
     raise DamagedError(f'{path} is damaged: {names[0]} is not what was written')
   structure = json.loads((path / 'structure.json').read_text())
   names = structure_lib.leaves(structure)
-  arrays = {}
-  if names:
-    import orbax.checkpoint as ocp
-
-    as_numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-      args = ocp.args.PyTreeRestore(restore_args=as_numpy)
-      arrays = checkpointer.restore((path / 'arrays').absolute(), args=args)
+  arrays = read_arrays(path / 'arrays', names) if names else {}
   return Checkpoint(
     path, structure_lib.decode(arrays, structure), json.loads((path / 'note.json').read_text())
   )
+
+
+def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+  """Writes named arrays as an Orbax checkpoint of a flat dict."""
+  import orbax.checkpoint as ocp  # slow to import, and not needed to train
+
+  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    checkpointer.save(folder.absolute(), args=ocp.args.PyTreeSave(arrays))
+
+
+def read_arrays(folder: Path, names: list[str]) -> dict[str, np.ndarray]:
+  """Reads what `write_arrays` wrote."""
+  import orbax.checkpoint as ocp
+
+  as_numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}
+  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    args = ocp.args.PyTreeRestore(restore_args=as_numpy)
+    return checkpointer.restore(folder.absolute(), args=args)
 
 
 def found(root: Path) -> list[Path]:
