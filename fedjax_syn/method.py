@@ -14,7 +14,18 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.typing import Array, GradFn, Hyper, LossFn, Model, Params, PRNGKey, PyTree, Shard, Stats
+from fedjax_syn.typing import (
+  Array,
+  GradFn,
+  Hyper,
+  LossFn,
+  Model,
+  Params,
+  PRNGKey,
+  PyTree,
+  Shard,
+  Stats,
+)
 
 
 class Task(NamedTuple):
@@ -57,7 +68,9 @@ class Messages(NamedTuple):
   def sum(self, name: str) -> PyTree:
     """Sums one part of the messages over the clients that have a sample; leaves [...]."""
     present = (self.weight > 0).astype(jnp.float32)
-    return jax.tree.map(lambda m: jnp.tensordot(present.astype(m.dtype), m, axes=1), self.body[name])
+    return jax.tree.map(
+      lambda m: jnp.tensordot(present.astype(m.dtype), m, axes=1), self.body[name]
+    )
 
   def mean(self, name: str) -> PyTree:
     """Averages one part of the messages by their weights; zeros if all weights are zero; leaves [...]."""
@@ -75,18 +88,30 @@ class ClientTransform(NamedTuple):
   prepare: Callable[[Visit], PyTree] | None = None  # -> ctx, once per visit
   loss: Callable[[PyTree, LossFn], LossFn] | None = None
   grad: Callable[[PyTree, GradFn], GradFn] | None = None
-  step: Callable[[PyTree, Params, Params, Params, Array], Params] | None = None  # (ctx, old, new, grads, index)
-  finish: Callable[[PyTree, Visit, Params, Array], tuple[PyTree, PyTree]] | None = None  # (ctx, visit, params, steps) -> (message part or None, state)
+  step: Callable[[PyTree, Params, Params, Params, Array], Params] | None = (
+    None  # (ctx, old, new, grads, index)
+  )
+  finish: Callable[[PyTree, Visit, Params, Array], tuple[PyTree, PyTree]] | None = (
+    None  # (ctx, visit, params, steps) -> (message part or None, state)
+  )
   seal: Callable[[PRNGKey, dict], dict] | None = None  # last word on the message's body
-  personal: Callable[[Visit, Params], Params] | None = None  # what is evaluated as this client's model
+  personal: Callable[[Visit, Params], Params] | None = (
+    None  # what is evaluated as this client's model
+  )
 
 
 class LocalTraining(NamedTuple):
   """Local training by gradient steps; `optimizer(learning_rate)` is built inside the trace."""
 
   optimizer: Callable[[Any], optax.GradientTransformation]
+  epochs: int = 1  # exactly one of epochs and steps is non-zero
+  steps: int = 0  # local steps, whatever the client's size
+  batch_size: int = 32  # the last batch of an epoch may be partial
   persistent: bool = False  # keep each client's optimizer state between its visits
-  schedule: Callable[[Array], Array] = lambda round: jnp.ones(())  # factor on hyper['client']['lr'] by round
+  schedule: Callable[[Array], Array] = lambda round: jnp.ones(
+    ()
+  )  # factor on hyper['client']['lr'] by round
+  augment: Callable[[PRNGKey, Array, Array], Array] | None = None  # (key, x, black) -> x
 
 
 class Client(NamedTuple):
@@ -100,10 +125,22 @@ class ServerTransform(NamedTuple):
   """An addition to the server; every field but the name is optional; transforms act in order."""
 
   name: str
-  init: Callable[[PRNGKey, Params, PyTree], PyTree] | None = None  # (key, params, enrolled) -> state
+  init: Callable[[PRNGKey, Params, PyTree], PyTree] | None = (
+    None  # (key, params, enrolled) -> state
+  )
   broadcast: Callable[[PyTree], PyTree] | None = None  # state -> what goes down under this name
-  update: Callable[..., tuple[Params, PyTree]] | None = None  # (key, round, state, old, new, messages) -> (new, state)
-  between: Callable[..., tuple[Params, PyTree, bool, dict]] | None = None  # (key, state, params, round, seconds) -> (params, state, done, metrics)
+  update: Callable[..., tuple[Params, PyTree]] | None = (
+    None  # (key, round, own state, State before, new params, messages) -> (new params, own state)
+  )
+  pending: Callable[[PyTree, int], bool] | None = (
+    None  # (state, round) -> is work between rounds unfinished
+  )
+  between: Callable[..., tuple[Params, PyTree, dict]] | None = (
+    None  # (key, state, params, stats, seconds) -> (params, state, metrics)
+  )
+  synthetic: Callable[[PyTree], dict | None] | None = (
+    None  # state -> the learned set as numpy arrays
+  )
 
 
 def weighted_mean(key: PRNGKey, old: Params, messages: Messages) -> Params:

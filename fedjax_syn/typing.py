@@ -10,7 +10,9 @@ PRNGKey = jax.Array  # a typed key: jax.random.key(...)
 PyTree = Any
 Params = PyTree  # trainable parameters of a model
 Stats = PyTree  # running statistics (BatchNorm); {} for models without
-Hyper = dict[str, dict[str, Any]]  # {'client': {'lr': 1e-3}, 'fedprox': {'mu': 0.01}}: numbers that change no shape
+Hyper = dict[
+  str, dict[str, Any]
+]  # {'client': {'lr': 1e-3}, 'fedprox': {'mu': 0.01}}: numbers that change no shape
 
 
 class Variables(NamedTuple):

@@ -1,0 +1,68 @@
+"""The methods, one file each, found by themselves.
+
+A file `name.py` exports `Config`, a frozen dataclass of its fields, and a function `name(base, **fields)`
+that puts the method around another. `fedavg` is what every chain starts from.
+"""
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Callable
+from typing import Any
+
+from fedjax_syn.method import Method
+
+BASE = 'fedavg'
+
+
+def names() -> dict[str, str]:
+  """Returns the name of every method and the first line of its file."""
+  found = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith('_'))
+  return {name: (module(name).__doc__ or '').strip().splitlines()[0] for name in found}
+
+
+def module(name: str) -> Any:
+  """Returns the module of a method."""
+  return importlib.import_module(f'{__name__}.{name}')
+
+
+def config_class(name: str) -> type | None:
+  """Returns the frozen dataclass of a method's fields; None if it has none."""
+  return getattr(module(name), 'Config', None)
+
+
+def wrapper(name: str) -> Callable[..., Method]:
+  """Returns the function that puts a method around another; `name` may be 'package.module:function'."""
+  if ':' in name:
+    path, _, attribute = name.partition(':')
+    return getattr(importlib.import_module(path), attribute)
+  return getattr(module(name), name)
+
+
+def create(word: str, config: Any) -> Method:
+  """Builds a method from a config.
+
+  Args:
+    word: names joined from the inside out, 'scaffold+dynafed'; 'fedavg' is understood at the beginning.
+    config: an object with the blocks `client`, `server`, `rounds` and one block per method.
+
+  Returns:
+    The method.
+
+  Raises:
+    ValueError: if a part does not exist or the parts cannot be combined.
+  """
+  known = names()
+  parts = [part for part in word.split('+') if part != BASE]
+  method = module(BASE).from_config(config)
+  for part in parts:
+    if ':' not in part and part not in known:
+      raise ValueError(f'algorithm={word!r}: {part!r} is unknown; known: {", ".join(known)}')
+    block = getattr(config, part.rpartition(':')[2], None)
+    fields = (
+      {f.name: getattr(block, f.name) for f in dataclasses.fields(block)}
+      if block is not None
+      else {}
+    )
+    method = wrapper(part)(method, **fields)
+  return method

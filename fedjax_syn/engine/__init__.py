@@ -1,0 +1,6 @@
+"""The engine: rounds as jitted programs, and how clients lie on devices."""
+
+from fedjax_syn.engine.layout import Layout
+from fedjax_syn.engine.rounds import Engine, build, cross_entropy
+
+__all__ = ['Engine', 'Layout', 'build', 'cross_entropy']

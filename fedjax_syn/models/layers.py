@@ -140,13 +140,19 @@ class GroupNorm(nn.Module):
   def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
     del train, mask  # no sample sees another
     channel, channels = self.form.channel, x.shape[self.form.channel]
-    groups = self.groups or channels
-    grouped = x.reshape(*x.shape[:channel], groups, channels // groups, *x.shape[channel + 1 :])
-    axes = (1, 2, 4) if channel == 3 else (1, 2, 3)  # space and the channels of a group
-    centred = grouped - grouped.mean(axes, keepdims=True)
+
+    def moment(z):  # mean over space and, of these small arrays, over the channels of a group
+      m = z.mean((1, 2), keepdims=True)
+      if self.groups in (0, channels):
+        return m
+      split = (*m.shape[:channel], self.groups, -1, *m.shape[channel + 1 :])
+      shared = m.reshape(split).mean(channel + 1, keepdims=True)
+      return jnp.repeat(shared, channels // self.groups, channel + 1).reshape(m.shape)
+
     # Two passes: a one-pass variance loses its digits to the mean, and measures no faster.
-    scale = jax.lax.rsqrt((centred * centred).mean(axes, keepdims=True) + EPSILON)
-    return _affine(self, (centred * scale).reshape(x.shape))
+    centred = x - moment(x)
+    scale, bias = _affine(self, channels)
+    return centred * (jax.lax.rsqrt(moment(centred * centred) + EPSILON) * scale) + bias
 
 
 class BatchNorm(nn.Module):
@@ -180,8 +186,9 @@ class BatchNorm(nn.Module):
       for running, batch in ((mean, m), (var, v)):
         moved = DECAY * running.value + (1 - DECAY) * batch
         running.value = jnp.where(count > 0, moved, running.value)
-    x = x - form.along(m, form.channel)
-    return _affine(self, x * form.along(jax.lax.rsqrt(v + EPSILON), form.channel))
+    m, v = form.along(m, form.channel), form.along(v, form.channel)
+    scale, bias = _affine(self, channels)
+    return (x - m) * (jax.lax.rsqrt(v + EPSILON) * scale) + bias
 
 
 class NoNorm(nn.Module):
@@ -194,11 +201,10 @@ class NoNorm(nn.Module):
     return x
 
 
-def _affine(module: nn.Module, x: Array) -> Array:
-  form = module.form
-  scale = module.param('scale', nn.initializers.ones, (x.shape[form.channel],))
-  bias = module.param('bias', nn.initializers.zeros, (x.shape[form.channel],))
-  return x * form.along(scale, form.channel) + form.along(bias, form.channel)
+def _affine(module: nn.Module, channels: int) -> tuple[Array, Array]:
+  scale = module.param('scale', nn.initializers.ones, (channels,))
+  bias = module.param('bias', nn.initializers.zeros, (channels,))
+  return tuple(module.form.along(v, module.form.channel) for v in (scale, bias))
 
 
 def avg_pool(x: Array) -> Array:

@@ -1,0 +1,88 @@
+"""The clients' data on the device: one uint8 array, one flat order, and where each client's rows lie in it."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_syn.data import partition as partition_lib
+from fedjax_syn.data.datasets import Dataset
+from fedjax_syn.typing import Array, Shard
+
+
+class FederatedData(NamedTuple):
+  """A partitioned training set; a pytree of arrays, so that jitted rounds take it as an argument."""
+
+  x: Array  # uint8 [rows, height, width, channels]
+  y: Array  # int32 [rows]
+  order: Array  # int32 [rows], rows of x client by client
+  start: Array  # int32 [clients]
+  size: Array  # int32 [clients]
+  class_counts: Array  # int32 [clients, classes]
+  slots: (
+    Array  # int32 [largest client], 0, 1, ...: its length is the static bound on a client's size
+  )
+  mean: Array  # float32 [channels]
+  std: Array  # float32 [channels]
+
+
+def from_partition(dataset: Dataset, partition: partition_lib.Partition) -> FederatedData:
+  """Joins a data set and a partition of its training rows.
+
+  Args:
+    dataset: the data set; only its training split and normalisation are used.
+    partition: order [rows], start [clients] and size [clients].
+
+  Returns:
+    The arrays on the default device.
+
+  Raises:
+    ValueError: if no client has a sample.
+  """
+  if partition.size.max(initial=0) == 0:
+    raise ValueError('data.partition: no client has a sample; lower data.clients')
+  counts = partition_lib.class_counts(partition, dataset.train.y, dataset.num_classes)
+  return FederatedData(
+    x=jnp.asarray(dataset.train.x),
+    y=jnp.asarray(dataset.train.y, jnp.int32),
+    order=jnp.asarray(partition.order, jnp.int32),
+    start=jnp.asarray(partition.start, jnp.int32),
+    size=jnp.asarray(partition.size, jnp.int32),
+    class_counts=jnp.asarray(counts, jnp.int32),
+    slots=jnp.arange(int(partition.size.max()), dtype=jnp.int32),
+    mean=jnp.asarray(np.array(dataset.normalisation.mean, np.float32)),
+    std=jnp.asarray(np.array(dataset.normalisation.std, np.float32)),
+  )
+
+
+def normalise(data: FederatedData, x: Array) -> Array:
+  """Turns uint8 pixels [..., channels] into the floats that a model sees: (x / 255 - mean) / std."""
+  return x.astype(data.mean.dtype) * (1 / (255 * data.std)) - data.mean / data.std
+
+
+def shard_of(data: FederatedData, client: Array) -> Shard:
+  """Returns one client's shard; a client beyond the last one has no samples."""
+  exists = client < data.start.shape[0]
+  row = jnp.minimum(client, data.start.shape[0] - 1)
+  return Shard(
+    client=client,
+    start=data.start[row],
+    size=jnp.where(exists, data.size[row], 0),
+    class_counts=jnp.where(exists, data.class_counts[row], 0),
+  )
+
+
+def take(data: FederatedData, shard: Shard, positions: Array) -> tuple[Array, Array]:
+  """Reads samples of one client.
+
+  Args:
+    data: the partitioned training set.
+    shard: the client.
+    positions: [batch], 0 .. size - 1; others are clipped into the array and must be masked.
+
+  Returns:
+    Normalised images [batch, height, width, channels] and labels [batch].
+  """
+  flat = jnp.minimum(shard.start + positions, data.order.shape[0] - 1)
+  rows = data.order[flat]
+  return normalise(data, data.x[rows]), data.y[rows]

@@ -1,0 +1,369 @@
+"""Closes a method into jitted rounds: sample, run the clients, aggregate, let the server transforms act."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedjax_syn.client import local as local_training
+from fedjax_syn.data import federated
+from fedjax_syn.engine import clients as clients_lib
+from fedjax_syn.engine.layout import Layout, mesh_of, resolve
+from fedjax_syn.engine.sampling import SAMPLERS
+from fedjax_syn.keys import Purpose, fold, stream
+from fedjax_syn.method import LocalTraining, Messages, Method, State, Task, Visit, weighted_mean
+from fedjax_syn.typing import Array, Model, Params, Stats, Variables
+
+
+def cross_entropy(logits: Array, y: Array, mask: Array) -> Array:
+  """Mean softmax cross-entropy over the samples of a mask: logits [batch, classes], y [batch], mask [batch] -> []."""
+  losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+  return jnp.sum(losses * mask) / jnp.maximum(jnp.sum(mask), 1)
+
+
+class Operands(NamedTuple):
+  """What a client reads in one round, the same on every device."""
+
+  seed: Array
+  round: Array
+  hyper: Any
+  data: federated.FederatedData
+  params: Params
+  stats: Stats
+  broadcast: Any
+  state: Any  # per-client rows of the sampled clients, leaves [slots, ...]
+  sampled: Array  # [slots]
+
+
+class Engine(NamedTuple):
+  """A method closed over model, data and layout; all functions are ready to call."""
+
+  method: Method
+  model: Model
+  layout: Layout
+  init: Callable  # (seed) -> State at round 0
+  run: Callable  # (seed, state, rounds) -> (State, dict of floats); the state given is consumed
+  next_stop: Callable  # (round) -> the next round at which the program changes, or None
+  pending: Callable  # (state) -> is work between rounds unfinished
+  between: Callable  # (seed, state, seconds) -> (State, done, dict)
+  evaluator: Callable  # (x, y) -> ((params, stats) -> {'accuracy', 'loss'})
+  bytes_per_round: Callable  # () -> (up, down), all sampled clients
+  synthetic: Callable  # (state) -> dict of numpy arrays, or None
+
+
+def build(
+  method: Method,
+  model: Model,
+  data: federated.FederatedData,
+  *,
+  num_classes: int | None = None,
+  participation: float = 1.0,
+  sampler: str = 'fixed',
+  layout: Layout = Layout(),  # noqa: B008 (an immutable NamedTuple)
+  loss: Callable[[Array, Array, Array], Array] = cross_entropy,
+) -> Engine:
+  """Closes a method into an engine.
+
+  Args:
+    method: what is done.
+    model: the network; the method's `adapt` functions are applied to it.
+    data: the partitioned training set.
+    num_classes: classes; default: columns of `data.class_counts`.
+    participation: share of the clients in a round, 0 < p <= 1.
+    sampler: 'fixed' or 'poisson'.
+    layout: how clients lie on devices; zeros are filled in from the table.
+    loss: (logits, y, mask) -> mean loss.
+
+  Returns:
+    An `Engine`.
+
+  Raises:
+    ValueError: if the sampler or the layout cannot be had.
+  """
+  if sampler not in SAMPLERS:
+    raise ValueError(f'client.sampler={sampler!r} is unknown; known: {", ".join(SAMPLERS)}')
+  for adapt in method.adapt:
+    model = adapt(model)
+  num_clients = data.start.shape[0]
+  num_classes = num_classes or data.class_counts.shape[1]
+  slots, sample = SAMPLERS[sampler](num_clients, participation)
+  layout = resolve(layout, slots)
+  mesh = mesh_of(layout)
+  replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  single = jax.sharding.SingleDeviceSharding(mesh.devices.flat[0])
+  data = jax.device_put(data, replicated)
+  hyper = jax.device_put(jax.tree.map(jnp.asarray, method.hyper), replicated)
+
+  def task_of(data, hyper, first_round):
+    return Task(model, loss, data, num_clients, num_classes, hyper, first_round)
+
+  def close_client(task):
+    return (
+      local_training.close(method, task)
+      if isinstance(method.client, LocalTraining)
+      else method.client
+    )
+
+  def servers_of(task):
+    return [build_transform(task) for build_transform in method.server_transforms]
+
+  # Work between rounds runs on one device; plain numbers are not bound to the mesh.
+  host_servers = servers_of(task_of(data, method.hyper, 1))
+
+  def enrolled(seed, data, hyper):
+    task = task_of(data, hyper, 1)
+    transforms = [t for t in (b(task) for b in method.client_transforms) if t.enrol is not None]
+    everyone = jnp.arange(num_clients, dtype=jnp.int32)
+
+    def enrol(client):
+      key = fold(stream(seed, Purpose.ENROL), client)
+      return {
+        t.name: t.enrol(fold(key, i), federated.shard_of(data, client))
+        for i, t in enumerate(transforms)
+      }
+
+    return jax.lax.map(enrol, everyone) if transforms else {}
+
+  @functools.partial(jax.jit, out_shardings=replicated)
+  def init(seed, data, hyper):
+    task = task_of(data, hyper, 1)
+    client = close_client(task)
+    params, stats = model.init(stream(seed, Purpose.INIT))
+    messages = enrolled(seed, data, hyper)
+    server = {}
+    for i, t in enumerate(servers_of(task)):
+      if t.init is not None:
+        server[t.name] = t.init(fold(stream(seed, Purpose.SERVER), i), params, messages.get(t.name))
+    everyone = jax.vmap(lambda c: federated.shard_of(data, c))(
+      jnp.arange(num_clients, dtype=jnp.int32)
+    )
+    rows = jax.vmap(lambda shard: client.init(params, shard))(everyone)
+    return State(jnp.zeros((), jnp.int32), params, stats, server, rows)
+
+  def make_visit(operands, slot):
+    client_id = jnp.where(slot < slots, operands.sampled[jnp.minimum(slot, slots - 1)], num_clients)
+    return Visit(
+      key=fold(stream(operands.seed, Purpose.CLIENT, operands.round), client_id),
+      round=operands.round,
+      params=operands.params,
+      stats=operands.stats,
+      broadcast=operands.broadcast,
+      state=jax.tree.map(lambda leaf: leaf[jnp.minimum(slot, slots - 1)], operands.state),
+      shard=federated.shard_of(operands.data, client_id),
+    )
+
+  def one_round(seed, state, data, hyper, first_round):
+    task = task_of(data, hyper, first_round)
+    servers = servers_of(task)
+    number = state.round + 1
+    sampled = sample(stream(seed, Purpose.SAMPLE, number))
+    size = jnp.where(sampled < num_clients, data.size[jnp.minimum(sampled, num_clients - 1)], 0)
+    rows = jax.tree.map(lambda leaf: leaf[jnp.minimum(sampled, num_clients - 1)], state.clients)
+    broadcast = {
+      t.name: t.broadcast(state.server.get(t.name)) for t in servers if t.broadcast is not None
+    }
+    operands = Operands(
+      seed, number, hyper, data, state.params, state.stats, broadcast, rows, sampled
+    )
+
+    def client_of(operands):
+      return close_client(task_of(operands.data, operands.hyper, first_round))
+
+    client = client_of(operands)
+    cost = client.steps(size) if isinstance(client, local_training.LocalClient) else size
+    (message, rows, metrics), efficiency = clients_lib.run_clients(
+      client_of, make_visit, operands, cost, layout, mesh
+    )
+
+    visited = jnp.where(size > 0, sampled, num_clients)  # an empty client's state stays as it is
+    clients = jax.tree.map(
+      lambda all_rows, new: all_rows.at[visited].set(new, mode='drop'), state.clients, rows
+    )
+
+    messages = Messages(message.weight, message.body)
+    aggregate = method.aggregate or weighted_mean
+    new = aggregate(stream(seed, Purpose.AGGREGATE, number), state.params, messages)
+    any_weight = message.weight.sum() > 0
+    stats = jax.tree.map(
+      lambda old, mean: jnp.where(any_weight, mean, old), state.stats, messages.mean('stats')
+    )
+    server = dict(state.server)
+    for i, t in enumerate(servers):
+      if t.update is not None:
+        key = fold(stream(seed, Purpose.SERVER, number), i)
+        new, server[t.name] = t.update(key, number, server.get(t.name), state, new, messages)
+    server = {name: value for name, value in server.items() if name in state.server}
+
+    finite = jnp.ones((), bool)
+    for leaf in jax.tree.leaves(new):
+      finite &= jnp.isfinite(leaf.sum())
+    culprit = jnp.where(metrics['finite'].all(), -1, sampled[jnp.argmin(metrics['finite'])])
+    finite &= metrics['finite'].all()
+    weights = jnp.where(size > 0, size, 0).astype(jnp.float32)
+    report = {
+      'train/loss': jnp.sum(jnp.where(size > 0, metrics['loss'], 0.0) * weights)
+      / jnp.maximum(weights.sum(), 1.0),
+      'padding_efficiency': efficiency,
+      'diverged_round': jnp.where(finite, 0, number),
+      'diverged_client': culprit,
+    }
+    return State(number, new, stats, server, clients), report
+
+  @functools.partial(jax.jit, static_argnums=5, donate_argnums=1)
+  def many_rounds(seed, state, data, hyper, rounds, first_round):
+    def go(loop):
+      i, _, report = loop
+      return (i < rounds) & (report['diverged_round'] == 0)
+
+    def body(loop):
+      i, state, _ = loop
+      state, report = one_round(seed, state, data, hyper, first_round)
+      return i + 1, state, report
+
+    blank = jax.eval_shape(lambda: one_round(seed, state, data, hyper, first_round)[1])
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), blank)
+    _, state, report = jax.lax.while_loop(go, body, (jnp.int32(0), state, blank))
+    return state, report
+
+  def first_round_of(done):
+    return max((p + 1 for p in method.phases if p <= done), default=1)
+
+  def next_stop(done):
+    return min((p for p in method.phases if p > done), default=None)
+
+  def run(seed, state, rounds):
+    done = int(state.round)
+    stop = next_stop(done)
+    if stop is not None and done + rounds > stop:
+      raise ValueError(
+        f'{rounds} rounds from round {done} cross round {stop}, where the program changes'
+      )
+    state = jax.device_put(state, replicated)
+    state, report = many_rounds(
+      jnp.int32(seed), state, data, hyper, jnp.int32(rounds), first_round_of(done)
+    )
+    return state, {name: float(value) for name, value in report.items()}
+
+  def init_state(seed):
+    return init(jnp.int32(seed), data, hyper)
+
+  def unfinished(state):
+    return [
+      (i, t)
+      for i, t in enumerate(host_servers)
+      if t.between is not None and t.pending(state.server.get(t.name), int(state.round))
+    ]
+
+  def pending(state):
+    return bool(unfinished(state))
+
+  def between(seed, state, seconds):
+    work = unfinished(state)
+    if not work:
+      return state, True, {}
+    i, t = work[0]
+    state = jax.device_put(
+      state, single
+    )  # one device: replicas would do the same work side by side
+    key = fold(stream(jnp.int32(seed), Purpose.BETWEEN, state.round), i)
+    params, own, report = t.between(key, state.server[t.name], state.params, state.stats, seconds)
+    state = state._replace(params=params, server={**state.server, t.name: own})
+    return state, not pending(state), report
+
+  def bytes_per_round():
+    state = jax.eval_shape(init, jnp.int32(0), data, hyper)
+    task = task_of(data, hyper, first_round_of(max(method.phases, default=0)))
+
+    def message(state):
+      sent = {
+        t.name: t.broadcast(state.server.get(t.name))
+        for t in servers_of(task)
+        if t.broadcast is not None
+      }
+      rows = jax.tree.map(lambda leaf: leaf[:slots], state.clients)
+      operands = Operands(
+        jnp.int32(0),
+        jnp.int32(1),
+        hyper,
+        data,
+        state.params,
+        state.stats,
+        sent,
+        rows,
+        jnp.zeros(slots, jnp.int32),
+      )
+      body = clients_lib.run_one(close_client(task), make_visit(operands, jnp.int32(0)))[0].body
+      return body, (state.params, state.stats, sent)
+
+    up, down = jax.eval_shape(message, state)
+    count = lambda tree: sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+    return slots * count(up), slots * count(down)
+
+  def synthetic(state):
+    learned = [t.synthetic(state.server[t.name]) for t in host_servers if t.synthetic is not None]
+    return next((s for s in learned if s is not None), None)
+
+  def evaluator(x, y):
+    return _evaluator(model, data, loss, np.asarray(x), np.asarray(y), mesh)
+
+  return Engine(
+    method,
+    model,
+    layout,
+    init_state,
+    run,
+    next_stop,
+    pending,
+    between,
+    evaluator,
+    bytes_per_round,
+    synthetic,
+  )
+
+
+def _evaluator(model, data, loss, x, y, mesh, batch_size: int = 500):
+  """Evaluates in batches, sharded over the mesh; padding counts for nothing."""
+  rows, devices = len(y), mesh.devices.size
+  batch_size = min(batch_size, -(-rows // devices))
+  batches = -(-rows // (batch_size * devices)) * devices
+  fill = batches * batch_size - rows
+  mask = np.concatenate([np.ones(rows, np.float32), np.zeros(fill, np.float32)])
+  x = np.concatenate([x, np.repeat(x[:1], fill, axis=0)])
+  y = np.concatenate([y, np.repeat(y[:1], fill)])
+  spec = jax.sharding.PartitionSpec('lanes')
+  sharding = jax.sharding.NamedSharding(mesh, spec)
+  cut = lambda a: jax.device_put(a.reshape(batches, batch_size, *a.shape[1:]), sharding)
+  x, y, mask = cut(x), cut(y.astype(np.int32)), cut(mask)
+  replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+
+  def batch(variables, data, xb, yb, mb):
+    out = model.apply(variables, federated.normalise(data, xb), train=False)
+    correct = jnp.sum((jnp.argmax(out.logits, axis=-1) == yb) * mb)
+    return correct, loss(out.logits, yb, mb) * mb.sum()
+
+  def device(variables, data, x, y, mask):
+    sums = jax.lax.map(lambda b: batch(variables, data, *b), (x, y, mask))
+    return jax.tree.map(lambda s: jax.lax.psum(s.sum(), 'lanes'), sums)
+
+  replicate = jax.sharding.PartitionSpec()
+  total = jax.jit(
+    jax.shard_map(
+      device,
+      mesh=mesh,
+      in_specs=(replicate, replicate, spec, spec, spec),
+      out_specs=replicate,
+      check_vma=False,
+    )
+  )
+  small = data._replace(x=data.x[:1], y=data.y[:1], order=data.order[:1])
+
+  def evaluate(params, stats):
+    variables = jax.device_put(Variables(params, stats), replicated)
+    correct, losses = total(variables, small, x, y, mask)
+    return {'accuracy': float(correct) / rows, 'loss': float(losses) / rows}
+
+  return evaluate

@@ -1,0 +1,245 @@
+"""Rounds: hand-worked numbers, equality of layouts, randomness, compilations, memory."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.algorithms.fedmix import fedmix
+from fedjax_syn.algorithms.scaffold import scaffold
+from fedjax_syn.engine import Layout, build
+from tests import tiny
+
+METHODS = {
+  'adam': lambda: fedavg(0.01, batch_size=2),
+  'epochs': lambda: fedavg(
+    0.1, optimizer='sgd', momentum=0.9, epochs=3, batch_size=2, weighting='size'
+  ),
+  'steps': lambda: fedavg(0.1, optimizer='sgd', epochs=0, steps=7, batch_size=3),
+  'persistent': lambda: fedavg(0.01, batch_size=2, persistent=True),
+  'scaffold': lambda: scaffold(fedavg(0.1, optimizer='sgd', batch_size=2)),
+  'scaffold option 1': lambda: scaffold(fedavg(0.1, optimizer='sgd', batch_size=2), option=1),
+  'fedmix': lambda: fedmix(fedavg(0.1, optimizer='sgd', batch_size=2), mixing=0.2),
+}
+LAYOUTS = [Layout(1, 'blocks', 1), Layout(2, 'blocks', 1), Layout(1, 'blocks', 4), Layout(8, '', 1)]
+SIZES = [5, 0, 1, 9, 4, 2, 0, 7]  # two empty clients, ragged
+
+
+def after(method, data, layout, rounds=1, seed=0, participation=0.75):
+  engine = build(method, tiny.net(4, 3), data, participation=participation, layout=layout)
+  state = engine.init(seed)
+  return engine.run(seed, state, rounds)
+
+
+def test_one_fedavg_round_by_hand():
+  """w = 1, SGD 0.5: A (one step on 0) goes to 1 - 0.5 (1 - 0) = 0.5, B (one batch of 4, 4, 4) to
+  1 - 0.5 (1 - 4) = 2.5. Uniform mean 1.5; weighted by sizes 1 and 3 it is (0.5 + 3 * 2.5) / 4 = 2."""
+  for weighting, expected in (('uniform', 1.5), ('size', 2.0)):
+    method = fedavg(0.5, optimizer='sgd', weighting=weighting)
+    engine = build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
+    state, report = engine.run(0, engine.init(0), 1)
+    np.testing.assert_allclose(state.params['w'], expected, rtol=1e-6)
+    # losses before the step: A (1 - 0)^2 / 2 = 0.5, B (1 - 4)^2 / 2 = 4.5; by samples (0.5 + 3 * 4.5) / 4
+    assert report['train/loss'] == pytest.approx(3.5)
+    assert int(state.round) == 1
+
+
+def test_epochs_and_steps_count_as_they_say():
+  """On B alone (three equal samples, batch 2: 2 steps an epoch) SGD 0.5 halves the distance to 4 in every step."""
+  x = np.full((3, 1, 1, 1), 4, np.uint8)
+  data = tiny.clients_of(x, np.zeros(3, int), [3], 1)
+  for options, steps in (({'epochs': 2}, 4), ({'epochs': 0, 'steps': 5}, 5)):
+    method = fedavg(0.5, optimizer='sgd', batch_size=2, **options)
+    engine = build(method, tiny.quadratic(0.0), data, loss=tiny.half_square)
+    state, _ = engine.run(0, engine.init(0), 1)
+    np.testing.assert_allclose(state.params['w'], 4 - 4 * 0.5**steps, rtol=1e-6)
+
+
+def test_each_epoch_sees_every_sample_once():
+  """SGD with rate 1/k at step k on (w - x)^2 / 2 gives the running mean; with one batch an epoch the loss
+  of step 2 at the mean is the variance, whatever the order; here: batches of 1 and a tiny rate, so that
+  w - w_0 = eta * sum(x - w_0) to first order only if each sample came once per epoch."""
+  values = np.array([1, 2, 4, 8, 16], np.uint8)
+  data = tiny.clients_of(values.reshape(-1, 1, 1, 1), np.zeros(5, int), [5], 1)
+  eta = 1e-4
+  engine = build(
+    fedavg(eta, optimizer='sgd', epochs=3, batch_size=1),
+    tiny.quadratic(0.0),
+    data,
+    loss=tiny.half_square,
+  )
+  for seed in range(5):
+    state, _ = engine.run(seed, engine.init(seed), 1)
+    assert float(state.params['w']) / eta == pytest.approx(3 * values.sum(), rel=3e-3)
+
+
+@pytest.mark.parametrize('name', METHODS)
+def test_layouts_agree(name):
+  data = tiny.federated(SIZES)
+  reference, _ = after(METHODS[name](), data, Layout(1, 'loop', 1))
+  for layout in [Layout(3, 'blocks', 2), *(LAYOUTS if name == 'adam' else [])]:
+    state, report = after(METHODS[name](), data, layout)
+    for a, b in zip(jax.tree.leaves(reference), jax.tree.leaves(state), strict=True):
+      np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+    assert 0 < report['padding_efficiency'] <= 1
+
+
+@pytest.mark.parametrize('name', ['adam', 'scaffold'])
+def test_layouts_agree_in_float64(name):
+  with jax.enable_x64(True):
+    data = tiny.federated(SIZES)
+    data = data._replace(mean=data.mean.astype(jnp.float64), std=data.std.astype(jnp.float64))
+    reference, _ = after(METHODS[name](), data, Layout(1, 'loop', 1), rounds=2)
+    assert reference.params['w0'].dtype == jnp.float64
+    for layout in (Layout(3, 'blocks', 2), Layout(1, 'blocks', 4)):
+      state, _ = after(METHODS[name](), data, layout, rounds=2)
+      for a, b in zip(
+        jax.tree.leaves(reference.params), jax.tree.leaves(state.params), strict=True
+      ):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
+
+
+def test_one_call_of_ten_rounds_is_ten_calls_of_one():
+  data = tiny.federated(SIZES)
+  together, _ = after(METHODS['adam'](), data, Layout(), rounds=10)
+  engine = build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.75)
+  state = engine.init(0)
+  for _ in range(10):
+    state, _ = engine.run(0, state, 1)
+  for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(state), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_an_empty_cohort_changes_nothing():
+  data = tiny.federated([0, 0, 0, 6])
+  engine = build(METHODS['scaffold'](), tiny.net(4, 3), data, participation=0.25)
+  for seed in range(20):  # some seed draws an empty client in round 1
+    before = engine.init(seed)
+    start = jax.tree.map(np.asarray, before)
+    state, report = engine.run(seed, before, 1)
+    moved = float(np.abs(state.params['w0'] - start.params['w0']).max())
+    assert report['diverged_round'] == 0
+    if report['train/loss'] == 0:
+      assert moved == 0
+      jax.tree.map(np.testing.assert_array_equal, start.clients, state.clients)
+      return
+    assert moved > 0
+  raise AssertionError('no seed drew an empty client')
+
+
+def test_a_clients_draws_do_not_depend_on_who_else_is_sampled():
+  """With one sampled client the new model is that client's; full participation must give it the same end."""
+  data = tiny.federated([6, 6, 6, 6])
+  method = lambda: fedavg(0.1, optimizer='sgd', batch_size=2, persistent=True)
+  alone = build(method(), tiny.net(4, 3), data, participation=0.25)
+  everyone = build(scaffold(method()), tiny.net(4, 3), data, participation=1.0)
+  one, _ = alone.run(3, alone.init(3), 1)
+  start = everyone.init(3)
+  begin = jax.tree.map(np.asarray, start.params)
+  four, _ = everyone.run(3, start, 1)
+  # c_i+ = (x - y_i) / (K eta) with c = c_i = 0: the clients' ends can be read from SCAFFOLD's rows
+  ends = jax.tree.map(lambda x, c: x - np.asarray(c) * 3 * 0.1, begin, four.clients['scaffold'])
+  distances = np.abs(ends['w0'] - np.asarray(one.params['w0'])).max(axis=(1, 2))
+  assert np.sort(distances)[0] < 1e-6 < np.sort(distances)[1]
+
+
+def test_two_runs_are_equal_and_seeds_differ():
+  data = tiny.federated(SIZES)
+  a, _ = after(METHODS['adam'](), data, Layout(), 3)
+  b, _ = after(METHODS['adam'](), data, Layout(), 3)
+  c, _ = after(METHODS['adam'](), data, Layout(), 3, seed=1)
+  np.testing.assert_array_equal(a.params['w0'], b.params['w0'])
+  assert np.abs(a.params['w0'] - c.params['w0']).max() > 1e-3
+
+
+def test_poisson_sampling_trains_and_counts_only_the_drawn():
+  data = tiny.federated([4] * 30)
+  engine = build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.2, sampler='poisson')
+  state, report = engine.run(0, engine.init(0), 4)
+  assert report['diverged_round'] == 0 and report['train/loss'] > 0
+
+
+def test_divergence_names_round_and_client_and_stops():
+  """B's distance to 4 is multiplied by (1 - 30) per step: the first overflow of float32 is found by hand below."""
+  data = tiny.two_points()
+  engine = build(
+    fedavg(30.0, optimizer='sgd', batch_size=1), tiny.quadratic(1.0), data, loss=tiny.half_square
+  )
+  state, report = engine.run(0, engine.init(0), 200)
+  w, round = np.float64(1.0), 0
+  while w * w < np.finfo(np.float32).max:  # the loss overflows first
+    a = w - 30 * w
+    b = 4 + (w - 4) * (-29.0) ** 3
+    w, round = (a + b) / 2, round + 1
+  assert abs(report['diverged_round'] - round) <= 1
+  assert report['diverged_client'] == 1
+  assert int(state.round) == report['diverged_round']
+
+
+def test_rounds_compile_once():
+  compiled = []
+  listen = lambda event, duration, **_: (
+    compiled.append(event) if 'backend_compile' in event else None
+  )
+  data = tiny.federated(SIZES)
+  engine = build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.5)
+  state, _ = engine.run(0, engine.init(0), 1)
+  jax.monitoring.register_event_duration_secs_listener(listen)
+  try:
+    for rounds in (1, 2, 5, 1, 12):
+      state, _ = engine.run(0, state, rounds)
+    assert compiled == []
+    jax.jit(lambda v: v * 3 + 1)(jnp.ones(7))
+    assert compiled, 'the listener hears nothing: the test could not fail'
+  finally:
+    jax.monitoring.clear_event_listeners()
+
+
+def test_live_memory_is_flat_over_fifty_rounds():
+  data = tiny.federated(SIZES)
+  engine = build(METHODS['scaffold'](), tiny.net(4, 3), data, participation=0.5)
+  state = engine.init(0)
+  measured = []
+  for _ in range(50):
+    state, _ = engine.run(0, state, 1)
+    measured.append(sum(a.nbytes for a in jax.live_arrays()))
+  assert measured[2] == measured[-1]
+
+
+def test_evaluation_counts_every_row_once():
+  """1,003 rows do not divide by the batch; accuracy and loss must equal numpy's."""
+  data = tiny.federated(SIZES)
+  model = tiny.net(4, 3)
+  engine = build(METHODS['adam'](), model, data)
+  rng = np.random.default_rng(1)
+  x, y = rng.integers(0, 256, (1003, 2, 2, 1)).astype(np.uint8), rng.integers(0, 3, 1003)
+  params, stats = model.init(jax.random.key(0))
+  logits = np.asarray(
+    model.apply((params, stats), jnp.asarray((x / 255 - 0.5) / 0.3, jnp.float32)).logits, np.float64
+  )
+  log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+  result = engine.evaluator(x, y)(params, stats)
+  assert result['accuracy'] == pytest.approx((logits.argmax(1) == y).mean(), abs=1e-12)
+  assert result['loss'] == pytest.approx(-log_p[np.arange(1003), y].mean(), rel=1e-5)
+
+
+def test_bytes_per_round():
+  """Three of four clients, 4 * 5 + 5 + 5 * 3 = 40 float32 parameters: 480 bytes each way; SCAFFOLD doubles both."""
+  data = tiny.federated([3, 3, 3, 3])
+  plain = build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.75)
+  assert plain.bytes_per_round() == (480, 480)
+  doubled = build(METHODS['scaffold'](), tiny.net(4, 3), data, participation=0.75)
+  assert doubled.bytes_per_round() == (960, 960)
+
+
+def test_refusals():
+  data = tiny.federated(SIZES)
+  with pytest.raises(ValueError, match=r"client.sampler='lottery'.*fixed, poisson"):
+    build(METHODS['adam'](), tiny.net(4, 3), data, sampler='lottery')
+  with pytest.raises(ValueError, match=r'layout.devices=64'):
+    build(METHODS['adam'](), tiny.net(4, 3), data, layout=Layout(devices=64))
+  with pytest.raises(ValueError, match='exactly one'):
+    fedavg(epochs=1, steps=3)
+  with pytest.raises(ValueError, match='already part'):
+    scaffold(scaffold())
