@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import jax
 
-PARTS = ('compile', 'rounds', 'synthesis', 'finetune', 'evaluation')
+PARTS = ('rounds', 'synthesis', 'finetune', 'evaluation')
 COMPILE_EVENTS = (
   '/jax/core/compile/jaxpr_trace_duration',
   '/jax/core/compile/jaxpr_to_mlir_module_duration',
@@ -44,8 +44,8 @@ class Clock:
     Args:
       before: what `seconds()` returned when the run was last saved.
     """
-    self.parts = {name: (before or {}).get(name, 0.0) for name in PARTS}
-    self.before = (before or {}).get('total', 0.0)
+    self.before = before or {}
+    self.parts = {name: self.before.get(name, 0.0) for name in PARTS}
     self.start = time.perf_counter()
     self.compiling = Spans()
 
@@ -63,16 +63,17 @@ class Clock:
 
   @contextlib.contextmanager
   def part(self, name: str) -> Iterator[None]:
-    """Counts the seconds spent inside under a name, and those of compilation under 'compile'."""
+    """Counts the seconds spent inside under a name, but those of compilation."""
     start, compiled = time.perf_counter(), self.compiling.total()
     try:
       yield
     finally:
       compiled = self.compiling.total() - compiled
-      self.parts['compile'] += compiled
       self.parts[name] += time.perf_counter() - start - compiled
 
   def seconds(self) -> dict[str, float]:
     """Returns seconds by part, and 'total', which also holds what belongs to no part."""
-    total = self.before + time.perf_counter() - self.start
-    return {'total': round(total, 3), **{name: round(s, 3) for name, s in self.parts.items()}}
+    total = self.before.get('total', 0.0) + time.perf_counter() - self.start
+    compiled = self.before.get('compile', 0.0) + self.compiling.total()
+    seconds = {'total': total, 'compile': compiled, **self.parts}
+    return {name: round(value, 3) for name, value in seconds.items()}

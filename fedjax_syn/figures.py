@@ -140,7 +140,7 @@ def synthetic_sets(
   Args:
     x_snapshots: [snapshots, images, height, width, channels], normalised as the model sees them.
     y: soft labels, [snapshots, images, classes]; a class's images are those with the most weight on it
-      in the first snapshot, so that an image keeps its place.
+      in the last snapshot, in all panels, so that an image keeps its place.
     iterations: of each snapshot.
     normalisation: has `mean` and `std`, per channel; undone before drawing.
     path: where the picture goes.
@@ -148,7 +148,7 @@ def synthetic_sets(
     columns: at most this many images per class.
   """
   shown = sorted({0, len(x_snapshots) // 2, len(x_snapshots) - 1})
-  labels = np.asarray(y)[0].argmax(axis=-1)
+  labels = np.asarray(y)[-1].argmax(axis=-1)
   rows = np.unique(labels)
   columns = min(columns, max(np.sum(labels == c) for c in rows))
   figure = Figure(

@@ -17,17 +17,21 @@ import numpy as np
 import pytest
 
 from fedjax_syn import (
+  algorithms,
   api,
   assemble,
   checkpoint,
   experiment,
   figures,
   metrics,
+  models,
   recorder,
   results,
   structure,
 )
 from fedjax_syn import config as config_lib
+from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.data import datasets
 from tests.fake_engine import PHASE, Fake
 
 
@@ -375,8 +379,9 @@ def test_divergence_is_remembered_by_a_resumed_run(fake, tmp_path):
   assert json.loads((tmp_path / 'summary.json').read_text())['status']['0']['round'] == 2
 
 
-def test_compare_is_trained_first_into_its_own_folder(fake, tmp_path, capsys):
-  order = []
+def test_compare_is_trained_first_into_its_own_folder(fake, tmp_path, capsys, monkeypatch):
+  order, drawn = [], []
+  monkeypatch.setattr(results, 'draw_curves', lambda *args: drawn.append(args))
   fake(on=lambda what, seed, round: order.append(what))
   assert experiment.run_experiment(config_of(compare='fedavg'), tmp_path) == 0
   assert 'iteration' not in order[: len(order) // 3]
@@ -388,6 +393,8 @@ def test_compare_is_trained_first_into_its_own_folder(fake, tmp_path, capsys):
   stored = json.loads((other / 'config.json').read_text())
   assert stored['config']['algorithm'] == 'fedavg' and stored['config']['compare'] == ''
   assert lines_of(other)[0] == lines_of(tmp_path)[0]  # the same initial model
+  (_, _, runs, mark) = drawn[-1]
+  assert runs == {'dynafed': tmp_path, 'fedavg': other} and mark == PHASE
   shown = capsys.readouterr().out
   assert re.search(r'dynafed +0\.\d{4} ± ', shown) and re.search(r'fedavg +0\.\d{4} ± ', shown)
 
@@ -528,9 +535,7 @@ REAL = {
 def real(tmp_path_factory):
   """A real run, with figures."""
   folder = tmp_path_factory.mktemp('real')
-  assert (
-    experiment.run_experiment(config_of(**REAL, compare='fedavg'), folder, config_name='tiny') == 0
-  )
+  assert experiment.run_experiment(config_of(**REAL), folder, config_name='tiny') == 0
   return folder
 
 
@@ -542,7 +547,7 @@ def test_real_run_leaves_all_files(real):
     'figures/accuracy.png',
     'figures/partition.png',
   ):
-    assert (real / name).stat().st_size > 100 and (real / 'compare' / name).stat().st_size > 100
+    assert (real / name).stat().st_size > 100
   for name in ('synthetic/synthetic.npz', 'synthetic/synthetic.png', 'figures/synthetic.png'):
     assert (real / name).stat().st_size > 100
   assert len(list(real.glob('events.out.*'))) == 1
@@ -566,8 +571,6 @@ def test_real_summary(real):
 
 
 def test_real_load_gives_a_model_that_has_the_accuracy_of_the_summary(real):
-  from fedjax_syn.data import datasets
-
   loaded = api.load(real)
   dataset = datasets.load('digits')
   x = (dataset.test.x / 255 - np.array(dataset.normalisation.mean)) / np.array(
@@ -581,22 +584,72 @@ def test_real_load_gives_a_model_that_has_the_accuracy_of_the_summary(real):
   assert accuracy == pytest.approx(summary['test_accuracy']['last']['mean'], abs=2e-3)
 
 
-def test_two_runs_with_one_seed_write_the_same_lines(real, tmp_path):
-  assert experiment.run_experiment(config_of(**REAL), tmp_path / 'again') == 0
-  assert lines_of(tmp_path / 'again') == lines_of(real)
-
-
-def test_api_run_gives_the_history_of_the_same_run(real):
-  from fedjax_syn import algorithms, models
-  from fedjax_syn.data import datasets
-
-  config = config_lib.check(config_of(**REAL, compare='fedavg'))
+def test_api_run_of_fedavg_is_dynafed_up_to_its_synthesis(real):
+  """Without folder and config: rounds 1..L of DynaFed are FedAvg's, the same clients and batches."""
+  config = config_lib.check(config_of(**REAL))
   dataset = datasets.load('digits')
   model = models.create('mlp', shape=dataset.train.x.shape[1:], num_classes=10, width=8, depth=1)
   method = algorithms.create('fedavg', config)
   history, variables = api.run(
-    method, dataset, model, rounds=6, clients=4, partition='iid', participation=0.4
+    method, dataset, model, rounds=PHASE, clients=4, partition='iid', participation=0.4
   )
   drop = lambda line: {k: v for k, v in line.items() if k != 'seconds'}
-  assert [drop(line) for line in history] == lines_of(real / 'compare')
-  chex.assert_trees_all_equal(variables[0].params, api.load(real / 'compare').variables.params)
+  for mine, theirs in zip(map(drop, history), lines_of(real)[: PHASE + 1], strict=True):
+    assert mine == pytest.approx(theirs, rel=1e-5)
+  at_phase = checkpoint.read(real / f'checkpoints/{PHASE}/seed_0').tree
+  chex.assert_trees_all_close(variables[0].params, at_phase.params, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('wrong', [{'rounds': 0}, {'rounds': 1, 'clients': 0}])
+def test_api_run_refuses_by_name(wrong):
+  with pytest.raises(ValueError, match='=0'):
+    api.run(fedavg(), 'digits', 'mlp', **wrong)
+
+
+def test_api_run_warns_of_a_seed_that_diverged(monkeypatch):
+  monkeypatch.setattr(api.engine_lib, 'build', Fake(diverge={1: 2}).build)
+  with pytest.warns(UserWarning, match='seed 1 diverged in round 2'):
+    history, variables = api.run(fedavg(), 'digits', 'mlp', rounds=3, seeds=(0, 1))
+  assert [(line['seed'], line['round']) for line in history] == [(0, r) for r in range(4)] + [
+    (1, 0),
+    (1, 1),
+  ]
+  assert variables[1] is None and variables[0] is not None
+
+
+SESSION = """
+  import sys, jax
+  jax.config.update('jax_compilation_cache_dir', sys.argv[2])
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+  from fedjax_syn import experiment, loop, recorder
+  from tests.test_experiment import REAL, config_of
+  loop.CHUNK_SECONDS = recorder.CHUNK_SECONDS = 0.01
+  recorder.SHARE = float('inf')
+  config = config_of(**{**REAL, 'rounds': 30, 'seeds': (0, 1), 'dynafed.iterations': 300})
+  sys.exit(experiment.run_experiment(config, sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+def test_real_process_killed_many_times(tmp_path):
+  """SIGKILL after a random time, again and again; the result is that of an undisturbed run."""
+  command = lambda name: [
+    sys.executable,
+    '-c',
+    textwrap.dedent(SESSION),
+    tmp_path / name,
+    tmp_path / 'cache',
+  ]
+  assert subprocess.run(command('whole')).returncode == 0
+  rng, kills, longest = np.random.default_rng(0), 0, 10.0
+  while True:
+    process = subprocess.Popen(command('w'))
+    try:
+      assert process.wait(timeout=rng.uniform(0.3, 1) * longest) == 0
+      break
+    except subprocess.TimeoutExpired:
+      process.kill()
+      process.wait()
+      kills, longest = kills + 1, longest * 1.1  # so that it ends on a machine of any speed
+  assert kills > 2
+  assert outcome(tmp_path / 'w') == outcome(tmp_path / 'whole')

@@ -76,6 +76,22 @@ def test_pixels_undo_the_normalisation():
   )
 
 
+def test_synthetic_images_stand_in_the_row_of_the_class_that_they_end_in(tmp_path):
+  """Labels are uniform before learning; afterwards two images belong to class 0 and one to class 2."""
+  x = np.zeros((2, 3, 8, 8, 1))
+  y = np.stack([np.full((3, 3), 1 / 3), [[0, 0, 1], [0.6, 0.2, 0.2], [1, 0, 0]]])
+  drawn = []
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(figures, '_save', lambda figure, path: drawn.append(figure))
+    figures.synthetic_sets(x, y, [0, 9], Normalisation('n', (0.5,), (1.0,)), tmp_path / 's.png')
+  axes = drawn[0].axes
+  assert [t.get_text() for t in axes[0].get_yticklabels()] == ['0', '2']
+  for panel in axes:  # grey images on white: two in the upper row, one in the lower one
+    image = panel.images[0].get_array()
+    assert image.shape == (18, 18)
+    assert (image[4, 4], image[4, 13], image[13, 4], image[13, 13]) == (0.5, 0.5, 0.5, 1.0)
+
+
 def test_cosine_distances(tmp_path):
   figures.cosine_distances(
     {'iid': np.random.default_rng(0).random(50), 'one': [0.5, 0.6]}, tmp_path / 'c.png', 'x'
