@@ -49,7 +49,7 @@ def run_experiment(config: Any, workdir: str | Path, *, config_name: str = '') -
       jobs = [assemble.job(c, f, problem, show) for c, f in assemble.tasks(resolved, folder)]
       sources = _sources(resolved)
       if write:
-        for job in jobs:
+        for job in reversed(jobs):  # the main folder first: it is what a resumed run checks
           assemble.describe(job, problem, config_name)
     except (ValueError, OSError) as error:
       print(' '.join(str(error).split()), file=sys.stderr)

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,10 @@ def lock(folder: Path) -> Iterator[None]:
       raise InUseError(
         f'workdir={folder}: {owner} is at work here; wait, or name another folder'
       ) from error
+    except OSError as error:  # a file system without locks
+      warnings.warn(
+        f'workdir={folder} cannot be locked ({error}): start no second run on it', stacklevel=3
+      )
     file.truncate(0)
     file.write(f'process {os.getpid()} on {socket.gethostname()}\n')
     file.flush()

@@ -1,0 +1,68 @@
+"""Fixtures for runs: a fake engine in the place of the real one, and a run that nobody disturbs."""
+
+import functools
+import json
+import math
+
+import numpy as np
+import pytest
+
+from fedjax_syn import assemble, checkpoint, experiment, figures, recorder, results
+from tests.fake_engine import Fake
+from tests.runs import config_of, outcome
+
+
+def put_fake(patch, **behaviour):
+  patch.setattr(assemble, 'build', Fake(**behaviour).build)
+
+
+def put_stubs(patch):
+  """No figures, and checkpoints whenever they are due, however long they take."""
+  patch.setattr(results, 'draw_partition', lambda *_: None)
+  patch.setattr(results, 'draw_curves', lambda *_: None)
+  patch.setattr(figures, 'synthetic_sets', lambda *args: args[4].write_bytes(b'picture'))
+  patch.setattr(recorder, 'SHARE', math.inf)
+
+
+@pytest.fixture
+def fake(monkeypatch):
+  """Puts a fake engine in place; returns a function that changes it.
+
+  Arrays go to disk without Orbax and without waiting for the disk: most of the time of a run that
+  computes nothing.
+  """
+  put_stubs(monkeypatch)
+  put_fake(monkeypatch)
+
+  def write(folder, arrays):
+    folder.mkdir()
+    np.savez(folder / 'arrays.npz', **{str(i): a for i, a in enumerate(arrays.values())})
+    (folder / 'names.json').write_text(json.dumps(list(arrays)))
+
+  def read(folder, names):
+    with np.load(folder / 'arrays.npz') as file:
+      stored = json.loads((folder / 'names.json').read_text())
+      assert sorted(stored) == sorted(names)
+      return {name: file[str(i)] for i, name in enumerate(stored)}
+
+  monkeypatch.setattr(checkpoint, 'write_arrays', write)
+  monkeypatch.setattr(checkpoint, 'read_arrays', read)
+  monkeypatch.setattr(checkpoint, 'fsync', lambda path: None)
+  return functools.partial(put_fake, monkeypatch)
+
+
+@pytest.fixture(scope='session')
+def whole_folder(tmp_path_factory):
+  """A run that nobody disturbs, with Orbax."""
+  folder = tmp_path_factory.mktemp('whole')
+  with pytest.MonkeyPatch.context() as patch:
+    put_stubs(patch)
+    put_fake(patch)
+    assert experiment.run_experiment(config_of(), folder) == 0
+  return folder
+
+
+@pytest.fixture(scope='session')
+def whole(whole_folder):
+  """What it comes to."""
+  return outcome(whole_folder)

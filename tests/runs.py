@@ -1,0 +1,71 @@
+"""Runs for tests: a small config, and what a run comes to."""
+
+import json
+
+import numpy as np
+
+from fedjax_syn import (
+  checkpoint,
+  metrics,
+  structure,
+)
+from fedjax_syn import config as config_lib
+from tests.fake_engine import PHASE
+
+
+class Killed(BaseException):
+  """Stands for SIGKILL: nothing catches it, nothing is saved after it."""
+
+
+def config_of(**changes):
+  config = config_lib.get_default()
+  base = {
+    'algorithm': 'dynafed',
+    'rounds': 7,
+    'seeds': (0, 1),
+    'checkpoint_every': 2,
+    'data.name': 'digits',
+    'data.partition': 'iid',
+    'data.clients': 4,
+    'model.name': 'mlp',
+    'model.width': 8,
+    'model.depth': 1,
+    'dynafed.length': PHASE,
+    'dynafed.segment': 2,
+    'dynafed.iterations': 6,
+  }
+  for key, value in {**base, **changes}.items():
+    section, _, name = key.rpartition('.')
+    (config[section] if section else config)[name] = value
+  return config
+
+
+def lines_of(folder) -> list[dict]:
+  """The metrics lines without what a clock says."""
+  return [
+    {k: v for k, v in line.items() if k != 'seconds'}
+    for line in metrics.read(folder / 'metrics.jsonl')
+  ]
+
+
+def outcome(folder) -> dict:
+  """All of a finished folder that must not depend on interruptions."""
+  summary = json.loads((folder / 'summary.json').read_text())
+  states = {}
+  for seed in summary['seeds']:
+    mine = [p for p in checkpoint.found(folder / 'checkpoints') if checkpoint.seed_of(p) == seed]
+    tree = checkpoint.read(mine[-1]).tree
+    states[seed] = {k: v.tobytes() for k, v in structure.encode(tree)[0].items()}
+  with np.load(folder / 'synthetic' / 'synthetic.npz') as file:
+    learned = {k: v.tobytes() for k, v in file.items()}
+  timeless = {k: v for k, v in summary.items() if k not in ('seconds', 'peak_memory_bytes')}
+  return {'summary': timeless, 'lines': lines_of(folder), 'states': states, 'learned': learned}
+
+
+REAL = {
+  'rounds': 6,
+  'seeds': (0,),
+  'dynafed.iterations': 4,
+  'dynafed.images_per_class': 1,
+  'dynafed.inner_steps': 2,
+}

@@ -1,0 +1,124 @@
+"""The library from Python; here the engine is the real one."""
+
+import json
+import re
+
+import chex
+import numpy as np
+import pytest
+
+from fedjax_syn import algorithms, api, checkpoint, experiment, models
+from fedjax_syn import config as config_lib
+from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.data import datasets
+from tests.fake_engine import PHASE, Fake
+from tests.runs import REAL, config_of, lines_of
+
+pytest_plugins = ['tests.run_fixtures']
+
+
+def test_load_opens_what_a_run_left(whole, whole_folder, tmp_path):
+  loaded = api.load(whole_folder, seed=1)
+  assert loaded.variables.params['w'].tobytes() == whole['states'][1]['params/w']
+  assert api.load(whole_folder).variables.params['w'].tobytes() == whole['states'][0]['params/w']
+  assert loaded.synthetic['x'].shape == (3, 10, 8, 8, 1)
+  np.testing.assert_allclose(loaded.synthetic['std'], loaded.synthetic['std'])
+  with pytest.raises(FileNotFoundError, match='seed 5.*0, 1'):
+    api.load(whole_folder, seed=5)
+  with pytest.raises(FileNotFoundError, match='config.json'):
+    api.load(tmp_path)
+
+
+def test_load_skips_a_seed_that_diverged_unless_asked(fake, tmp_path):
+  fake(diverge={0: 6})
+  assert experiment.run_experiment(config_of(algorithm='fedavg'), tmp_path) == 0
+  last = checkpoint.read(tmp_path / 'checkpoints/7/seed_1').tree
+  assert api.load(tmp_path).variables.params['w'].tobytes() == last.params['w'].tobytes()
+  good = checkpoint.read(tmp_path / 'checkpoints/4/seed_0').tree
+  assert api.load(tmp_path, seed=0).variables.params['w'].tobytes() == good.params['w'].tobytes()
+
+
+@pytest.fixture(scope='module')
+def real(tmp_path_factory):
+  """A real run, with figures."""
+  folder = tmp_path_factory.mktemp('real')
+  assert experiment.run_experiment(config_of(**REAL), folder, config_name='tiny') == 0
+  return folder
+
+
+def test_real_run_leaves_all_files(real):
+  for name in (
+    'config.json',
+    'metrics.jsonl',
+    'summary.json',
+    'figures/accuracy.png',
+    'figures/partition.png',
+  ):
+    assert (real / name).stat().st_size > 100
+  for name in ('synthetic/synthetic.npz', 'synthetic/synthetic.png', 'figures/synthetic.png'):
+    assert (real / name).stat().st_size > 100
+  assert len(list(real.glob('events.out.*'))) == 1
+  assert sorted(p.name for p in real.iterdir() if p.name.startswith('.')) == ['.lock']
+  stored = json.loads((real / 'config.json').read_text())
+  assert stored['config_name'] == 'tiny' and re.fullmatch('[0-9a-f]{8}', stored['hash'])
+  assert stored['dataset']['title'] and stored['dataset']['checksum'] and stored['versions']['jax']
+  assert stored['layout']['lanes'] > 0 and stored['layout']['devices'] > 0
+
+
+def test_real_summary(real):
+  summary = json.loads((real / 'summary.json').read_text())
+  seconds = summary['seconds']
+  assert set(seconds) == {'total', 'compile', 'rounds', 'synthesis', 'finetune', 'evaluation'}
+  assert (
+    seconds['compile'] > 0
+    and sum(v for k, v in seconds.items() if k != 'total') <= seconds['total'] + 0.01
+  )
+  assert summary['peak_memory_bytes'] > 1e6 and summary['bytes_up'] > 0
+  assert 0 < summary['test_accuracy']['last']['mean'] < 1
+
+
+def test_real_load_gives_a_model_that_has_the_accuracy_of_the_summary(real):
+  loaded = api.load(real)
+  dataset = datasets.load('digits')
+  x = (dataset.test.x / 255 - np.array(dataset.normalisation.mean)) / np.array(
+    dataset.normalisation.std
+  )
+  logits = np.asarray(
+    loaded.model.apply(loaded.variables, x.astype(np.float32), train=False).logits
+  )
+  summary = json.loads((real / 'summary.json').read_text())
+  accuracy = np.mean(logits.argmax(axis=-1) == dataset.test.y)
+  assert accuracy == pytest.approx(summary['test_accuracy']['last']['mean'], abs=2e-3)
+
+
+def test_api_run_of_fedavg_is_dynafed_up_to_its_synthesis(real):
+  """Without folder and config: rounds 1..L of DynaFed are FedAvg's, the same clients and batches."""
+  config = config_lib.check(config_of(**REAL))
+  dataset = datasets.load('digits')
+  model = models.create('mlp', shape=dataset.train.x.shape[1:], num_classes=10, width=8, depth=1)
+  method = algorithms.create('fedavg', config)
+  history, variables = api.run(
+    method, dataset, model, rounds=PHASE, clients=4, partition='iid', participation=0.4
+  )
+  drop = lambda line: {k: v for k, v in line.items() if k != 'seconds'}
+  for mine, theirs in zip(map(drop, history), lines_of(real)[: PHASE + 1], strict=True):
+    assert mine == pytest.approx(theirs, rel=1e-5)
+  at_phase = checkpoint.read(real / f'checkpoints/{PHASE}/seed_0').tree
+  chex.assert_trees_all_close(variables[0].params, at_phase.params, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('wrong', [{'rounds': 0}, {'rounds': 1, 'clients': 0}])
+def test_api_run_refuses_by_name(wrong):
+  with pytest.raises(ValueError, match='=0'):
+    api.run(fedavg(), 'digits', 'mlp', **wrong)
+
+
+def test_api_run_warns_of_a_seed_that_diverged(monkeypatch):
+  monkeypatch.setattr(api.engine_lib, 'build', Fake(diverge={1: 2}).build)
+  with pytest.warns(UserWarning, match='seed 1 diverged in round 2'):
+    history, variables = api.run(fedavg(), 'digits', 'mlp', rounds=3, seeds=(0, 1))
+  assert [(line['seed'], line['round']) for line in history] == [(0, r) for r in range(4)] + [
+    (1, 0),
+    (1, 1),
+  ]
+  assert variables[1] is None and variables[0] is not None
