@@ -8,7 +8,7 @@ and derivatives, and which is fast depends on the backend.
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -43,13 +43,17 @@ def _pad(x: Array, padding: int, value: float = 0.0) -> Array:
   return jnp.pad(x, border, constant_values=value) if padding else x
 
 
-def _windows(x: Array, size: int, stride: int) -> Iterator[Array]:
-  """Yields, row by row, the size * size shifted views of x that a sliding window sees."""
-  rows, columns = ((n - size) // stride + 1 for n in x.shape[1:3])
-  for i in range(size):
-    for j in range(size):
-      stop = x.shape[0], i + stride * (rows - 1) + 1, j + stride * (columns - 1) + 1, x.shape[3]
-      yield jax.lax.slice(x, (0, i, j, 0), stop, (1, stride, stride, 1))
+def _shifts(x: Array, size: int, stride: int, axis: int) -> list[Array]:
+  """The `size` shifted views of x that a window sliding along one axis sees."""
+  last = x.shape[axis] - size  # where the window starts in its last place, at most
+  return [jax.lax.slice_in_dim(x, i, i + last + 1, stride, axis) for i in range(size)]
+
+
+def _patches(x: Array, size: int, stride: int, channel: int) -> Array:
+  """Stacks, along the channels, what a square window sees: in the order (row, column, channel)."""
+  for axis in (2, 1):  # one axis after the other: 2 * size views, not size * size
+    x = jnp.concatenate(_shifts(x, size, stride, axis), axis=channel)
+  return x
 
 
 def _convolve_xla(x: Array, kernel: Array, stride: int) -> Array:
@@ -60,13 +64,17 @@ def _convolve_xla(x: Array, kernel: Array, stride: int) -> Array:
 
 
 def _convolve_patches(x: Array, kernel: Array, stride: int) -> Array:
-  patches = jnp.concatenate([*_windows(x, kernel.shape[0], stride)], axis=3)
+  patches = _patches(x, kernel.shape[0], stride, channel=3)
   return patches @ kernel.reshape(-1, kernel.shape[-1])
 
 
 def _convolve_chwn(x: Array, kernel: Array, stride: int) -> Array:
-  patches = jnp.concatenate([*_windows(x, kernel.shape[0], stride)], axis=0)
-  return jnp.tensordot(kernel.reshape(-1, kernel.shape[-1]), patches, axes=(0, 0))
+  patches = _patches(x, kernel.shape[0], stride, channel=0)
+  # Pixels times channels, then transposed: the direct product has XLA transpose the patches instead.
+  matrix = kernel.reshape(-1, kernel.shape[-1]).T
+  flat = patches.reshape(patches.shape[0], -1)
+  y = jax.lax.dot_general(flat, matrix, (((0,), (1,)), ((), ())))
+  return y.T.reshape(-1, *patches.shape[1:])
 
 
 # XLA's CPU backend runs a convolution inside scan or map naively and on one thread, and a vmapped
@@ -103,6 +111,7 @@ class Conv(nn.Module):
   def __call__(self, x: Array) -> Array:
     shape = self.size, self.size, x.shape[self.form.channel], self.features
     kernel = self.param('kernel', self.weights.kernel, shape)
+    x, kernel = nn.dtypes.promote_dtype(x, kernel)
     y = self.form.convolve(_pad(x, self.padding), kernel, self.stride)
     if not self.bias:
       return y
@@ -207,9 +216,15 @@ def _affine(module: nn.Module, channels: int) -> tuple[Array, Array]:
   return tuple(module.form.along(v, module.form.channel) for v in (scale, bias))
 
 
+def _pool(x: Array, combine: Callable, size: int) -> Array:
+  for axis in (1, 2):
+    x = functools.reduce(combine, _shifts(x, size, 2, axis))
+  return x
+
+
 def avg_pool(x: Array) -> Array:
   """Averages 2 x 2 pixels; an odd last row or column is dropped, as in PyTorch."""
-  return functools.reduce(operator.add, _windows(x, 2, 2)) / 4
+  return _pool(x, operator.add, 2) / 4
 
 
 def max_pool(x: Array, size: int = 2, padding: int = 0) -> Array:
@@ -224,7 +239,7 @@ def max_pool(x: Array, size: int = 2, padding: int = 0) -> Array:
     Activations in the same form. Ties share the gradient; after ReLU they matter only at 0, where
     there is none.
   """
-  return functools.reduce(jnp.maximum, _windows(_pad(x, padding, -jnp.inf), size, 2))
+  return _pool(_pad(x, padding, -jnp.inf), jnp.maximum, size)
 
 
 NORMS = {
