@@ -59,74 +59,71 @@ def unroll(
   """
   images = syn.x.shape[0]
 
-  def select(syn, i):
+  def select(syn, i, key):
     if not batch_size or batch_size >= images:
       return syn.x, syn.y
     rows = minibatch(fold(key, 0, 1), images, batch_size, i)
     return syn.x[rows], syn.y[rows]
 
-  def step_loss(w, syn, i):
-    x, y = select(syn, i)
+  def step_loss(w, syn, i, key):
+    x, y = select(syn, i, key)
     return loss(w, x, y, fold(key, i))
 
-  return ADJOINTS[adjoint](step_loss, w, syn, steps)
+  return ADJOINTS[adjoint](step_loss, w, syn, key, steps)
 
 
-def _descend(step_loss, w, syn, i):
+def _descend(step_loss, w, syn, i, key):
   a = jnp.exp(syn.log_step)
-  return jax.tree.map(lambda p, g: p - a * g, w, jax.grad(step_loss)(w, syn, i))
+  return jax.tree.map(lambda p, g: p - a * g, w, jax.grad(step_loss)(w, syn, i, key))
 
 
-def _unroll_plain(step_loss, w, syn, steps):
+def _unroll_plain(step_loss, w, syn, key, steps):
   for i in range(steps):
-    w = _descend(step_loss, w, syn, i)
+    w = _descend(step_loss, w, syn, i, key)
   return w
 
 
-def _unroll_reverse(step_loss, w, syn, steps):
-  step = jax.checkpoint(lambda w, syn, i: _descend(step_loss, w, syn, i), prevent_cse=False)
+def _unroll_reverse(step_loss, w, syn, key, steps):
+  step = jax.checkpoint(lambda w, syn, i: _descend(step_loss, w, syn, i, key), prevent_cse=False)
   return jax.lax.scan(lambda w, i: (step(w, syn, i), None), w, jnp.arange(steps))[0]
 
 
-def _unroll_jvp(step_loss, w, syn, steps):
+def _unroll_jvp(step_loss, w, syn, key, steps):
   """With w' = w - a g(w, S) and the cotangent v of w': the cotangents of w, S and log a are
   v - a H v, -a d/dS <g, v> and -a <g, v>; H v and d/dS <g, v> are the tangents of grad_(w,S) l along v."""
 
   @jax.custom_vjp
-  def run(w, syn):
-    return jax.lax.scan(lambda w, i: (_descend(step_loss, w, syn, i), None), w, jnp.arange(steps))[
-      0
-    ]
+  def run(w, syn, key):
+    descend = lambda w, i: (_descend(step_loss, w, syn, i, key), None)
+    return jax.lax.scan(descend, w, jnp.arange(steps))[0]
 
-  def forward(w, syn):
-    end, starts = jax.lax.scan(
-      lambda w, i: (_descend(step_loss, w, syn, i), w), w, jnp.arange(steps)
-    )
-    return end, (starts, syn)
+  def forward(w, syn, key):
+    descend = lambda w, i: (_descend(step_loss, w, syn, i, key), w)
+    end, starts = jax.lax.scan(descend, w, jnp.arange(steps))
+    return end, (starts, syn, key)
 
   def backward(residuals, v):
-    starts, syn = residuals
+    starts, syn, key = residuals
     a = jnp.exp(syn.log_step)
 
     def step(carry, inputs):
       v, bar = carry
       w, i = inputs
-      gradient = lambda w: jax.grad(step_loss, argnums=(0, 1))(w, syn, i)
+      gradient = lambda w: jax.grad(step_loss, argnums=(0, 1))(w, syn, i, key)
       (g, _), (hv, mixed) = jax.jvp(gradient, (w,), (v,))
-      bar = SyntheticSet(
-        bar.x - a * mixed.x, bar.y - a * mixed.y, bar.log_step - a * optax.tree.vdot(g, v)
-      )
-      return (jax.tree.map(lambda v, h: v - a * h, v, hv), bar), None
+      moved = SyntheticSet(a * mixed.x, a * mixed.y, a * optax.tree.vdot(g, v))
+      v = jax.tree.map(lambda v, h: v - a * h, v, hv)
+      return (v, jax.tree.map(jnp.subtract, bar, moved)), None
 
     start = (v, jax.tree.map(jnp.zeros_like, syn))
     (v, bar), _ = jax.lax.scan(step, start, (starts, jnp.arange(steps)), reverse=True)
-    return v, bar
+    return v, bar, None
 
   run.defvjp(forward, backward)
-  return run(w, syn)
+  return run(w, syn, key)
 
 
-ADJOINTS: dict[str, Callable[[Any, Params, SyntheticSet, int], Params]] = {
+ADJOINTS: dict[str, Callable[[Any, Params, SyntheticSet, PRNGKey, int], Params]] = {
   'jvp': _unroll_jvp,
   'reverse': _unroll_reverse,
   'plain': _unroll_plain,
