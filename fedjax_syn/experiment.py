@@ -184,6 +184,8 @@ def _train_seed(
   if recorder.write and not diverged:
     first = seed == config.seeds[0]
     results.save_synthetic(job.folder, problem.dataset, seed, first, engine.synthetic(state))
+    if first:
+      results.draw_dynamics(job.folder, problem.dataset, seed, engine.diagnose(seed, state))
   recorder.save(seed, status['round'], None if diverged else state, clock.seconds(), keep=True)
   return True
 

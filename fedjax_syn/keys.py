@@ -22,6 +22,7 @@ class Purpose(enum.IntEnum):
   SERVER = 4
   ENROL = 5
   BETWEEN = 6
+  DIAGNOSE = 7
 
 
 TAGS = 8  # how many streams one key can be tagged for

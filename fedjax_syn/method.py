@@ -60,22 +60,22 @@ class Message(NamedTuple):
 
 
 class Messages(NamedTuple):
-  """The messages of a round, stacked over the sampled clients; empty clients weigh zero."""
+  """The messages of a round; empty clients weigh zero and count for nothing."""
 
-  weight: Array  # [sampled]
-  body: dict[str, PyTree]  # leaves [sampled, ...]
+  weight: Array  # [slots]
+  weighted: dict[str, PyTree]  # sum_i weight_i body_i, leaves [...]
+  present: dict[str, PyTree]  # the sum of the bodies of all clients with a sample, leaves [...]
+  body: dict[str, PyTree] | None  # leaves [slots, ...]; only for methods with `every_message`
 
   def sum(self, name: str) -> PyTree:
     """Sums one part of the messages over the clients that have a sample; leaves [...]."""
-    present = (self.weight > 0).astype(jnp.float32)
-    return jax.tree.map(
-      lambda m: jnp.tensordot(present.astype(m.dtype), m, axes=1), self.body[name]
-    )
+    return self.present[name]
 
   def mean(self, name: str) -> PyTree:
     """Averages one part of the messages by their weights; zeros if all weights are zero; leaves [...]."""
-    p = self.weight / jnp.where(self.weight.sum() > 0, self.weight.sum(), 1.0)
-    return jax.tree.map(lambda m: jnp.tensordot(p.astype(m.dtype), m, axes=1), self.body[name])
+    total = self.weight.sum()
+    scale = jnp.where(total > 0, 1 / jnp.where(total > 0, total, 1), 0)
+    return jax.tree.map(lambda leaf: scale.astype(leaf.dtype) * leaf, self.weighted[name])
 
 
 class ClientTransform(NamedTuple):
@@ -88,12 +88,10 @@ class ClientTransform(NamedTuple):
   prepare: Callable[[Visit], PyTree] | None = None  # -> ctx, once per visit
   loss: Callable[[PyTree, LossFn], LossFn] | None = None
   grad: Callable[[PyTree, GradFn], GradFn] | None = None
-  step: Callable[[PyTree, Params, Params, Params, Array], Params] | None = (
-    None  # (ctx, old, new, grads, index)
-  )
-  finish: Callable[[PyTree, Visit, Params, Array], tuple[PyTree, PyTree]] | None = (
-    None  # (ctx, visit, params, steps) -> (message part or None, state)
-  )
+  # (ctx, old, new, grads, index) -> new, after the optimizer
+  step: Callable[[PyTree, Params, Params, Params, Array], Params] | None = None
+  # (ctx, visit, params, steps) -> (part of the message or None, state)
+  finish: Callable[[PyTree, Visit, Params, Array], tuple[PyTree, PyTree]] | None = None
   seal: Callable[[PRNGKey, dict], dict] | None = None  # last word on the message's body
   personal: Callable[[Visit, Params], Params] | None = (
     None  # what is evaluated as this client's model
@@ -125,22 +123,20 @@ class ServerTransform(NamedTuple):
   """An addition to the server; every field but the name is optional; transforms act in order."""
 
   name: str
-  init: Callable[[PRNGKey, Params, PyTree], PyTree] | None = (
-    None  # (key, params, enrolled) -> state
-  )
-  broadcast: Callable[[PyTree], PyTree] | None = None  # state -> what goes down under this name
-  update: Callable[..., tuple[Params, PyTree]] | None = (
-    None  # (key, round, own state, State before, new params, messages) -> (new params, own state)
-  )
-  pending: Callable[[PyTree, int], bool] | None = (
-    None  # (state, round) -> is work between rounds unfinished
-  )
-  between: Callable[..., tuple[Params, PyTree, dict]] | None = (
-    None  # (key, state, params, stats, seconds) -> (params, state, metrics)
-  )
-  synthetic: Callable[[PyTree], dict | None] | None = (
-    None  # state -> the learned set as numpy arrays
-  )
+  # (key, params, enrolled) -> state
+  init: Callable[[PRNGKey, Params, PyTree], PyTree] | None = None
+  # state -> what goes down under this name
+  broadcast: Callable[[PyTree], PyTree] | None = None
+  # (key, round, own state, State before, new params, messages) -> (new params, own state)
+  update: Callable[..., tuple[Params, PyTree]] | None = None
+  # (state, round) -> is work between rounds unfinished
+  pending: Callable[[PyTree, int], bool] | None = None
+  # (key, state, params, stats, seconds) -> (params, state, metrics); outside jit, a resumable chunk
+  between: Callable[..., tuple[Params, PyTree, dict]] | None = None
+  # state -> the learned set as numpy arrays
+  synthetic: Callable[[PyTree], dict | None] | None = None
+  # (key, state, stats) -> cosine distances by label, for a figure
+  diagnose: Callable[..., dict] | None = None
 
 
 def weighted_mean(key: PRNGKey, old: Params, messages: Messages) -> Params:
@@ -149,7 +145,7 @@ def weighted_mean(key: PRNGKey, old: Params, messages: Messages) -> Params:
   Args:
     key: unused.
     old: the global model before the round.
-    messages: bodies with 'params', leaves [sampled, ...].
+    messages: with a part 'params', the clients' differences.
 
   Returns:
     The new global model. Source: McMahan et al. (2017); DynaFed, Eq. 2 and Algorithm 2, line 7.
@@ -169,6 +165,7 @@ class Method(NamedTuple):
   server_transforms: tuple[Callable[[Task], ServerTransform], ...] = ()
   adapt: tuple[Callable[[Model], Model], ...] = ()
   phases: tuple[int, ...] = ()  # rounds after which the program changes
+  every_message: bool = False  # keep all messages of a round, not only their sums: memory x clients
   hyper: Hyper = {}
 
   def extend(
@@ -180,6 +177,7 @@ class Method(NamedTuple):
     aggregate: Callable[[PRNGKey, Params, Messages], Params] | None = None,
     adapt: Callable[[Model], Model] | None = None,
     phases: tuple[int, ...] = (),
+    every_message: bool = False,
     hyper: dict[str, Any] | None = None,
   ) -> Method:
     """Returns this method with one more layer around it.
@@ -191,6 +189,7 @@ class Method(NamedTuple):
       aggregate: takes the one aggregation slot.
       adapt: changes the model (an extra head, say).
       phases: rounds after which the traced program changes.
+      every_message: whether the server looks at single messages, not only at `mean` and `sum`.
       hyper: numbers that change no shape, read as `task.hyper[name]`.
 
     Raises:
@@ -211,6 +210,7 @@ class Method(NamedTuple):
       aggregate=aggregate or self.aggregate,
       adapt=self.adapt + ((adapt,) if adapt else ()),
       phases=tuple(sorted({*self.phases, *phases})),
+      every_message=self.every_message or every_message,
       hyper={**self.hyper, name: dict(hyper or {})},
     )
 

@@ -87,6 +87,25 @@ def draw_curves(
   figures.accuracy_curve(histories, folder / 'figures' / 'accuracy.png', mark_round, dataset.title)
 
 
+def draw_dynamics(
+  folder: Path, dataset: Dataset, seed: int, distances: Mapping[str, np.ndarray]
+) -> None:
+  """Draws how well the learned set, equally many real images and noise follow the trajectory.
+
+  Args:
+    folder: the run's folder.
+    dataset: gives the title.
+    seed: the seed that learned the set.
+    distances: by label, cosine distances [draws]; without any, nothing is drawn.
+  """
+  if not distances:
+    return
+  from fedjax_syn import figures
+
+  title = f'{dataset.title}, seed {seed}: distance to later rounds'
+  figures.cosine_distances(distances, folder / 'figures' / 'dynamics.png', title)
+
+
 def save_synthetic(
   folder: Path, dataset: Dataset, seed: int, first: bool, learned: Mapping[str, Any] | None
 ) -> None:

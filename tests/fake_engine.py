@@ -125,4 +125,5 @@ class Fake(NamedTuple):
       evaluator=evaluator,
       bytes_per_round=lambda: (10, 20),
       synthetic=synthetic,
+      diagnose=lambda seed, state: {},
     )

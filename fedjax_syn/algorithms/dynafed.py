@@ -11,11 +11,12 @@ import optax
 
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.client.optimizers import OPTIMIZERS
+from fedjax_syn.data import federated
 from fedjax_syn.data.augment import dsa, parse_strategy
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
 from fedjax_syn.method import Method, ServerTransform
-from fedjax_syn.synthesis import synthetic, trajectory
+from fedjax_syn.synthesis import diagnostics, synthetic, trajectory
 from fedjax_syn.synthesis.synthetic import SyntheticSet
 from fedjax_syn.typing import Array, Params, PyTree
 
@@ -276,8 +277,32 @@ def dynafed(base: Method | None = None, **fields) -> Method:
         'losses': np.asarray(state.losses),
       }
 
+    def diagnose(key, state, stats):  # the paper's Figure 6, left
+      if int(state.iteration) < c.iterations:
+        return {}
+      rows = jax.random.randint(fold(key, 0), (images,), 0, task.data.x.shape[0])
+      x, y = federated.normalise(task.data, task.data.x[rows]), task.data.y[rows]
+      others = diagnostics.real_and_noise(fold(key, 0, 1), x, y, state.syn, task.num_classes)
+      return diagnostics.dynamics(
+        fold(key, 0, 2),
+        trajectory.inner_loss(task.model, stats, None),
+        state.trajectory,
+        {'synthetic': state.syn, **others},
+        first=first,
+        length=c.length,
+        segment=c.segment,
+        targets=c.targets,
+        steps=c.inner_steps,
+      )
+
     return ServerTransform(
-      name='dynafed', init=init, update=update, pending=pending, between=between, synthetic=learned
+      name='dynafed',
+      init=init,
+      update=update,
+      pending=pending,
+      between=between,
+      synthetic=learned,
+      diagnose=diagnose,
     )
 
   rates = {

@@ -1,7 +1,7 @@
 """Runs the sampled clients: blocks of vmapped lanes, queued on devices longest first, or a plain loop."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +9,8 @@ from jax.sharding import PartitionSpec as P
 
 from fedjax_syn.client.local import LocalClient
 from fedjax_syn.engine.layout import Layout
-from fedjax_syn.method import Client, Visit
+from fedjax_syn.method import Client, Message, Messages, Visit
 from fedjax_syn.typing import Array, PyTree
-
-Run = Callable[[Visit], PyTree]  # one visit or, under vmap, a block of them
 
 
 def run_one(client: LocalClient | Client, visit: Visit) -> PyTree:
@@ -94,6 +92,24 @@ def schedule(cost: Array, lanes: int, devices: int) -> tuple[Array, Array, Array
   return table, queue, count
 
 
+class Round(NamedTuple):
+  """What the sampled clients of a round bring back, in the order of the slots whatever the layout."""
+
+  messages: Messages
+  state: PyTree  # leaves [slots, ...]
+  metrics: dict[str, Array]  # [slots]
+  padding_efficiency: Array  # [], real steps / (lanes x trip count of the longest queue)
+
+
+def _tally(message: Message, uniform: bool) -> tuple[PyTree, PyTree]:
+  """Sums a block of messages, leaves [lanes, ...], by weight and by presence; one sum if those are equal."""
+
+  def total(weight):
+    return jax.tree.map(lambda m: jnp.tensordot(weight.astype(m.dtype), m, axes=1), message.body)
+
+  return total(message.weight), None if uniform else total(message.weight > 0)
+
+
 def run_clients(
   make_client: Callable[[PyTree], LocalClient | Client],
   make_visit: Callable[[PyTree, Array], Visit],
@@ -101,7 +117,10 @@ def run_clients(
   cost: Array,
   layout: Layout,
   mesh: jax.sharding.Mesh,
-) -> tuple[PyTree, Array]:
+  *,
+  uniform: bool,
+  every_message: bool,
+) -> Round:
   """Runs all sampled clients.
 
   Args:
@@ -111,16 +130,30 @@ def run_clients(
     cost: [slots], steps of each sampled client.
     layout: a resolved layout.
     mesh: the layout's mesh.
+    uniform: all weights are 0 or 1.
+    every_message: keep the bodies of all messages, not only their sums.
 
   Returns:
-    (message, state, metrics) with leaves [slots, ...], in the order of the slots whatever the layout,
-    and the padding efficiency: real steps / (lanes x trip count of the longest queue), [].
+    The round's results.
   """
   slots = cost.shape[0]
+
+  def outcome(sums, kept, efficiency):
+    (weighted, present), (weight, body, state, metrics) = sums, kept
+    return Round(
+      Messages(weight, weighted, weighted if uniform else present, body), state, metrics, efficiency
+    )
+
+  def split(results):  # what is summed on the way, and what is kept for every slot
+    message, state, metrics = results
+    kept = message.weight, message.body if every_message else None, state, metrics
+    return _tally(message, uniform), kept
+
   if layout.form == 'loop':
     client = make_client(operands)
     visit = lambda slot: run_one(client, make_visit(operands, slot))
-    return jax.lax.map(visit, jnp.arange(slots, dtype=jnp.int32)), jnp.ones(())
+    results = jax.lax.map(visit, jnp.arange(slots, dtype=jnp.int32))
+    return outcome(*split(results), jnp.ones(()))
 
   table, queue, count = schedule(cost, layout.lanes, layout.devices)
 
@@ -128,22 +161,27 @@ def run_clients(
     client = make_client(operands)
 
     def block(number):
-      return run_block(client, jax.vmap(lambda slot: make_visit(operands, slot))(table[number]))
+      visits = jax.vmap(lambda slot: make_visit(operands, slot))(table[number])
+      return split(run_block(client, visits))
 
-    shapes = jax.eval_shape(block, jnp.int32(0))
-    buffers = jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape[1:]), leaf.dtype), shapes)
+    zeros = lambda leaf, shape: jnp.zeros(shape, leaf.dtype)
+    sums, kept = jax.eval_shape(block, jnp.int32(0))
+    start = (
+      jax.tree.map(lambda leaf: zeros(leaf, leaf.shape), sums),
+      jax.tree.map(lambda leaf: zeros(leaf, (slots, *leaf.shape[1:])), kept),
+    )
 
-    def body(position, buffers):
+    def body(position, carry):
       number = queue[0, position]
-      return jax.tree.map(
-        lambda b, r: b.at[table[number]].set(r, mode='drop'), buffers, block(number)
-      )
+      sums, kept = block(number)
+      put = lambda buffer, rows: buffer.at[table[number]].set(rows, mode='drop')
+      return jax.tree.map(jnp.add, carry[0], sums), jax.tree.map(put, carry[1], kept)
 
-    buffers = jax.lax.fori_loop(0, count[0], body, buffers)
+    total = jax.lax.fori_loop(0, count[0], body, start)
     if layout.devices == 1:
-      return buffers
+      return total
     # Each slot was filled by one device and is zero on the others.
-    return jax.tree.map(lambda b: _psum(b, 'lanes'), buffers)
+    return jax.tree.map(lambda leaf: _psum(leaf, 'lanes'), total)
 
   if layout.devices > 1:
     device_queue = jax.shard_map(
@@ -153,9 +191,9 @@ def run_clients(
       out_specs=P(),
       check_vma=False,
     )
-  results = device_queue(operands, table, queue, count)
-  trips = _trips(cost, table, queue, count)
-  return results, cost.sum() / jnp.maximum(layout.devices * layout.lanes * trips, 1)
+  sums, kept = device_queue(operands, table, queue, count)
+  trips = layout.devices * layout.lanes * _trips(cost, table, queue, count)
+  return outcome(sums, kept, cost.sum() / jnp.maximum(trips, 1))
 
 
 def _psum(leaf: Array, axis: str) -> Any:

@@ -15,7 +15,7 @@ from fedjax_syn.engine import clients as clients_lib
 from fedjax_syn.engine.layout import Layout, mesh_of, resolve
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.method import LocalTraining, Messages, Method, State, Task, Visit, weighted_mean
+from fedjax_syn.method import LocalTraining, Method, State, Task, Visit, weighted_mean
 from fedjax_syn.typing import Array, Model, Params, Stats, Variables
 
 
@@ -53,6 +53,7 @@ class Engine(NamedTuple):
   evaluator: Callable  # (x, y) -> ((params, stats) -> {'accuracy', 'loss'})
   bytes_per_round: Callable  # () -> (up, down), all sampled clients
   synthetic: Callable  # (state) -> dict of numpy arrays, or None
+  diagnose: Callable  # (seed, state) -> cosine distances by label, or {}
 
 
 def build(
@@ -175,8 +176,15 @@ def build(
 
     client = client_of(operands)
     cost = client.steps(size) if isinstance(client, local_training.LocalClient) else size
-    (message, rows, metrics), efficiency = clients_lib.run_clients(
-      client_of, make_visit, operands, cost, layout, mesh
+    messages, rows, metrics, efficiency = clients_lib.run_clients(
+      client_of,
+      make_visit,
+      operands,
+      cost,
+      layout,
+      mesh,
+      uniform=method.weighting == 'uniform' and isinstance(client, local_training.LocalClient),
+      every_message=method.every_message,
     )
 
     visited = jnp.where(size > 0, sampled, num_clients)  # an empty client's state stays as it is
@@ -184,10 +192,9 @@ def build(
       lambda all_rows, new: all_rows.at[visited].set(new, mode='drop'), state.clients, rows
     )
 
-    messages = Messages(message.weight, message.body)
     aggregate = method.aggregate or weighted_mean
     new = aggregate(stream(seed, Purpose.AGGREGATE, number), state.params, messages)
-    any_weight = message.weight.sum() > 0
+    any_weight = messages.weight.sum() > 0
     stats = jax.tree.map(
       lambda old, mean: jnp.where(any_weight, mean, old), state.stats, messages.mean('stats')
     )
@@ -307,6 +314,14 @@ def build(
     learned = [t.synthetic(state.server[t.name]) for t in host_servers if t.synthetic is not None]
     return next((s for s in learned if s is not None), None)
 
+  def diagnose(seed, state):
+    report, alone = {}, jax.device_put(state, single)
+    for i, t in enumerate(servers_of(task_of(jax.device_put(data, single), method.hyper, 1))):
+      if t.diagnose is not None:
+        key = fold(stream(seed, Purpose.DIAGNOSE), i)
+        report |= t.diagnose(key, alone.server[t.name], alone.stats)
+    return report
+
   def evaluator(x, y):
     return _evaluator(model, data, loss, np.asarray(x), np.asarray(y), mesh)
 
@@ -322,6 +337,7 @@ def build(
     evaluator,
     bytes_per_round,
     synthetic,
+    diagnose,
   )
 
 

@@ -1,0 +1,86 @@
+"""How well a small data set mimics the global dynamics (DynaFed, Figure 6, left)."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_syn.keys import fold
+from fedjax_syn.synthesis.synthetic import SyntheticSet
+from fedjax_syn.synthesis.trajectory import InnerLoss, cosine_distance, draw_segment, unroll
+from fedjax_syn.typing import Array, Params, PRNGKey
+
+CERTAIN = 30.0  # a logit that makes softmax a one-hot vector to float32's last digit
+
+
+def labelled(x: Array, y: Array, num_classes: int, log_step: Array) -> SyntheticSet:
+  """Gives images [n, ...] with hard labels [n] the form of a synthetic set."""
+  return SyntheticSet(x, CERTAIN * jax.nn.one_hot(y, num_classes, dtype=x.dtype), log_step)
+
+
+def dynamics(
+  key: PRNGKey,
+  loss: InnerLoss,
+  trajectory: Params,
+  sets: Mapping[str, SyntheticSet],
+  *,
+  first: int,
+  length: int,
+  segment: int,
+  targets: int,
+  steps: int,
+  draws: int = 20,
+) -> dict[str, np.ndarray]:
+  """Trains on each set along drawn segments and measures how far the end is from the target.
+
+  Args:
+    key: for the segments, which all sets share.
+    loss: the inner loss.
+    trajectory: w^0 ... w^L, leaves [L + 1, ...].
+    sets: by label, sets of one size; each trains with its own step size.
+    first: smallest t.
+    length: L.
+    segment: s.
+    targets: checkpoints averaged into a target.
+    steps: s'.
+    draws: segments.
+
+  Returns:
+    By label, 1 - cos(w~, w*) of every draw, [draws].
+  """
+
+  @jax.jit
+  def distance(syn, trajectory, key):
+    drawn = draw_segment(fold(key, 0), trajectory, first, length, segment, targets)
+    end = unroll(loss, drawn.start, syn, fold(key, 1), steps)
+    return cosine_distance(end, drawn.target, drawn.start)
+
+  keys = [fold(key, i) for i in range(draws)]
+  return {
+    label: np.array([float(distance(syn, trajectory, k)) for k in keys])
+    for label, syn in sets.items()
+  }
+
+
+def real_and_noise(
+  key: PRNGKey, x: Array, y: Array, like: SyntheticSet, num_classes: int
+) -> dict[str, SyntheticSet]:
+  """Makes what the learned set is compared with.
+
+  Args:
+    key: for the noise, N(0, 1) in normalised space.
+    x: real images [images, height, width, channels], normalised.
+    y: their labels [images].
+    like: the learned set, whose size and step size the others get.
+    num_classes: classes; the noise has equally many images of each.
+
+  Returns:
+    The sets 'real' and 'noise'.
+  """
+  images = like.x.shape[0]
+  noise = jax.random.normal(key, like.x.shape, like.x.dtype)
+  return {
+    'real': labelled(x, y, num_classes, like.log_step),
+    'noise': labelled(noise, jnp.arange(images) % num_classes, num_classes, like.log_step),
+  }
