@@ -284,11 +284,14 @@ def run_job(job, setting: Setting) -> bool:
         done.append((statistics.median(seconds), span[1], variant, program._replace(state=state)))
       else:
         done.append((0.0, 1, variant, program))
-    except Exception as error:  # out of memory, out of time: the others are still worth knowing
+    except TimeoutError:
+      print(f'{name}: not compiled before the budget was spent', flush=True)
+      fine = False
+    except Exception as error:  # out of memory, say: the others are still worth knowing
       reason = str(error).strip().splitlines() or ['']
       print(f'{name}: {type(error).__name__}: {reason[0][:200]}', flush=True)
       fine = False
-  pool.shutdown(wait=True, cancel_futures=True)
+  pool.shutdown(wait=False, cancel_futures=True)  # what still runs is behind the deadline
   futures.clear()
   if not done:
     return False
@@ -359,12 +362,12 @@ def main(argv: list[str]) -> int:
       raise app.UsageError(f'{rest[0]!r}: unexpected')
     if FLAGS.json and not pathlib.Path(FLAGS.json).absolute().parent.is_dir():
       raise ValueError(f'--json={FLAGS.json}: there is no such folder')
-    launcher.prepare_jax()
     import jax
 
     from launch import workloads
 
     jobs = choose(workloads.SUITES[FLAGS.suite](), [n.lower() for n in FLAGS.only], FLAGS.suite)
+    launcher.prepare_jax()
   # Compilation is a part of what is measured.
   jax.config.update('jax_enable_compilation_cache', False)
   small = FLAGS.scale == 'smoke'
@@ -391,8 +394,8 @@ def main(argv: list[str]) -> int:
   print(f'jax {jax.__version__}, {kind}{", smoke: the numbers mean nothing" if small else ""}')
   peer = [FLAGS.peer_python, str(ROOT / 'launch' / f'peer_{FLAGS.peer}.py')] if FLAGS.peer else []
   setting = Setting(peer, FLAGS.data_dir, small, began + budget, rates, record)
-  for shape in {job.work.shape: job.work for job in jobs if isinstance(job.work, workloads.Rounds)}:
-    work = next(job.work for job in jobs if job.work.shape == shape and hasattr(job.work, 'rows'))
+  data = {job.work.shape: job.work for job in jobs if isinstance(job.work, workloads.Rounds)}
+  for shape, work in data.items():
     print(f'images {shape}: {workloads.load_data(work, FLAGS.data_dir)[2]}', flush=True)
   fine = True
   for job in jobs:
@@ -411,4 +414,6 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == '__main__':
-  sys.exit(main(sys.argv))
+  status = main(sys.argv)
+  sys.stdout.flush()
+  os._exit(status)  # a compilation that ran out of time would otherwise be waited for

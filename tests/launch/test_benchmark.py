@@ -1,0 +1,167 @@
+"""The benchmark: operations counted by hand, pairs with the peer, what is recorded, what is refused."""
+
+import functools
+import json
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from fedjax_syn.algorithms.fedavg import fedavg
+from launch import benchmark, workloads
+
+FAKE_PEER = """
+import json, sys
+print(json.dumps({'kind': json.loads(sys.stdin.readline())['kind']}), flush=True)
+for line in sys.stdin:
+  print(json.dumps({'seconds': len(json.loads(line)['clients']), 'peak_bytes': 7}), flush=True)
+"""
+
+
+def jobs(suite='cpu'):
+  return {job.name: job for job in workloads.SUITES[suite]()}
+
+
+def test_operations_of_the_mlp():
+  """784-128-128-10: 2 x (784 x 128, 128 x 128, 128 x 10); training 3 x 236,032 - 200,704."""
+  work = jobs()['w1'].work
+  assert workloads.forward_operations(work) == [200_704, 32_768, 2_560]
+  assert workloads.training_operations(work) == 507_392
+
+
+def test_operations_of_the_convnet_and_its_matching():
+  """Width 128 at 32x32x3. First: 2 x 27 x 128 x 32^2; second: 2 x 1,152 x 128 x 16^2; third a quarter
+  of it; head 2 x 2,048 x 10. Matching: 150 images x 20 steps x (9 x 101,490,688 - 3 x 7,077,888)."""
+  work = jobs()['w4c'].work
+  layers = [7_077_888, 75_497_472, 18_874_368, 40_960]
+  assert workloads.forward_operations(work) == layers
+  assert workloads.matching_operations(work) == 2_676_547_584_000
+
+
+def test_images_of_28_pixels_are_convolved_as_32():
+  assert workloads.forward_operations(jobs()['w2'].work)[0] == 2 * 9 * 1 * 32 * 32 * 32
+
+
+def test_the_cnn_has_34_million_operations():
+  """2 x 27 x 32 x 30^2 + 2 x 288 x 64 x 28^2 + 2 x (14 x 14 x 64) x 128 + 2 x 128 x 10."""
+  work = jobs('gpu')['g2'].work
+  assert sum(workloads.forward_operations(work)) == 33_670_400
+  # 27 x 32 + 32, 288 x 64 + 64, 12,544 x 128 + 128, 128 x 10 + 10
+  assert workloads.parameter_count(workloads.make_model(work, 'xla')) == 1_626_442
+
+
+def test_cohorts_are_those_of_the_engine_and_cost_counts_their_images(monkeypatch):
+  """Clients whose kept optimizer state moves in a round are those that took part in it."""
+  work = workloads.smoke(jobs()['w3']).work
+  monkeypatch.setattr(workloads, 'fedavg', functools.partial(fedavg, persistent=True))
+  program = workloads.prepare_rounds(work, workloads.Variant(), '')
+  data, _, note = workloads.load_data(work, '')
+  assert 'random' in note
+  moved = np.zeros(work.clients, bool)
+  for leaf in jax.tree.leaves(program.state.clients):
+    moved |= np.asarray(leaf).reshape(work.clients, -1).any(axis=1)
+  size = np.asarray(data.size)
+  (cohort,) = program.cohorts(1, 1)
+  assert set(np.flatnonzero(moved)) == {c for c in cohort if size[c]}
+  operations, moved_bytes = program.cost(1, 1)
+  images = size[cohort].sum()
+  assert operations == images * workloads.training_operations(work)
+  # MLP 144-4-4-10: 580 + 20 + 50 parameters, down and up, 4 bytes, for each of 4 clients.
+  assert moved_bytes == images * 144 + 4 * 2 * 4 * 650
+
+
+def test_floor_is_the_longer_of_the_two():
+  rates = benchmark.Rates(operations=100.0, bytes=10.0)
+  assert benchmark.floor_seconds(500, 20, rates) == 5
+  assert benchmark.floor_seconds(500, 80, rates) == 8
+
+
+def test_a_peer_works_on_the_same_clients(monkeypatch):
+  monkeypatch.setattr(benchmark, 'QUIET', 0.0)
+  advanced, asked = [], []
+  program = types.SimpleNamespace(
+    advance=lambda state, units: advanced.append(state + units) or state + units,
+    cohorts=lambda first, last: [[10 * number] for number in range(first, last + 1)],
+  )
+
+  def ask(clients):
+    asked.append(clients)
+    return {'seconds': float(clients[0]), 'peak_bytes': len(asked)}
+
+  state, ours, theirs, peak = benchmark.measure_pairs(program, 3, 4, ask)
+  assert advanced == [4, 5, 6, 7, 8] and state == 8 and len(ours) == 5
+  assert asked == [[30], [40], [50], [60], [70], [80]]  # the first is its warm-up
+  assert theirs == [40, 50, 60, 70, 80] and peak == 6
+
+
+def test_a_result_is_the_median_of_pairs(capsys):
+  """Ours 1, 2, 4 s, the peer's 16, 4, 6 s: ratios 16, 2, 1.5, median 2; that of the medians is 3.
+
+  30 operations in 3 units at 10 a second: a floor of 1 s for each.
+  """
+  recorded = []
+  rates = lambda precision: benchmark.Rates(10.0, 1e9)
+  setting = benchmark.Setting([], '', True, 0.0, rates, recorded.append)
+  program = types.SimpleNamespace(cost=lambda a, b: (30.0, 0.0), peak_bytes=None)
+  theirs = [16.0, 4.0, 6.0]
+  result = benchmark.finish(setting, 'float32', 'w', [1.0, 2.0, 4.0], program, (2, 4), theirs)
+  assert recorded == [result]
+  assert result == ('w', 2.0, (1.0, 4.0), 6.0, 2.0, 1.0, None)
+  assert '50.0%' in capsys.readouterr().out
+
+
+def test_json_is_a_list_of_objects(tmp_path):
+  result = benchmark.Result('w1', 1.0, (0.5, 2.0), None, None, 0.25, None)
+  benchmark.write_json(str(tmp_path / 'out.json'), [result])
+  (read,) = json.loads((tmp_path / 'out.json').read_text())
+  assert read == {
+    'name': 'w1',
+    'seconds': 1.0,
+    'spread': [0.5, 2.0],
+    'peer_seconds': None,
+    'ratio': None,
+    'floor_seconds': 0.25,
+    'peak_memory_bytes': None,
+  }
+
+
+def test_a_peer_answers_lines_and_its_end_is_explained(capsys):
+  job = jobs()['w4']
+  with benchmark.peer_process([sys.executable, '-c', FAKE_PEER], job, '') as ask:
+    assert ask([1, 2, 3]) == {'seconds': 3, 'peak_bytes': 7}
+    assert ask([]) == {'seconds': 0, 'peak_bytes': 7}
+  assert 'Unroll' in capsys.readouterr().out
+  broken = [sys.executable, '-c', 'import a_module_that_is_not_there']
+  with (
+    pytest.raises(ValueError, match="No module named 'a_module_that_is_not_there'"),
+    benchmark.peer_process(broken, job, ''),
+  ):
+    pass
+
+
+@pytest.mark.parametrize(
+  ('argument', 'said'),
+  [
+    ('--only=w9', '--only=w9: not in --suite=cpu, which has w1, w2, w3, w3x, w4, w4conv, w4c'),
+    ('--suite=tpu', 'suite'),
+    ('w1', "'w1': unexpected"),
+    ('--json=/no/such/folder/x.json', 'there is no such folder'),
+  ],
+)
+def test_refusals_are_one_line(argument, said, capsys):
+  with pytest.raises(SystemExit) as exit:
+    benchmark.main(['benchmark.py', argument])
+  err = capsys.readouterr().err
+  assert exit.value.code == 2 and said in err and err.count('\n') == 1
+
+
+def test_the_most_important_comes_first_and_smoke_keeps_every_job():
+  gpu = workloads.SUITES['gpu']()
+  order = [(job.name, job.variants[0].precision) for job in gpu[:5]]
+  tf32, full = 'tensorfloat32', 'float32'
+  assert order == [('g1', tf32), ('g1', full), ('g3', tf32), ('g3', full), ('g2', full)]
+  assert [workloads.smoke(job).name for job in gpu] == [job.name for job in gpu]
+  labels = [f'{job.name}/{v.label()}' for job in gpu for v in job.variants]
+  assert len(set(labels)) == len(labels)
