@@ -94,6 +94,6 @@ def check_fits(shape: tuple[int, int, int], name: str, *layers: tuple[int, int, 
     left = [(n + 2 * padding - size) // stride + 1 for n in left]
     if min(left) < 1:
       raise ValueError(
-        f'model.name = {name!r} does not fit images of {shape[0]}x{shape[1]} pixels: its poolings leave '
-        'nothing; use larger images, or in the ConvNet a smaller depth or pooling "none"'
+        f'model.name = {name!r} does not fit images of {shape[0]}x{shape[1]} pixels: its poolings '
+        'leave nothing; use larger images, or in the ConvNet a smaller depth or pooling "none"'
       )

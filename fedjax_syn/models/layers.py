@@ -1,12 +1,13 @@
 """Layers: convolutions in several forms, norms that respect padding, pooling.
 
 A `Form` says how activations lie in memory and how they are convolved. Parameters have the same
-names and shapes in every form, so a checkpoint does not depend on it; all forms give the same values
-and derivatives, and which is fast depends on the backend.
+names and shapes in every form, so a checkpoint does not depend on it; all forms give the same
+values and derivatives, and which is fast depends on the backend.
 """
 
 import dataclasses
 import functools
+import math
 import operator
 from collections.abc import Callable
 
@@ -70,7 +71,7 @@ def _convolve_patches(x: Array, kernel: Array, stride: int) -> Array:
 
 def _convolve_chwn(x: Array, kernel: Array, stride: int) -> Array:
   patches = _patches(x, kernel.shape[0], stride, channel=0)
-  # Pixels times channels, then transposed: the direct product has XLA transpose the patches instead.
+  # Pixels times channels, then transposed: of the direct product, XLA transposes the patches.
   matrix = kernel.reshape(-1, kernel.shape[-1]).T
   flat = patches.reshape(patches.shape[0], -1)
   y = jax.lax.dot_general(flat, matrix, (((0,), (1,)), ((), ())))
@@ -78,7 +79,7 @@ def _convolve_chwn(x: Array, kernel: Array, stride: int) -> Array:
 
 
 # XLA's CPU backend runs a convolution inside scan or map naively and on one thread, and a vmapped
-# one as a grouped convolution; shifted views, concatenated, and one matrix product stay fast in both.
+# one as a grouped convolution; shifted views and one matrix product stay fast in both.
 FORMS = {
   'xla': Form(_convolve_xla, batch=0, channel=3),
   'patches': Form(_convolve_patches, batch=0, channel=3),
@@ -110,12 +111,13 @@ class Conv(nn.Module):
   @nn.compact
   def __call__(self, x: Array) -> Array:
     shape = self.size, self.size, x.shape[self.form.channel], self.features
-    kernel = self.param('kernel', self.weights.kernel, shape)
+    fan_in = math.prod(shape[:3])
+    kernel = self.param('kernel', self.weights.kernel, shape, fan_in)
     x, kernel = nn.dtypes.promote_dtype(x, kernel)
     y = self.form.convolve(_pad(x, self.padding), kernel, self.stride)
     if not self.bias:
       return y
-    bias = self.param('bias', self.weights.bias, shape[3:], shape[0] * shape[1] * shape[2])
+    bias = self.param('bias', self.weights.bias, shape[3:], fan_in)
     return y + self.form.along(bias, self.form.channel)
 
 
@@ -127,8 +129,9 @@ class Dense(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
-    kernel = self.param('kernel', self.weights.kernel, (x.shape[-1], self.features))
-    bias = self.param('bias', self.weights.bias, (self.features,), x.shape[-1])
+    fan_in = x.shape[-1]
+    kernel = self.param('kernel', self.weights.kernel, (fan_in, self.features), fan_in)
+    bias = self.param('bias', self.weights.bias, (self.features,), fan_in)
     return x @ kernel + bias
 
 
