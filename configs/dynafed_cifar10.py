@@ -7,7 +7,9 @@ Three convolutions of width 128, 80 clients, 40 % in a round, 200 rounds of one 
 per cent); for alpha 0.04 (`--config.data.alpha=0.04`) 51.19 and 70.07, for 0.16 69.74 and 74.69.
 Users of the authors' code report 56 to 58 where the paper has 65.53.
 
-Measured: (to be filled)
+Measured on a JPEG copy (quality 75) of CIFAR-10 with one H200 (jax 0.11.2, one seed, convolutions as
+grouped convolutions, --config.precision=tensorfloat32 --config.eval_every=5): alpha 0.01 FedAvg 47.96
+in 59 s, DynaFed 57.57 in 199 s (97 s of it synthesis, another job on the card).
 """
 
 from fedjax_syn.config import get_default

@@ -6,7 +6,7 @@ As configs/dynafed_cifar10.py, with 100 classes. The paper's Table 2 has 16.54 f
 for DynaFed (mean of the last five rounds, per cent); for alpha 0.04 (`--config.data.alpha=0.04`)
 26.56 and 36.79, for 0.08 34.54 and 40.02, for 0.16 39.65 and 42.47.
 
-Measured: (to be filled)
+Measured: not yet run at full size.
 """
 
 from configs import dynafed_cifar10

@@ -28,7 +28,12 @@ def get_config():
   config.client.epochs = 1
   config.client.batch_size = 16
   config.client.optimizer = 'adam'
-  config.client.lr = 1e-3
+  # The setting was chosen by FedAvg before DynaFed was run on it: of {MLP, ConvNet of width 32} x alpha
+  # {0.01, 0.02, 0.05, 0.1} the cell whose FedAvg comes nearest to 60 % on a tenth of the training rows
+  # held out (three seeds, rate out of 3e-4, 1e-3, 3e-3): MLP 48.9, 56.5, 75.3, 91.9; ConvNet 15.1, 13.3,
+  # 14.3, 21.5 (collapsed at every rate). DynaFed on the same held-out rows, same rate, fine-tuning rate
+  # out of 1e-4 and 1e-3: MLP 77.2, 80.2, 92.0, 94.7.
+  config.client.lr = 3e-3
 
   config.model.name = 'mlp'
   config.model.width = 128
@@ -38,4 +43,5 @@ def get_config():
   # 8 x 8 pixels and keeps the synthesis under a minute on two cores.
   config.dynafed.length = 20
   config.dynafed.iterations = 300
+  config.dynafed.finetune_lr = 1e-3  # of 1e-4 and 1e-3, the better on held-out rows (78.5, 80.2)
   return config

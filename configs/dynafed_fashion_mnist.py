@@ -6,7 +6,8 @@
 65.64 for FedAvg and 73.89 for DynaFed (mean of the last five rounds, per cent); for alpha 0.04
 (`--config.data.alpha=0.04`) 73.26 and 83.54.
 
-Measured: (to be filled)
+Measured (three seeds, jax 0.10.2, one core of a busy 2-core CPU machine, 9 minutes a seed for DynaFed and 2 for
+FedAvg): alpha 0.01 FedAvg 64.38 +- 4.95, DynaFed 72.78 +- 1.09; alpha 0.04 78.96 +- 0.50, 82.24 +- 0.11.
 """
 
 from fedjax_syn.config import get_default

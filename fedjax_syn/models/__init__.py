@@ -26,8 +26,9 @@ MODELS: dict[str, tuple[Callable[..., Model], str]] = {
     'ResNet-18 of width (64); norm "group" (32 groups), "batch", "layer", "none"',
   ),
 }
-# The fastest form under scan; a backend that is not named here runs XLA's own convolutions well.
-FASTEST = {'cpu': 'chwn'}
+# The fastest form for vmapped or scanned clients; measured, for the paper's CIFAR-10 round on an H200 with
+# tensorfloat32: patches 0.144 s, XLA's grouped convolutions 0.206 s. Other backends take XLA's own.
+FASTEST = {'cpu': 'chwn', 'gpu': 'patches'}
 
 
 def names() -> dict[str, str]:

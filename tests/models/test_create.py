@@ -51,8 +51,8 @@ def test_a_function_outside_the_package():
 
 
 def test_auto_is_the_form_of_the_backend(monkeypatch):
-  """On the CPU the batch is the fastest axis; elsewhere, and on backends unknown, XLA's own."""
-  for backend, form in (('cpu', 'chwn'), ('gpu', 'xla'), ('tpu', 'xla'), ('other', 'xla')):
+  """Measured on CPU and GPU; elsewhere, and on backends unknown, XLA's own."""
+  for backend, form in (('cpu', 'chwn'), ('gpu', 'patches'), ('tpu', 'xla'), ('other', 'xla')):
     monkeypatch.setattr(jax, 'default_backend', lambda backend=backend: backend)
     models.create(f'{__name__}:told', **ARGUMENTS)
     assert TOLD.pop() == form
