@@ -1,7 +1,6 @@
 """The memory of one synthesis iteration at the paper's CIFAR-10 size, from the compiler's own account."""
 
 import jax
-import jax.numpy as jnp
 import pytest
 
 from fedjax_syn import models
