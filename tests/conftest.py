@@ -7,6 +7,6 @@ os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 flags = '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true'
 os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {flags}'.strip()
 
-import jax 
+import jax  # noqa: E402 (after the flags)
 
 jax.config.update('jax_num_cpu_devices', 4)
