@@ -12,11 +12,12 @@ import optax
 from fedjax_syn.client import local as local_training
 from fedjax_syn.data import federated
 from fedjax_syn.engine import clients as clients_lib
+from fedjax_syn.engine.evaluate import make_evaluator
 from fedjax_syn.engine.layout import Layout, mesh_of, resolve
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.method import LocalTraining, Method, State, Task, Visit, weighted_mean
-from fedjax_syn.typing import Array, Model, Params, Stats, Variables
+from fedjax_syn.typing import Array, Model, Params, Stats
 
 
 def cross_entropy(logits: Array, y: Array, mask: Array) -> Array:
@@ -323,7 +324,7 @@ def build(
     return report
 
   def evaluator(x, y):
-    return _evaluator(model, data, loss, np.asarray(x), np.asarray(y), mesh)
+    return make_evaluator(model, data, loss, np.asarray(x), np.asarray(y), mesh)
 
   return Engine(
     method,
@@ -339,47 +340,3 @@ def build(
     synthetic,
     diagnose,
   )
-
-
-def _evaluator(model, data, loss, x, y, mesh, batch_size: int = 500):
-  """Evaluates in batches, sharded over the mesh; padding counts for nothing."""
-  rows, devices = len(y), mesh.devices.size
-  batch_size = min(batch_size, -(-rows // devices))
-  batches = -(-rows // (batch_size * devices)) * devices
-  fill = batches * batch_size - rows
-  mask = np.concatenate([np.ones(rows, np.float32), np.zeros(fill, np.float32)])
-  x = np.concatenate([x, np.repeat(x[:1], fill, axis=0)])
-  y = np.concatenate([y, np.repeat(y[:1], fill)])
-  spec = jax.sharding.PartitionSpec('lanes')
-  sharding = jax.sharding.NamedSharding(mesh, spec)
-  cut = lambda a: jax.device_put(a.reshape(batches, batch_size, *a.shape[1:]), sharding)
-  x, y, mask = cut(x), cut(y.astype(np.int32)), cut(mask)
-  replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-
-  def batch(variables, data, xb, yb, mb):
-    out = model.apply(variables, federated.normalise(data, xb), train=False)
-    correct = jnp.sum((jnp.argmax(out.logits, axis=-1) == yb) * mb)
-    return correct, loss(out.logits, yb, mb) * mb.sum()
-
-  def device(variables, data, x, y, mask):
-    sums = jax.lax.map(lambda b: batch(variables, data, *b), (x, y, mask))
-    return jax.tree.map(lambda s: jax.lax.psum(s.sum(), 'lanes'), sums)
-
-  replicate = jax.sharding.PartitionSpec()
-  total = jax.jit(
-    jax.shard_map(
-      device,
-      mesh=mesh,
-      in_specs=(replicate, replicate, spec, spec, spec),
-      out_specs=replicate,
-      check_vma=False,
-    )
-  )
-  small = data._replace(x=data.x[:1], y=data.y[:1], order=data.order[:1])
-
-  def evaluate(params, stats):
-    variables = jax.device_put(Variables(params, stats), replicated)
-    correct, losses = total(variables, small, x, y, mask)
-    return {'accuracy': float(correct) / rows, 'loss': float(losses) / rows}
-
-  return evaluate
