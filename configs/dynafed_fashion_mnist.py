@@ -70,7 +70,7 @@ def get_config():
   # Chosen on a tenth of the training rows, held out (one seed, mean of the last five of 200 rounds, per
   # cent; two equal runs on different machines differ by up to 2.4 at alpha 0.01 and 0.8 at 0.04):
   # - alpha 0.04: s' 20 82.8, s' 40 83.7; w^{t+5} alone as target 83.5; s = 3 83.3; N = 3000 83.5;
-  #   30 images a class 82.6; L = 24 82.7; without w^0 83.1; images at rate 2e-2 82.8.
+  #   30 images a class 82.6; L = 24 82.7 (read at round 191); without w^0 83.1; images at rate 2e-2 82.8.
   # - fine-tuning (s' 20), alpha 0.01 / 0.04: 20 steps at 1e-4 71.3 / 82.8, at 3e-4 71.0 / 82.6, at 1e-3
   #   75.1 / 83.5, 60 steps at 1e-4 72.4 / 84.0; on the other machine 20 at 1e-4 73.7 / 83.6, 60 at 3e-4
   #   72.9 / 83.8, 60 at 1e-3 76.2 / 83.1.
