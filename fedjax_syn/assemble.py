@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedjax_syn import algorithms, models, progress
+from fedjax_syn import algorithms, hosts, models, progress
 from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.data import datasets, federated
@@ -102,9 +102,9 @@ def job(config: config_lib.Resolved, folder: Path, problem: Problem, show: progr
   """
   method = algorithms.create(config.algorithm, config)
   configured = Layout(**dataclasses.asdict(config.layout))
-  stored = (workdir_lib.read_json(folder / 'config.json') or {}).get('layout')
+  stored = (hosts.first(lambda: workdir_lib.read_json(folder / 'config.json')) or {}).get('layout')
   layout = Layout(**stored) if stored else configured
-  if layout.devices > jax.local_device_count() and not configured.devices:
+  if layout.devices > jax.device_count() and not configured.devices:
     show.say(
       f'WARNING: {folder} ran on {layout.devices} devices before; the last digits may differ from here on'
     )

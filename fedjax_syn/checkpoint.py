@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from fedjax_syn import structure as structure_lib
@@ -105,7 +106,7 @@ def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
   """Writes named arrays as an Orbax checkpoint of a flat dict."""
   import orbax.checkpoint as ocp  # slow to import, and not needed to train
 
-  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+  with _checkpointer(ocp) as checkpointer:
     checkpointer.save(folder.absolute(), args=ocp.args.PyTreeSave(arrays))
 
 
@@ -114,9 +115,17 @@ def read_arrays(folder: Path, names: list[str]) -> dict[str, np.ndarray]:
   import orbax.checkpoint as ocp
 
   as_numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}
-  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+  with _checkpointer(ocp) as checkpointer:
     args = ocp.args.PyTreeRestore(restore_args=as_numpy)
     return checkpointer.restore(folder.absolute(), args=args)
+
+
+def _checkpointer(ocp: Any) -> Any:
+  """An Orbax checkpointer that waits for no other process: the state is whole in each of them."""
+  this = jax.process_index()
+  alone = ocp.options.MultiprocessingOptions(primary_host=this, active_processes={this})
+  handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
+  return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
 def found(root: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from fedjax_syn import assemble, branch, checkpoint, loop, progress, results
+from fedjax_syn import assemble, branch, checkpoint, hosts, loop, progress, results
 from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.assemble import Job, Problem
@@ -37,17 +37,15 @@ def run_experiment(config: Any, workdir: str | Path, *, config_name: str = '') -
   with contextlib.ExitStack() as stack:
     try:
       resolved = config_lib.check(config)
-      if write:
-        stack.enter_context(workdir_lib.lock(folder))
-      workdir_lib.check_config(folder, resolved)
-      if (summary := workdir_lib.read_json(folder / 'summary.json')) is not None:
+      summary = hosts.first(lambda: _open(folder, resolved, stack))
+      if summary is not None:
         show.summary(_rows(resolved, folder, summary), folder)
         return _exit_status(summary)
       stack.enter_context(jax.default_matmul_precision(resolved.precision))
       stop = stack.enter_context(workdir_lib.stoppable())
-      problem = assemble.load(resolved)
+      problem = hosts.together(lambda: assemble.load(resolved))
       jobs = [assemble.job(c, f, problem, show) for c, f in assemble.tasks(resolved, folder)]
-      sources = _sources(resolved)
+      sources = hosts.first(lambda: _sources(resolved))
       if write:
         for job in reversed(jobs):  # the main folder first: it is what a resumed run checks
           assemble.describe(job, problem, config_name)
@@ -58,11 +56,11 @@ def run_experiment(config: Any, workdir: str | Path, *, config_name: str = '') -
     for job in jobs:
       if write:
         results.draw_partition(job.folder, problem.dataset, problem.counts)
-      summary = workdir_lib.read_json(job.folder / 'summary.json')
+      summary = hosts.first(lambda path=job.folder: workdir_lib.read_json(path / 'summary.json'))
       summary = summary or _train(job, problem, sources, show, stop, write)
       if summary is None:
         show.say(
-          f'interrupted ({stop.signal}) and saved in {folder}; the same command goes on from there'
+          f'interrupted ({stop.signal or "by another process"}) and saved in {folder}; the same command goes on from there'
         )
         return INTERRUPTED
       done = {job.config.algorithm: job.folder, **done}
@@ -74,17 +72,27 @@ def run_experiment(config: Any, workdir: str | Path, *, config_name: str = '') -
     return _exit_status(summary)
 
 
-def _sources(resolved: config_lib.Resolved) -> dict[int, Path]:
+def _open(
+  folder: Path, resolved: config_lib.Resolved, stack: contextlib.ExitStack
+) -> dict[str, Any] | None:
+  """Takes a folder for this run; returns its summary if the run was finished before."""
+  stack.enter_context(workdir_lib.lock(folder))
+  workdir_lib.check_config(folder, resolved)
+  return workdir_lib.read_json(folder / 'summary.json')
+
+
+def _sources(resolved: config_lib.Resolved) -> dict[str, str]:
   if not resolved.start_from:
     return {}
   folder = Path(resolved.start_from).expanduser()
-  return branch.find(folder, resolved.seeds, resolved.rounds)
+  found = branch.find(folder, resolved.seeds, resolved.rounds)
+  return {str(seed): str(path) for seed, path in found.items()}
 
 
 def _train(
   job: Job,
   problem: Problem,
-  sources: dict[int, Path],
+  sources: dict[str, str],
   show: progress.Silent,
   stop: workdir_lib.StopRequest,
   write: bool,
@@ -107,13 +115,13 @@ def _train(
       over = _train_seed(
         job, problem, evaluators, recorder, clock, seed, state, resumed, show, stop
       )
-      if not over or (stop and number < len(config.seeds)):
+      if not over or (number < len(config.seeds) and hosts.anywhere(bool(stop))):
         return None
     return results.summarise(config, dataset, engine, recorder, clock)
 
 
 def _begin(
-  engine: Engine, recorder: Recorder, sources: dict[int, Path], seed: int, show: progress.Silent
+  engine: Engine, recorder: Recorder, sources: dict[str, str], seed: int, show: progress.Silent
 ) -> tuple[State, bool]:
   """The state to begin or to go on from, and which of the two it is."""
   state = recorder.resume(seed)
@@ -122,13 +130,13 @@ def _begin(
   state = engine.init(seed)
   if not sources:
     return state, False
-  start = branch.match(checkpoint.read(sources[seed]).tree, state, str(sources[seed]))
+  source = sources[str(seed)]
+  old = hosts.first_tree(lambda: checkpoint.read(Path(source)).tree)
+  start = branch.match(old, state, source)
   dropped, initialised = (
     ', '.join(names) or 'nothing' for names in (start.dropped, start.initialised)
   )
-  show.say(
-    f'seed {seed} starts from {sources[seed]}; dropped: {dropped}; initialised: {initialised}'
-  )
+  show.say(f'seed {seed} starts from {source}; dropped: {dropped}; initialised: {initialised}')
   return start.state, False
 
 
@@ -171,9 +179,10 @@ def _train_seed(
         show.rounds(step.round, step.report)
       if step.round == config.rounds and not engine.pending(state):
         break  # saved below, together with the news that this seed is over
-      if stop or recorder.due(step):
+      stopping = hosts.anywhere(bool(stop))
+      if stopping or recorder.due(step):
         recorder.save(seed, step.round, state, clock.seconds(), keep=step.phase_end)
-      if stop:
+      if stopping:
         return False
   finally:
     show.end()

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from fedjax_syn import hosts
 from fedjax_syn.clock import Clock
 from fedjax_syn.method import State
 
@@ -108,6 +109,7 @@ def train(
     evaluation = min(next_evaluation(round, plan), phase_end)
     pause = (round // plan.pause_every + 1) * plan.pause_every if plan.pause_every else math.inf
     affordable = 1 if math.isnan(per_round) else max(1, int(STRETCH_SECONDS / max(per_round, 1e-6)))
+    affordable = hosts.agree(affordable)
     rounds = int(min(evaluation - round, pause - round, plan.rounds - round, affordable))
 
     before = clock.parts['rounds']

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from fedjax_syn import checkpoint, metrics
+from fedjax_syn import checkpoint, hosts, metrics
 from fedjax_syn.loop import Step
 from fedjax_syn.method import State
 
@@ -35,7 +35,7 @@ class Recorder:
     self.folder, self.checkpoint_every, self.say, self.write = folder, checkpoint_every, say, write
     self.checkpoints = folder / 'checkpoints'
     self.path = folder / 'metrics.jsonl'
-    self.last = self._newest()
+    self.last = self._shared(self._newest)
     note = self.last.note if self.last else {}
     self.status: dict[str, dict[str, Any]] = note.get('status', {})  # of seeds that are over
     self.marks: dict[str, int] = note.get('marks', {})  # by seed: the round with work after it
@@ -43,7 +43,7 @@ class Recorder:
     self.peak: int = note.get('peak_memory_bytes', 0)
     self.serial: int = note.get('serial', 0)
     size = note.get('metrics_bytes', 0)
-    self.lines = metrics.read(self.path, size)
+    self.lines = hosts.first(lambda: metrics.read(self.path, size))
     self.saved_at, self.save_cost = time.monotonic(), 0.0
     self.board = None
     if write:
@@ -51,21 +51,30 @@ class Recorder:
       self.board = metrics.TensorBoard(folder, self.lines)
 
   def _newest(self) -> checkpoint.Checkpoint | None:
-    root = self.checkpoints
+    root = self.checkpoints  # read by one process: the others may not even see the folder
     had_some = bool(checkpoint.found(root))
-    while last := checkpoint.latest(root, self.say, repair=self.write):
+    while last := checkpoint.latest(root, self.say):
       if not self.path.exists() or self.path.stat().st_size < last.note['metrics_bytes']:
         self.say(
           f'WARNING: {self.path} is shorter than {last.path} says; using the checkpoint before'
         )
-        if not self.write:
-          return None
         checkpoint.set_aside(last.path)
         continue
       return last
     if had_some:
       self.say(f'WARNING: no checkpoint in {root} is whole; beginning again from round 0')
     return None
+
+  @staticmethod
+  def _shared(read: Callable[[], checkpoint.Checkpoint | None]) -> checkpoint.Checkpoint | None:
+    def encodable():
+      last = read()
+      return last and {'path': str(last.path), 'tree': last.tree, 'note': last.note}
+
+    if not hosts.several():
+      return read()
+    shared = hosts.first_tree(encodable)
+    return shared and checkpoint.Checkpoint(Path(shared['path']), shared['tree'], shared['note'])
 
   def resume(self, seed: int) -> State | None:
     """Returns the state to go on from, or None if this seed has not been saved yet."""
@@ -135,8 +144,12 @@ class Recorder:
 
   def last_good(self, seed: int) -> str | None:
     """Returns the newest checkpoint of a seed, relative to the folder, or None."""
-    mine = [p for p in checkpoint.found(self.checkpoints) if checkpoint.seed_of(p) == seed]
-    return mine[-1].relative_to(self.folder).as_posix() if mine else None
+
+    def newest():
+      mine = [p for p in checkpoint.found(self.checkpoints) if checkpoint.seed_of(p) == seed]
+      return mine[-1].relative_to(self.folder).as_posix() if mine else None
+
+    return hosts.first(newest)
 
   def close(self) -> None:
     """Closes the event file."""

@@ -6,6 +6,8 @@
   --workdir        where results go; without it runs/<config>-<algorithm>-<hash of the settings>
   --config.k=v     changes a setting: --config.rounds=20 --config.client.lr=0.01 --config.seeds=0,1,2
                    (a tuple of one is written with a comma: --config.seeds=3,)
+  --coordinator    host:port of process 0, with --processes=N and --process=K: N processes, on one host or
+                   several, train as one. Under SLURM (several tasks) and on TPU pods this is found by itself
   --list=KIND      prints what exists: algorithms, datasets, models, partitions, or fields (all settings)
 
 The same command goes on from the last checkpoint. Exit status: 0 finished, 2 refused (one line says
@@ -35,6 +37,9 @@ KINDS = ('algorithms', 'datasets', 'models', 'partitions', 'fields')
 
 CONFIG = flags.DEFINE_string('config', str(DEFAULT), 'a Python file with get_config()')
 WORKDIR = flags.DEFINE_string('workdir', None, 'where results go')
+COORDINATOR = flags.DEFINE_string('coordinator', '', 'host:port of process 0')
+PROCESSES = flags.DEFINE_integer('processes', 0, 'how many processes train as one')
+PROCESS = flags.DEFINE_integer('process', -1, "this process's number, from 0")
 LIST = flags.DEFINE_enum('list', None, KINDS, 'print what exists')
 
 
@@ -140,23 +145,33 @@ def check_paths(resolved, workdir: pathlib.Path) -> None:
     )
 
 
-def prepare_jax(devices: int = 0) -> None:
-  """Sets up JAX before its first array: CPU devices, the cache of compiled programs.
+def prepare_jax(
+  devices: int = 0, coordinator: str = '', processes: int = 0, process: int = -1
+) -> None:
+  """Sets up JAX before its first array: other processes, CPU devices, the cache of compiled programs.
 
   Args:
-    devices: CPU devices; 0 is $JAX_NUM_CPU_DEVICES, else one per usable core. Accelerators are as many as there are.
+    devices: CPU devices of all processes; 0 is $JAX_NUM_CPU_DEVICES in each, else one per usable core.
+      Accelerators are as many as there are.
+    coordinator: host:port of process 0; with `processes` and `process`, see `fedjax_syn.hosts.join`.
+    processes: how many train as one.
+    process: this one's number.
 
   Raises:
-    ValueError: if the devices asked for by $JAX_PLATFORMS do not exist.
+    ValueError: if the devices asked for by $JAX_PLATFORMS do not exist, or the other processes.
   """
   import jax
 
+  from fedjax_syn import hosts
+
   if devices or jax.config.jax_num_cpu_devices < 0:
     affinity = getattr(os, 'sched_getaffinity', lambda _: range(os.cpu_count() or 1))
-    jax.config.update('jax_num_cpu_devices', devices or len(affinity(0)))
+    own = devices // max(processes, 1)
+    jax.config.update('jax_num_cpu_devices', own or len(affinity(0)))
   if not jax.config.jax_compilation_cache_dir:
     cache = pathlib.Path.home() / '.cache' / 'fedjax_syn' / 'jax'
     jax.config.update('jax_compilation_cache_dir', str(cache))
+  hosts.join(coordinator, processes, process)
   try:
     jax.devices()
   except (RuntimeError, AssertionError) as error:
@@ -193,7 +208,7 @@ def main(argv: list[str]) -> int:
     name = pathlib.Path(CONFIG.value).stem
     workdir = pathlib.Path(WORKDIR.value or default_workdir(config, name))
     check_paths(resolved, workdir)
-    prepare_jax(resolved.layout.devices)
+    prepare_jax(resolved.layout.devices, COORDINATOR.value, PROCESSES.value, PROCESS.value)
   from fedjax_syn import experiment  # only now, so that refusals are quick
 
   return experiment.run_experiment(config, workdir, config_name=name)

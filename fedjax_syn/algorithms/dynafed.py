@@ -1,7 +1,6 @@
 """DynaFed: a data set distilled from the global model's trajectory refines every later round (Pi et al., CVPR 2023)."""
 
 import dataclasses
-import time
 from typing import NamedTuple
 
 import jax
@@ -10,6 +9,7 @@ import numpy as np
 import optax
 
 from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.chunks import Chunks
 from fedjax_syn.client.optimizers import OPTIMIZERS
 from fedjax_syn.data import federated
 from fedjax_syn.data.augment import dsa, parse_strategy
@@ -238,19 +238,10 @@ def dynafed(base: Method | None = None, **fields) -> Method:
             state,
             {'diverged_round': c.length, 'diverged_client': -1, 'reason': reason},
           )
-      began, size, ok = time.monotonic(), 1, True
-      while ok and int(state.iteration) < c.iterations:
-        chunk_began = time.monotonic()
-        state, ok = chunk(
-          key, state, stats, h, jnp.int32(min(size, c.iterations - int(state.iteration)))
-        )
+      chunks, ok = Chunks(seconds), True
+      while ok and (count := chunks.next(c.iterations - int(state.iteration))):
+        state, ok = chunk(key, state, stats, h, jnp.int32(count))
         ok = bool(ok)
-        now = time.monotonic()
-        left = seconds - (now - began)
-        if left <= 0:
-          break
-        # Doubling from one iteration keeps the compilation out of the estimate of what still fits.
-        size = max(1, min(2 * size, int(size * left / (now - chunk_began))))
       done = int(state.iteration)
       report = {
         'synthesis/iteration': done,

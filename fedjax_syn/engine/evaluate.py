@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn.data import federated
+from fedjax_syn.engine.mesh import place, replicated
 from fedjax_syn.typing import Array, Model, Params, Stats, Variables
 
 
@@ -42,9 +43,9 @@ def make_evaluator(
   y = np.concatenate([y, np.repeat(y[:1], fill)])
   spec = jax.sharding.PartitionSpec('lanes')
   sharding = jax.sharding.NamedSharding(mesh, spec)
-  cut = lambda a: jax.device_put(a.reshape(batches, batch_size, *a.shape[1:]), sharding)
+  cut = lambda a: place(a.reshape(batches, batch_size, *a.shape[1:]), sharding)
   x, y, mask = cut(x), cut(y.astype(np.int32)), cut(mask)
-  replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  everywhere = replicated(mesh)
 
   def batch(variables, data, xb, yb, mb):
     out = model.apply(variables, federated.normalise(data, xb), train=False)
@@ -65,10 +66,11 @@ def make_evaluator(
       check_vma=False,
     )
   )
-  small = data._replace(x=data.x[:1], y=data.y[:1], order=data.order[:1])
+  few = jax.tree.map(lambda leaf: np.asarray(leaf[:1]), (data.x, data.y, data.order))
+  small = place(data._replace(x=few[0], y=few[1], order=few[2]), everywhere)
 
   def evaluate(params, stats):
-    variables = jax.device_put(Variables(params, stats), replicated)
+    variables = place(Variables(params, stats), everywhere)
     correct, losses = total(variables, small, x, y, mask)
     return {'accuracy': float(correct) / rows, 'loss': float(losses) / rows}
 

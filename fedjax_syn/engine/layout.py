@@ -10,7 +10,6 @@
 from typing import NamedTuple
 
 import jax
-import numpy as np
 
 LANES = {'cpu': 1, 'gpu': 32, 'tpu': 32}
 FORMS = ('blocks', 'loop')
@@ -23,7 +22,7 @@ class Layout(NamedTuple):
   form: str = (
     'blocks'  # or 'loop': one client after another on one device, in the order of sampling
   )
-  devices: int = 0  # 0: all local devices
+  devices: int = 0  # 0: all, of all processes
 
 
 def resolve(layout: Layout, sampled: int) -> Layout:
@@ -37,21 +36,27 @@ def resolve(layout: Layout, sampled: int) -> Layout:
     A layout without zeros.
 
   Raises:
-    ValueError: if there are fewer devices than asked for, or the form is unknown.
+    ValueError: if there are fewer devices than asked for, the form is unknown, or several processes cannot have it.
   """
   form = layout.form or 'blocks'
   if form not in FORMS:
     raise ValueError(f'layout.form={form!r} is unknown; known: {", ".join(FORMS)}')
-  available = jax.local_device_count()
+  available, processes = jax.device_count(), jax.process_count()
   if layout.devices > available:
     raise ValueError(f'layout.devices={layout.devices}, but there are {available} devices')
+  if processes > 1 and (form == 'loop' or layout.devices % processes):
+    raise ValueError(
+      f'layout.form={form!r}, layout.devices={layout.devices}: {processes} processes need blocks and equally'
+      ' many devices each (0: all)'
+    )
   if form == 'loop':
     return Layout(lanes=1, form=form, devices=1)
-  lanes = min(layout.lanes or LANES.get(jax.default_backend(), 32), sampled)
-  blocks = -(-sampled // lanes)
-  return Layout(lanes=lanes, form=form, devices=min(layout.devices or available, blocks))
-
-
-def mesh_of(layout: Layout) -> jax.sharding.Mesh:
-  """Returns the mesh, with one axis 'lanes', that a resolved layout runs on."""
-  return jax.sharding.Mesh(np.array(jax.local_devices()[: layout.devices]), ('lanes',))
+  devices = layout.devices or available
+  # No wider than what keeps every device busy.
+  lanes = layout.lanes or min(LANES.get(jax.default_backend(), 32), -(-sampled // devices))
+  lanes = min(lanes, sampled)
+  if (
+    processes == 1
+  ):  # else every process must have its part of the mesh, if only with an empty queue
+    devices = min(devices, -(-sampled // lanes))
+  return Layout(lanes=lanes, form=form, devices=devices)

@@ -13,7 +13,8 @@ from fedjax_syn.client import local as local_training
 from fedjax_syn.data import federated
 from fedjax_syn.engine import clients as clients_lib
 from fedjax_syn.engine.evaluate import make_evaluator
-from fedjax_syn.engine.layout import Layout, mesh_of, resolve
+from fedjax_syn.engine.layout import Layout, resolve
+from fedjax_syn.engine.mesh import alone, mesh_of, place, replicated
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.method import LocalTraining, Method, State, Task, Visit, weighted_mean
@@ -95,10 +96,9 @@ def build(
   slots, sample = SAMPLERS[sampler](num_clients, participation)
   layout = resolve(layout, slots)
   mesh = mesh_of(layout)
-  replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-  single = jax.sharding.SingleDeviceSharding(mesh.devices.flat[0])
-  data = jax.device_put(data, replicated)
-  hyper = jax.device_put(jax.tree.map(jnp.asarray, method.hyper), replicated)
+  everywhere = replicated(mesh)
+  data = place(data, everywhere)
+  hyper = place(jax.tree.map(jnp.asarray, method.hyper), everywhere)
 
   def task_of(data, hyper, first_round):
     return Task(model, loss, data, num_clients, num_classes, hyper, first_round)
@@ -130,7 +130,7 @@ def build(
 
     return jax.lax.map(enrol, everyone) if transforms else {}
 
-  @functools.partial(jax.jit, out_shardings=replicated)
+  @functools.partial(jax.jit, out_shardings=everywhere)
   def init(seed, data, hyper):
     task = task_of(data, hyper, 1)
     client = close_client(task)
@@ -250,14 +250,14 @@ def build(
       raise ValueError(
         f'{rounds} rounds from round {done} cross round {stop}, where the program changes'
       )
-    state = jax.device_put(state, replicated)
+    state = place(state, everywhere)
     state, report = many_rounds(
-      jnp.int32(seed), state, data, hyper, jnp.int32(rounds), first_round_of(done)
+      np.int32(seed), state, data, hyper, np.int32(rounds), first_round_of(done)
     )
     return state, {name: float(value) for name, value in report.items()}
 
   def init_state(seed):
-    return init(jnp.int32(seed), data, hyper)
+    return init(np.int32(seed), data, hyper)
 
   def unfinished(state):
     return [
@@ -274,10 +274,8 @@ def build(
     if not work:
       return state, True, {}
     i, t = work[0]
-    state = jax.device_put(
-      state, single
-    )  # one device: replicas would do the same work side by side
-    key = fold(stream(jnp.int32(seed), Purpose.BETWEEN, state.round), i)
+    state = alone(state, mesh)
+    key = fold(stream(np.int32(seed), Purpose.BETWEEN, state.round), i)
     params, own, report = t.between(key, state.server[t.name], state.params, state.stats, seconds)
     state = state._replace(params=params, server={**state.server, t.name: own})
     return state, not pending(state), report
@@ -312,15 +310,16 @@ def build(
     return slots * count(up), slots * count(down)
 
   def synthetic(state):
-    learned = [t.synthetic(state.server[t.name]) for t in host_servers if t.synthetic is not None]
+    own = alone(state.server, mesh)
+    learned = [t.synthetic(own[t.name]) for t in host_servers if t.synthetic is not None]
     return next((s for s in learned if s is not None), None)
 
   def diagnose(seed, state):
-    report, alone = {}, jax.device_put(state, single)
-    for i, t in enumerate(servers_of(task_of(jax.device_put(data, single), method.hyper, 1))):
+    report, own = {}, alone(state, mesh)
+    for i, t in enumerate(servers_of(task_of(alone(data, mesh), method.hyper, 1))):
       if t.diagnose is not None:
         key = fold(stream(seed, Purpose.DIAGNOSE), i)
-        report |= t.diagnose(key, alone.server[t.name], alone.stats)
+        report |= t.diagnose(key, own.server[t.name], own.stats)
     return report
 
   def evaluator(x, y):

@@ -32,7 +32,7 @@ def runs(monkeypatch, tmp_path):
   fake = types.SimpleNamespace(run_experiment=runs.run_experiment)
   monkeypatch.setitem(sys.modules, 'fedjax_syn.experiment', fake)
   monkeypatch.setattr(fedjax_syn, 'experiment', fake, raising=False)
-  monkeypatch.setattr(launcher, 'prepare_jax', lambda devices: None)
+  monkeypatch.setattr(launcher, 'prepare_jax', lambda *_: None)
   monkeypatch.chdir(tmp_path)
   return runs
 

@@ -1,0 +1,141 @@
+"""Two real processes on this machine agree with one, and with each other on what only one of them knows."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from fedjax_syn import hosts
+from fedjax_syn.chunks import Chunks
+from fedjax_syn.engine import Layout
+from tests import tiny
+from tests.engine.test_rounds import METHODS, SIZES, after
+
+PROGRAM = textwrap.dedent("""
+  import json, sys
+  import jax
+  from fedjax_syn import hosts
+  hosts.join(sys.argv[1], 2, int(sys.argv[2]))
+  import jax.numpy as jnp
+  import numpy as np
+  from fedjax_syn.engine import Layout
+  from tests import tiny
+  from tests.engine.test_rounds import METHODS, SIZES, after
+
+  own = jax.process_index()
+
+  def fails_in(process):
+    if own == process:
+      raise ValueError(f'no data in {process}')
+    return own
+
+  def message(call, *args):
+    try:
+      return call(*args)
+    except ValueError as error:
+      return str(error)
+
+  def tree():
+    return {'a': np.arange(3, dtype=np.int16), 'b': ('x', None, jnp.float32(0.5))} if own == 0 else 1 / 0
+
+  told = {
+    'agree': hosts.agree([own, 'ä' * 300]),
+    'anywhere': [hosts.anywhere(own == 1), hosts.anywhere(False)],
+    'first': hosts.first(lambda: own + 7),
+    'first fails': message(hosts.first, lambda: fails_in(0)),
+    'together': hosts.together(lambda: own),
+    'together fails': message(hosts.together, lambda: fails_in(1)),
+    'tree': str(hosts.first_tree(tree)),
+    'loop': message(after, METHODS['adam'](), tiny.federated(SIZES), Layout(1, 'loop', 1)),
+  }
+  for name in ('adam', 'scaffold'):
+    for lanes in (1, 2):
+      state, report = after(METHODS[name](), tiny.federated(SIZES), Layout(lanes, 'blocks', 0))
+      told[f'{name} {lanes}'] = [np.asarray(w).tolist() for w in jax.tree.leaves(state.params)]
+      told[f'{name} {lanes} loss'] = report['train/loss']
+  print('TOLD', json.dumps(told))
+""")
+
+
+def run_two(program: str, timeout: float = 240) -> list[str]:
+  """Runs a program as processes 0 and 1, which get the coordinator and their number; returns what they print."""
+  with socket.socket() as s:
+    s.bind(('localhost', 0))
+    address = f'localhost:{s.getsockname()[1]}'
+  environment = os.environ | {'JAX_NUM_CPU_DEVICES': '2', 'JAX_PLATFORMS': 'cpu'}
+  both = [
+    subprocess.Popen(
+      [sys.executable, '-c', program, address, str(k)],
+      env=environment,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    for k in range(2)
+  ]
+  try:
+    printed = [process.communicate(timeout=timeout) for process in both]
+  finally:
+    for process in both:
+      process.kill()
+  for process, (_, errors) in zip(both, printed, strict=True):
+    assert process.returncode == 0, errors[-2000:]
+  return [out for out, _ in printed]
+
+
+def test_two_processes_agree_with_one():
+  """Rounds on 2 x 2 devices are those of a plain loop in this process, to 1e-5 (DESIGN: layout)."""
+  mine, other = (json.loads(out.split('TOLD', 1)[1]) for out in run_two(PROGRAM))
+  assert (mine.pop('together'), other.pop('together')) == (0, 1)
+  assert mine == other
+  assert mine['agree'] == [0, 'ä' * 300]
+  assert mine['anywhere'] == [True, False]
+  assert mine['first'] == 7
+  assert mine['first fails'] == 'no data in 0'
+  assert mine['together fails'] == 'process 1: no data in 1'
+  assert (
+    mine['tree']
+    == "{'a': array([0, 1, 2], dtype=int16), 'b': ('x', None, array(0.5, dtype=float32))}"
+  )
+  assert 'layout.form' in mine['loop']
+  for name in ('adam', 'scaffold'):
+    state, report = after(METHODS[name](), tiny.federated(SIZES), Layout(1, 'loop', 1))
+    for lanes in (1, 2):
+      for leaf, told in zip(state.params.values(), mine[f'{name} {lanes}'], strict=True):
+        np.testing.assert_allclose(told, leaf, atol=1e-5)
+      assert mine[f'{name} {lanes} loss'] == pytest.approx(report['train/loss'], rel=1e-5)
+
+
+def test_one_process_pays_nothing():
+  value = object()
+  assert hosts.agree(value) is value
+  assert hosts.first_tree(lambda: value) is hosts.first(lambda: value) is value
+  assert hosts.anywhere(True) and not hosts.anywhere(False)
+  hosts.join()  # no other process is named anywhere: nothing happens
+
+
+@pytest.mark.parametrize('given', [('a:1', 0, -1), ('a:1', 2, 2), ('', 2, 0)])
+def test_incomplete_arguments_are_refused(given):
+  with pytest.raises(ValueError, match='--processes=2 --process=0'):
+    hosts.join(*given)
+
+
+def test_chunks_double_and_end(monkeypatch):
+  """10 s, an iteration takes 1 s (the first 3 s, with its compilation): pieces of 1, 2, 4, and what then fits.
+
+  After 1 + 2 iterations 5 s are gone, 5 are left: 2 * 2 = 4 fit (5 / 1 = 5). After them 1 s is left: 1.
+  After that nothing is."""
+  now = [0.0]
+  monkeypatch.setattr('fedjax_syn.chunks.time.monotonic', lambda: now[0])
+  chunks, pieces = Chunks(10.0), []
+  for took in (3.0, 2.0, 4.0, 1.0):
+    pieces.append(chunks.next(100))
+    now[0] += took
+  assert pieces == [1, 2, 4, 1]
+  assert chunks.next(100) == 0
+  assert Chunks(10.0).next(0) == 0
