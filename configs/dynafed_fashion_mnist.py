@@ -95,6 +95,7 @@ def get_config():
   config.dynafed.inner_lr = 0.04
   config.dynafed.inner_lr_lr = 1e-2
   config.dynafed.iterations = 1000
+  config.dynafed.together = 20  # a third faster than 1 with this network, 3 s more to compile
   config.dynafed.image_lr = 5e-2
   config.dynafed.label_lr = 5e-2
   config.dynafed.images_per_class = 15

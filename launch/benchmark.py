@@ -186,28 +186,33 @@ def measure(program, state, units: int) -> tuple[Any, list[float]]:
   return state, seconds
 
 
-def measure_pairs(program, state, first: int, ask) -> tuple[Any, list[float], list[float], int]:
+def measure_pairs(
+  program, state, first: int, units: int, ask
+) -> tuple[Any, list[float], list[float], int]:
   """Times the program and the peer in turn on the same clients.
 
   Args:
     program: ours, warm.
     state: after `first - 1` units.
     first: number of the first unit.
+    units: in one of a pair.
     ask: (clients) -> the peer's answer.
 
   Returns:
-    The state, our seconds, the peer's, and the most memory that the peer took.
+    The state, our seconds of one unit, the peer's, and the most memory that the peer took.
   """
-  cohorts = program.cohorts(first - 1, first + REPEATS - 1) or [[]] * (REPEATS + 1)
+  last = first + REPEATS * units - 1
+  cohorts = program.cohorts(first - 1, last) or [[]] * (last - first + 2)
   answer = ask(cohorts[0])  # its warm-up is ours: the unit before the first
   ours, theirs = [], []
-  for clients in cohorts[1:]:
+  for start in range(1, len(cohorts), units):
     time.sleep(QUIET)
-    state, one = timed(program, state, 1)
+    state, one = timed(program, state, units)
     time.sleep(QUIET)
-    answer = ask(clients)
+    answers = [ask(clients) for clients in cohorts[start : start + units]]
+    answer = answers[-1]
     ours.append(one)
-    theirs.append(answer['seconds'])
+    theirs.append(statistics.fmean(a['seconds'] for a in answers))
   return state, ours, theirs, answer['peak_bytes']
 
 
@@ -300,13 +305,13 @@ def run_job(job, setting: Setting) -> bool:
   with jax.default_matmul_precision(variant.precision):
     if setting.peer:
       with peer_process(setting.peer, job, setting.data_dir) as ask:
-        state, ours, theirs, peak = measure_pairs(program, program.state, last + 1, ask)
+        state, ours, theirs, peak = measure_pairs(program, program.state, last + 1, job.units, ask)
       program = program._replace(state=state)
       name = '/'.join(filter(None, (job.name, variant.label())))
       note = f', the peer {peak / 2**20:.0f} MiB'
-      span = last + 1, last + REPEATS
+      span = last + 1, last + REPEATS * job.units
       finish(setting, variant.precision, name, ours, program, span, theirs, note)
-      last += REPEATS
+      last = span[1]
     if job.whole:
       fine &= _whole(job, setting, variant, program, seconds, last)
   return fine

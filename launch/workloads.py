@@ -47,6 +47,7 @@ class Variant:
   form: str = 'auto'  # of the convolutions
   lanes: int = 0  # clients side by side; 0: the library's choice
   adjoint: str = 'jvp'
+  together: int = 1  # inner steps compiled as one piece
   augment: bool = False  # DSA in every inner step
 
   def label(self) -> str:
@@ -54,7 +55,11 @@ class Variant:
     parts = [self.precision if self.precision != 'float32' else '']
     parts += [self.form if self.form != 'auto' else '']
     parts += [f'lanes={self.lanes}' if self.lanes else '']
-    parts += [self.adjoint if self.adjoint != 'jvp' else '', 'dsa' if self.augment else '']
+    parts += [self.adjoint if self.adjoint != 'jvp' else '']
+    parts += [
+      f'together={self.together}' if self.together > 1 else '',
+      'dsa' if self.augment else '',
+    ]
     return '/'.join(filter(None, parts))
 
 
@@ -296,6 +301,7 @@ def prepare_unroll(work: Unroll, variant: Variant, data_dir: str = '') -> Progra
         batch_size=0,
         distance='squared',
         adjoint=variant.adjoint,
+        together=variant.together,
       )
     )(syn)
     updates, opt_state = optimizer.update(grads, opt_state, syn)
@@ -353,11 +359,11 @@ PFL = Rounds(
 def _cpu() -> list[Job]:
   replace = dataclasses.replace
   return [
-    Job('w1', FASHION),
+    Job('w1', FASHION, units=3),
     Job('w2', replace(FASHION, model='convnet', width=32, depth=3)),
-    Job('w3', replace(FASHION, alpha=0.1)),
-    Job('w3x', replace(FASHION, alpha=0.01)),
-    Job('w4', MATCHING),
+    Job('w3', replace(FASHION, alpha=0.1), units=3),
+    Job('w3x', replace(FASHION, alpha=0.01), units=3),
+    Job('w4', MATCHING, [Variant(together=20)], units=10),
     Job('w4conv', replace(MATCHING, model='convnet', width=32, depth=3)),
     Job('w4c', CIFAR_MATCHING),
   ]

@@ -48,7 +48,14 @@ class Config:
     '', "DSA operations of the inner loop, 'colour_crop_cutout_flip_scale_rotate'; '': none"
   )
   segments: int = field(1, 'segments matched at once in an iteration', low=1)
-  adjoint: str = field('jvp', 'backward pass of the unroll', choices=('jvp', 'reverse', 'plain'))
+  adjoint: str = field(
+    'jvp',
+    "backward pass of the unroll; 'stored' is faster and keeps all activations",
+    choices=tuple(trajectory.ADJOINTS),
+  )
+  together: int = field(
+    1, 'inner steps compiled as one piece: small networks run faster, compile slower', low=1
+  )
   finetune_steps: int = field(
     20, 'steps on the synthetic set in every round after L (code 20)', low=0
   )
@@ -189,6 +196,7 @@ def dynafed(base: Method | None = None, **fields) -> Method:
           batch_size=c.inner_batch,
           distance=c.distance,
           adjoint=c.adjoint,
+          together=c.together,
         )
 
       def total(syn):

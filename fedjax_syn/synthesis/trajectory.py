@@ -40,6 +40,7 @@ def unroll(
   *,
   batch_size: int = 0,
   adjoint: str = 'jvp',
+  together: int = 1,
 ) -> Params:
   """Trains from w on a synthetic set; differentiable in the set, by a chosen adjoint.
 
@@ -51,8 +52,10 @@ def unroll(
     steps: s'.
     batch_size: images per step; 0 is all of them.
     adjoint: 'jvp': the backward pass is one JVP of the gradient per step (mixed partial derivatives
-      commute); 'reverse': reverse over reverse with each step rematerialised; 'plain': reverse over
-      reverse that stores everything, for tests. All give the same gradients.
+      commute), which keeps only the parameters; 'stored': the same, which keeps the activations too and
+      computes nothing twice; 'reverse': reverse over reverse with each step rematerialised; 'plain':
+      reverse over reverse that stores everything, for tests. All give the same gradients.
+    together: steps compiled as one piece; more is faster for small networks and slower to compile.
 
   Returns:
     The end of the unroll, w~_{s'}; same structure as w.
@@ -69,7 +72,7 @@ def unroll(
     x, y = select(syn, i, key)
     return loss(w, x, y, fold(key, i))
 
-  return ADJOINTS[adjoint](step_loss, w, syn, key, steps)
+  return ADJOINTS[adjoint](step_loss, w, syn, key, steps, min(together, steps))
 
 
 def _descend(step_loss, w, syn, i, key):
@@ -77,54 +80,86 @@ def _descend(step_loss, w, syn, i, key):
   return jax.tree.map(lambda p, g: p - a * g, w, jax.grad(step_loss)(w, syn, i, key))
 
 
-def _unroll_plain(step_loss, w, syn, key, steps):
+def _unroll_plain(step_loss, w, syn, key, steps, together):
+  del together
   for i in range(steps):
     w = _descend(step_loss, w, syn, i, key)
   return w
 
 
-def _unroll_reverse(step_loss, w, syn, key, steps):
+def _unroll_reverse(step_loss, w, syn, key, steps, together):
   step = jax.checkpoint(lambda w, syn, i: _descend(step_loss, w, syn, i, key), prevent_cse=False)
-  return jax.lax.scan(lambda w, i: (step(w, syn, i), None), w, jnp.arange(steps))[0]
+  descend = lambda w, i: (step(w, syn, i), None)
+  return jax.lax.scan(descend, w, jnp.arange(steps), unroll=together)[0]
 
 
-def _unroll_jvp(step_loss, w, syn, key, steps):
-  """With w' = w - a g(w, S) and the cotangent v of w': the cotangents of w, S and log a are
-  v - a H v, -a d/dS <g, v> and -a <g, v>; H v and d/dS <g, v> are the tangents of grad_(w,S) l along v."""
+def _commuting(forward, tangent):
+  """An unroll whose backward pass is a JVP of the gradient per step, with what is kept of it as a choice.
 
-  @jax.custom_vjp
-  def run(w, syn, key):
-    descend = lambda w, i: (_descend(step_loss, w, syn, i, key), None)
-    return jax.lax.scan(descend, w, jnp.arange(steps))[0]
+  With w' = w - a g(w, S) and the cotangent v of w': the cotangents of w, S and log a are v - a H v,
+  -a d/dS <g, v> and -a <g, v>. H v and d/dS <g, v> are the tangents of grad_(w,S) l along v, and <g, v>
+  is that of l itself, which spares the gradient's products.
 
-  def forward(w, syn, key):
-    descend = lambda w, i: (_descend(step_loss, w, syn, i, key), w)
-    end, starts = jax.lax.scan(descend, w, jnp.arange(steps))
-    return end, (starts, syn, key)
+  Args:
+    forward: (value_and_grad of (w, S), w) -> (gradient of w, kept).
+    tangent: (value_and_grad of (w, S), kept, v) -> tangents (of l, (of g, of d/dS l)) along v.
+  """
 
-  def backward(residuals, v):
-    starts, syn, key = residuals
-    a = jnp.exp(syn.log_step)
+  def unroll(step_loss, w, syn, key, steps, together):
+    def at(syn, i, key):
+      return lambda w: jax.value_and_grad(step_loss, argnums=(0, 1))(w, syn, i, key)
 
-    def step(carry, inputs):
-      v, bar = carry
-      w, i = inputs
-      gradient = lambda w: jax.grad(step_loss, argnums=(0, 1))(w, syn, i, key)
-      (g, _), (hv, mixed) = jax.jvp(gradient, (w,), (v,))
-      moved = SyntheticSet(a * mixed.x, a * mixed.y, a * optax.tree.vdot(g, v))
-      v = jax.tree.map(lambda v, h: v - a * h, v, hv)
-      return (v, jax.tree.map(jnp.subtract, bar, moved)), None
+    def scan(body, start, inputs, reverse=False):
+      return jax.lax.scan(body, start, inputs, reverse=reverse, unroll=together)
 
-    start = (v, jax.tree.map(jnp.zeros_like, syn))
-    (v, bar), _ = jax.lax.scan(step, start, (starts, jnp.arange(steps)), reverse=True)
-    return v, bar, None
+    @jax.custom_vjp
+    def run(w, syn, key):
+      return scan(lambda w, i: (_descend(step_loss, w, syn, i, key), None), w, jnp.arange(steps))[0]
 
-  run.defvjp(forward, backward)
-  return run(w, syn, key)
+    def run_forward(w, syn, key):
+      a = jnp.exp(syn.log_step)
+
+      def descend(w, i):
+        g, kept = forward(at(syn, i, key), w)
+        return jax.tree.map(lambda p, g: p - a * g, w, g), kept
+
+      end, kept = scan(descend, w, jnp.arange(steps))
+      return end, (kept, syn, key)
+
+    def run_backward(residuals, v):
+      kept, syn, key = residuals
+      a = jnp.exp(syn.log_step)
+
+      def step(carry, inputs):
+        v, bar = carry
+        kept, i = inputs
+        along, (hv, mixed) = tangent(at(syn, i, key), kept, v)
+        moved = SyntheticSet(a * mixed.x, a * mixed.y, a * along)
+        v = jax.tree.map(lambda v, h: v - a * h, v, hv)
+        return (v, jax.tree.map(jnp.subtract, bar, moved)), None
+
+      start = (v, jax.tree.map(jnp.zeros_like, syn))
+      (v, bar), _ = scan(step, start, (kept, jnp.arange(steps)), reverse=True)
+      return v, bar, None
+
+    run.defvjp(run_forward, run_backward)
+    return run(w, syn, key)
+
+  return unroll
 
 
-ADJOINTS: dict[str, Callable[[Any, Params, SyntheticSet, PRNGKey, int], Params]] = {
-  'jvp': _unroll_jvp,
+def _keep_start(gradient, w):
+  return gradient(w)[1][0], w
+
+
+def _keep_linear(gradient, w):
+  (_, (g, _)), linear = jax.linearize(gradient, w)
+  return g, linear
+
+
+ADJOINTS: dict[str, Callable[[Any, Params, SyntheticSet, PRNGKey, int, int], Params]] = {
+  'jvp': _commuting(_keep_start, lambda gradient, w, v: jax.jvp(gradient, (w,), (v,))[1]),
+  'stored': _commuting(_keep_linear, lambda gradient, linear, v: linear(v)),
   'reverse': _unroll_reverse,
   'plain': _unroll_plain,
 }
@@ -191,9 +226,12 @@ def matching_loss(
   batch_size: int,
   distance: str,
   adjoint: str,
+  together: int = 1,
 ) -> Array:
   """d(A(X, y, w^t, s'), w*) of one segment, []; see `unroll` and `DISTANCES`."""
-  end = unroll(loss, segment.start, syn, key, steps, batch_size=batch_size, adjoint=adjoint)
+  end = unroll(
+    loss, segment.start, syn, key, steps, batch_size=batch_size, adjoint=adjoint, together=together
+  )
   return DISTANCES[distance](end, segment.target, segment.start)
 
 

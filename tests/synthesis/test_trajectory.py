@@ -21,7 +21,7 @@ def x64():
     yield
 
 
-def problem(adjoint='jvp', steps=4, batch_size=0, distance='squared', augment=None):
+def problem(adjoint='jvp', steps=4, batch_size=0, distance='squared', augment=None, together=1):
   """A matching loss on six 3x3 images with three classes, and the set to differentiate it in."""
   model = tiny.net(9, 3)
   start, target = (model.init(jax.random.key(seed)).params for seed in (0, 1))
@@ -41,6 +41,7 @@ def problem(adjoint='jvp', steps=4, batch_size=0, distance='squared', augment=No
     batch_size=batch_size,
     distance=distance,
     adjoint=adjoint,
+    together=together,
   )
   return jax.jit(matching), syn
 
@@ -78,6 +79,8 @@ def test_adjoints_agree(x64, batch_size):
   for adjoint in trajectory.ADJOINTS:
     f, syn = problem(adjoint, batch_size=batch_size, augment=augment)
     results[adjoint] = jax.value_and_grad(f)(syn)
+    f, syn = problem(adjoint, batch_size=batch_size, augment=augment, together=9)  # of 4 steps
+    results[adjoint, 'together'] = jax.value_and_grad(f)(syn)
   reference = jax.tree.leaves(results.pop('plain'))
   assert max(float(jnp.abs(leaf).max()) for leaf in reference[1:]) > 1e-3
   for result in results.values():
