@@ -26,19 +26,15 @@ included. The floor is the time for the operations at the speed of a large matri
 the bytes at that of a large copy, whichever is longer. Exit status: 0, 1 if something failed, 2 refused.
 """
 
-import contextlib
-import dataclasses
 import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from absl import app, flags
 
@@ -46,11 +42,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 from launch import main as launcher  # noqa: E402
+from launch import timing  # noqa: E402
 
-REPEATS = 5
 BUDGET = {'cpu': 1e6, 'gpu': 480.0}  # seconds; on a CPU in effect no limit
 RESERVE = 60.0  # seconds that the compilations of one job may take
-QUIET = 0.3  # seconds after which the threads of the other side have stopped spinning
 
 # Not absl's global flags: another launcher in the same process may call its own by the same names.
 FLAGS = flags.FlagValues()
@@ -76,13 +71,6 @@ class Result(NamedTuple):
   peak_memory_bytes: int | None  # temporary arrays of the program
 
 
-class Rates(NamedTuple):
-  """What this machine does, all devices together."""
-
-  operations: float  # a second, in a large matrix product
-  bytes: float  # a second, read and written by a large copy
-
-
 class Setting(NamedTuple):
   """How the suite is run."""
 
@@ -90,130 +78,8 @@ class Setting(NamedTuple):
   data_dir: str
   smoke: bool
   deadline: float  # of time.monotonic()
-  rates: Callable[[str], Rates]  # by precision
+  rates: Callable[[str], timing.Rates]  # by precision
   record: Callable[[Result], None]
-
-
-def floor_seconds(operations: float, bytes_moved: float, rates: Rates) -> float:
-  """Returns the least time in which the machine can do some work."""
-  return max(operations / rates.operations, bytes_moved / rates.bytes)
-
-
-def _best(run: Callable[[], Any]) -> float:
-  run()
-  seconds = []
-  for _ in range(REPEATS):
-    began = time.perf_counter()
-    run()
-    seconds.append(time.perf_counter() - began)
-  return min(seconds)
-
-
-def measure_rates(precision: str, small: bool) -> Rates:
-  """Times a large matrix product and a large copy on all devices at once."""
-  import jax
-  import jax.numpy as jnp
-
-  devices = jax.local_devices()
-  gpu = devices[0].platform != 'cpu'
-  side = 128 if small else 8192 if gpu else 2048
-  length = 1 << (12 if small else 28 if gpu else 26)  # 1 GiB on a GPU, 256 MiB on a CPU
-  mesh = jax.sharding.Mesh(devices, ('lanes',))
-  spec = jax.sharding.PartitionSpec('lanes')
-  on_all = lambda f: jax.jit(jax.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec))
-  spread = lambda *shape: jax.device_put(
-    jnp.ones((len(devices), *shape)), jax.sharding.NamedSharding(mesh, spec)
-  )
-  with jax.default_matmul_precision(precision):
-    a, product, calls = spread(side, side), on_all(lambda a: a @ a), 5 if gpu else 1
-    # Several products in one go hide the launch; they wait for one another on the device.
-    seconds = _best(lambda: [product(a) for _ in range(calls)][-1].block_until_ready()) / calls
-  v, copy = spread(length), on_all(lambda v: -v)
-  copying = _best(lambda: copy(v).block_until_ready())
-  return Rates(len(devices) * 2 * side**3 / seconds, len(devices) * 2 * 4 * length / copying)
-
-
-@contextlib.contextmanager
-def peer_process(command: Sequence[str], job, data_dir: str) -> Iterator[Callable[..., dict]]:
-  """Starts the peer on a job's work; yields (clients) -> its answer to one unit.
-
-  Raises:
-    ValueError: if it does not start.
-  """
-  import numpy as np
-
-  from launch import workloads
-
-  with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile('w+') as errors:
-    work = dataclasses.asdict(job.work) | {'kind': type(job.work).__name__, 'data': ''}
-    if isinstance(job.work, workloads.Rounds):
-      data = workloads.load_data(job.work, data_dir)[0]
-      work['data'] = str(pathlib.Path(folder) / 'data.npz')
-      np.savez(work['data'], **{k: np.asarray(v) for k, v in data._asdict().items()})
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process:
-
-      def ask(message):
-        with contextlib.suppress(BrokenPipeError):
-          print(json.dumps(message), file=process.stdin, flush=True)
-        answer = process.stdout.readline()
-        if not answer:
-          errors.seek(0)
-          said = errors.read().strip().splitlines() or ['nothing']
-          raise ValueError(f'--peer: {" ".join(command)} ended; the last it said: {said[-1]}')
-        return json.loads(answer)
-
-      try:
-        print('  peer:', ask(work), flush=True)
-        yield lambda clients: ask({'clients': clients})
-      finally:
-        process.kill()
-
-
-def timed(program, state, units: int) -> tuple[Any, float]:
-  """Runs some units; returns the new state and the seconds of one unit."""
-  began = time.perf_counter()
-  state = program.advance(state, units)
-  return state, (time.perf_counter() - began) / units
-
-
-def measure(program, state, units: int) -> tuple[Any, list[float]]:
-  """Times the program alone, after the warm-up that preparing it was."""
-  seconds = []
-  for _ in range(REPEATS):
-    state, one = timed(program, state, units)
-    seconds.append(one)
-  return state, seconds
-
-
-def measure_pairs(
-  program, state, first: int, units: int, ask
-) -> tuple[Any, list[float], list[float], int]:
-  """Times the program and the peer in turn on the same clients.
-
-  Args:
-    program: ours, warm.
-    state: after `first - 1` units.
-    first: number of the first unit.
-    units: in one of a pair.
-    ask: (clients) -> the peer's answer.
-
-  Returns:
-    The state, our seconds of one unit, the peer's, and the most memory that the peer took.
-  """
-  last = first + REPEATS * units - 1
-  cohorts = program.cohorts(first - 1, last) or [[]] * (last - first + 2)
-  answer = ask(cohorts[0])  # its warm-up is ours: the unit before the first
-  ours, theirs = [], []
-  for start in range(1, len(cohorts), units):
-    time.sleep(QUIET)
-    state, one = timed(program, state, units)
-    time.sleep(QUIET)
-    answers = [ask(clients) for clients in cohorts[start : start + units]]
-    answer = answers[-1]
-    ours.append(one)
-    theirs.append(statistics.fmean(a['seconds'] for a in answers))
-  return state, ours, theirs, answer['peak_bytes']
 
 
 def show(result: Result, operations: float, moved: float, note: str = '') -> str:
@@ -254,7 +120,7 @@ def finish(setting: Setting, precision: str, name, seconds, program, span, their
     (min(seconds), max(seconds)),
     statistics.median(theirs) if theirs else None,
     statistics.median(b / a for b, a in pairs) if theirs else None,
-    floor_seconds(operations, moved, setting.rates(precision)),
+    timing.floor_seconds(operations, moved, setting.rates(precision)),
     program.peak_bytes,
   )
   print(show(result, operations, moved, note), flush=True)
@@ -270,9 +136,9 @@ def run_job(job, setting: Setting) -> bool:
   """
   import jax
 
-  from launch import workloads
+  from launch import programs
 
-  prepare, fine, done = workloads.PREPARE[type(job.work)], True, []
+  prepare, fine, done = programs.PREPARE[type(job.work)], True, []
   pool = ThreadPoolExecutor(min(len(job.variants), os.cpu_count() or 1))
   futures = {v: pool.submit(prepare, job.work, v, setting.data_dir) for v in job.variants}
   for variant, future in futures.items():
@@ -282,8 +148,8 @@ def run_job(job, setting: Setting) -> bool:
       # A sole variant with a peer is timed below, in turn with it.
       if len(job.variants) > 1 or job.whole or not setting.peer:
         with jax.default_matmul_precision(variant.precision):
-          state, seconds = measure(program, program.state, job.units)
-        span = 2, 1 + REPEATS * job.units
+          state, seconds = timing.measure(program, program.state, job.units)
+        span = 2, 1 + timing.REPEATS * job.units
         compiled = f', compiled in {program.compile_seconds:.1f} s'
         finish(setting, variant.precision, name, seconds, program, span, note=compiled)
         done.append((statistics.median(seconds), span[1], variant, program._replace(state=state)))
@@ -304,12 +170,14 @@ def run_job(job, setting: Setting) -> bool:
   done.clear()  # the other programs and their memory
   with jax.default_matmul_precision(variant.precision):
     if setting.peer:
-      with peer_process(setting.peer, job, setting.data_dir) as ask:
-        state, ours, theirs, peak = measure_pairs(program, program.state, last + 1, job.units, ask)
+      with timing.peer_process(setting.peer, job, setting.data_dir) as ask:
+        state, ours, theirs, peak = timing.measure_pairs(
+          program, program.state, last + 1, job.units, ask
+        )
       program = program._replace(state=state)
       name = '/'.join(filter(None, (job.name, variant.label())))
       note = f', the peer {peak / 2**20:.0f} MiB'
-      span = last + 1, last + REPEATS * job.units
+      span = last + 1, last + timing.REPEATS * job.units
       finish(setting, variant.precision, name, ours, program, span, theirs, note)
       last = span[1]
     if job.whole:
@@ -325,7 +193,7 @@ def _whole(job, setting: Setting, variant, program, seconds: float, last: int) -
     estimate = program.compile_seconds + seconds * job.work.units
     print(f'{name}: not run, {left:.0f} s are left; {estimate:.1f} s by the lines above')
     return False
-  _, one = timed(program, program.state, job.work.units)
+  _, one = timing.timed(program, program.state, job.work.units)
   total = one * job.work.units + program.compile_seconds
   note = f', {variant.label()}, of which {program.compile_seconds:.1f} s compilation'
   span = last + 1, last + job.work.units
@@ -369,7 +237,7 @@ def main(argv: list[str]) -> int:
       raise ValueError(f'--json={FLAGS.json}: there is no such folder')
     import jax
 
-    from launch import workloads
+    from launch import programs, workloads
 
     jobs = choose(workloads.SUITES[FLAGS.suite](), [n.lower() for n in FLAGS.only], FLAGS.suite)
     launcher.prepare_jax()
@@ -378,11 +246,11 @@ def main(argv: list[str]) -> int:
   small = FLAGS.scale == 'smoke'
   jobs = [workloads.smoke(job) for job in jobs] if small else jobs
   budget = BUDGET[FLAGS.suite] if FLAGS.budget is None else FLAGS.budget
-  known: dict[str, Rates] = {}
+  known: dict[str, timing.Rates] = {}
 
   def rates(precision):
     if precision not in known:
-      known[precision] = measure_rates(precision, small)
+      known[precision] = timing.measure_rates(precision, small)
       speed, copied = known[precision]
       print(f'{precision}: {speed / 1e12:.4g} TFLOP/s in a matrix product, {copied / 1e9:.4g} GB/s')
     return known[precision]
@@ -401,7 +269,7 @@ def main(argv: list[str]) -> int:
   setting = Setting(peer, FLAGS.data_dir, small, began + budget, rates, record)
   data = {job.work.shape: job.work for job in jobs if isinstance(job.work, workloads.Rounds)}
   for shape, work in data.items():
-    print(f'images {shape}: {workloads.load_data(work, FLAGS.data_dir)[2]}', flush=True)
+    print(f'images {shape}: {programs.load_data(work, FLAGS.data_dir)[2]}', flush=True)
   fine = True
   for job in jobs:
     left = setting.deadline - time.monotonic()

@@ -52,8 +52,9 @@ def resolve(layout: Layout, sampled: int) -> Layout:
   if form == 'loop':
     return Layout(lanes=1, form=form, devices=1)
   devices = layout.devices or available
-  # No wider than what keeps every device busy.
-  lanes = layout.lanes or min(LANES.get(jax.default_backend(), 32), -(-sampled // devices))
+  # As few equal blocks as the table allows, and no wider than what keeps every device busy.
+  blocks = devices * -(-sampled // (devices * LANES.get(jax.default_backend(), 32)))
+  lanes = layout.lanes or -(-sampled // blocks)
   lanes = min(lanes, sampled)
   if (
     processes == 1

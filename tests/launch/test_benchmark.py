@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedjax_syn.algorithms.fedavg import fedavg
-from launch import benchmark, workloads
+from launch import benchmark, operations, programs, timing, workloads
 
 FAKE_PEER = """
 import json, sys
@@ -27,8 +27,8 @@ def jobs(suite='cpu'):
 def test_operations_of_the_mlp():
   """784-128-128-10: 2 x (784 x 128, 128 x 128, 128 x 10); training 3 x 236,032 - 200,704."""
   work = jobs()['w1'].work
-  assert workloads.forward_operations(work) == [200_704, 32_768, 2_560]
-  assert workloads.training_operations(work) == 507_392
+  assert operations.forward_operations(work) == [200_704, 32_768, 2_560]
+  assert operations.training_operations(work) == 507_392
 
 
 def test_operations_of_the_convnet_and_its_matching():
@@ -36,28 +36,28 @@ def test_operations_of_the_convnet_and_its_matching():
   of it; head 2 x 2,048 x 10. Matching: 150 images x 20 steps x (9 x 101,490,688 - 3 x 7,077,888)."""
   work = jobs()['w4c'].work
   layers = [7_077_888, 75_497_472, 18_874_368, 40_960]
-  assert workloads.forward_operations(work) == layers
-  assert workloads.matching_operations(work) == 2_676_547_584_000
+  assert operations.forward_operations(work) == layers
+  assert operations.matching_operations(work) == 2_676_547_584_000
 
 
 def test_images_of_28_pixels_are_convolved_as_32():
-  assert workloads.forward_operations(jobs()['w2'].work)[0] == 2 * 9 * 1 * 32 * 32 * 32
+  assert operations.forward_operations(jobs()['w2'].work)[0] == 2 * 9 * 1 * 32 * 32 * 32
 
 
 def test_the_cnn_has_34_million_operations():
   """2 x 27 x 32 x 30^2 + 2 x 288 x 64 x 28^2 + 2 x (14 x 14 x 64) x 128 + 2 x 128 x 10."""
   work = jobs('gpu')['g2'].work
-  assert sum(workloads.forward_operations(work)) == 33_670_400
+  assert sum(operations.forward_operations(work)) == 33_670_400
   # 27 x 32 + 32, 288 x 64 + 64, 12,544 x 128 + 128, 128 x 10 + 10
-  assert workloads.parameter_count(workloads.make_model(work, 'xla')) == 1_626_442
+  assert operations.parameter_count(programs.make_model(work, 'xla')) == 1_626_442
 
 
 def test_cohorts_are_those_of_the_engine_and_cost_counts_their_images(monkeypatch):
   """Clients whose kept optimizer state moves in a round are those that took part in it."""
   work = workloads.smoke(jobs()['w3']).work
-  monkeypatch.setattr(workloads, 'fedavg', functools.partial(fedavg, persistent=True))
-  program = workloads.prepare_rounds(work, workloads.Variant(), '')
-  data, _, note = workloads.load_data(work, '')
+  monkeypatch.setattr(programs, 'fedavg', functools.partial(fedavg, persistent=True))
+  program = programs.prepare_rounds(work, workloads.Variant(), '')
+  data, _, note = programs.load_data(work, '')
   assert 'random' in note
   moved = np.zeros(work.clients, bool)
   for leaf in jax.tree.leaves(program.state.clients):
@@ -65,21 +65,21 @@ def test_cohorts_are_those_of_the_engine_and_cost_counts_their_images(monkeypatc
   size = np.asarray(data.size)
   (cohort,) = program.cohorts(1, 1)
   assert set(np.flatnonzero(moved)) == {c for c in cohort if size[c]}
-  operations, moved_bytes = program.cost(1, 1)
+  needed, moved_bytes = program.cost(1, 1)
   images = size[cohort].sum()
-  assert operations == images * workloads.training_operations(work)
+  assert needed == images * operations.training_operations(work)
   # MLP 144-4-4-10: 580 + 20 + 50 parameters, down and up, 4 bytes, for each of 4 clients.
   assert moved_bytes == images * 144 + 4 * 2 * 4 * 650
 
 
 def test_floor_is_the_longer_of_the_two():
-  rates = benchmark.Rates(operations=100.0, bytes=10.0)
-  assert benchmark.floor_seconds(500, 20, rates) == 5
-  assert benchmark.floor_seconds(500, 80, rates) == 8
+  rates = timing.Rates(operations=100.0, bytes=10.0)
+  assert timing.floor_seconds(500, 20, rates) == 5
+  assert timing.floor_seconds(500, 80, rates) == 8
 
 
 def test_a_peer_works_on_the_same_clients(monkeypatch):
-  monkeypatch.setattr(benchmark, 'QUIET', 0.0)
+  monkeypatch.setattr(timing, 'QUIET', 0.0)
   advanced, asked = [], []
   program = types.SimpleNamespace(
     advance=lambda state, units: advanced.append(state + units) or state + units,
@@ -90,10 +90,15 @@ def test_a_peer_works_on_the_same_clients(monkeypatch):
     asked.append(clients)
     return {'seconds': float(clients[0]), 'peak_bytes': len(asked)}
 
-  state, ours, theirs, peak = benchmark.measure_pairs(program, 3, 4, ask)
+  state, ours, theirs, peak = timing.measure_pairs(program, 3, 4, 1, ask)
   assert advanced == [4, 5, 6, 7, 8] and state == 8 and len(ours) == 5
   assert asked == [[30], [40], [50], [60], [70], [80]]  # the first is its warm-up
   assert theirs == [40, 50, 60, 70, 80] and peak == 6
+
+  # Two units in one of a pair: the peer's mean of clients 40 and 50, 60 and 70, ...
+  advanced.clear()
+  _, _, theirs, _ = timing.measure_pairs(program, 3, 4, 2, ask)
+  assert advanced == [5, 7, 9, 11, 13] and theirs == [45, 65, 85, 105, 125]
 
 
 def test_a_result_is_the_median_of_pairs(capsys):
@@ -102,7 +107,7 @@ def test_a_result_is_the_median_of_pairs(capsys):
   30 operations in 3 units at 10 a second: a floor of 1 s for each.
   """
   recorded = []
-  rates = lambda precision: benchmark.Rates(10.0, 1e9)
+  rates = lambda precision: timing.Rates(10.0, 1e9)
   setting = benchmark.Setting([], '', True, 0.0, rates, recorded.append)
   program = types.SimpleNamespace(cost=lambda a, b: (30.0, 0.0), peak_bytes=None)
   theirs = [16.0, 4.0, 6.0]
@@ -129,14 +134,14 @@ def test_json_is_a_list_of_objects(tmp_path):
 
 def test_a_peer_answers_lines_and_its_end_is_explained(capsys):
   job = jobs()['w4']
-  with benchmark.peer_process([sys.executable, '-c', FAKE_PEER], job, '') as ask:
+  with timing.peer_process([sys.executable, '-c', FAKE_PEER], job, '') as ask:
     assert ask([1, 2, 3]) == {'seconds': 3, 'peak_bytes': 7}
     assert ask([]) == {'seconds': 0, 'peak_bytes': 7}
   assert 'Unroll' in capsys.readouterr().out
   broken = [sys.executable, '-c', 'import a_module_that_is_not_there']
   with (
     pytest.raises(ValueError, match="No module named 'a_module_that_is_not_there'"),
-    benchmark.peer_process(broken, job, ''),
+    timing.peer_process(broken, job, ''),
   ):
     pass
 
