@@ -38,7 +38,8 @@ def join(coordinator: str = '', processes: int = 0, process: int = -1) -> None:
       f'--coordinator={coordinator} --processes={processes} --process={process}: several processes need all'
       ' three, as in --coordinator=host0:1234 --processes=2 --process=0 (and 1 in the other)'
     )
-  several_tasks = int(os.environ.get('SLURM_NTASKS', '1')) > 1 and 'SLURM_PROCID' in os.environ
+  # Of the step that srun began: a batch script by itself is one task, however many the job has.
+  several_tasks = int(os.environ.get('SLURM_STEP_NUM_TASKS', '1')) > 1
   several_workers = ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
   if not any(given) and not several_tasks and not several_workers:
     return

@@ -2,10 +2,13 @@
 
 import json
 import os
+import pathlib
+import signal
 import socket
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
@@ -123,6 +126,79 @@ def test_one_process_pays_nothing():
 def test_incomplete_arguments_are_refused(given):
   with pytest.raises(ValueError, match='--processes=2 --process=0'):
     hosts.join(*given)
+
+
+@pytest.mark.parametrize(
+  ('environment', 'joined'),
+  [
+    ({'SLURM_NTASKS': '2', 'SLURM_STEP_NUM_TASKS': '1', 'SLURM_PROCID': '0'}, False),
+    ({'SLURM_NTASKS': '2', 'SLURM_STEP_NUM_TASKS': '2', 'SLURM_PROCID': '1'}, True),
+    ({'TPU_WORKER_HOSTNAMES': 'localhost'}, False),
+    ({'TPU_WORKER_HOSTNAMES': 't0,t1,t2,t3'}, True),
+  ],
+)
+def test_slurm_steps_and_tpu_pods_join_by_themselves(monkeypatch, environment, joined):
+  for name, value in environment.items():
+    monkeypatch.setenv(name, value)
+  calls = []
+  monkeypatch.setattr(hosts.jax.distributed, 'initialize', lambda *args: calls.append(args))
+  hosts.join()
+  assert calls == ([()] if joined else [])
+
+
+SETTINGS = [
+  '--config.rounds=7',
+  '--config.dynafed.length=3',
+  '--config.dynafed.segment=2',
+  '--config.dynafed.iterations=4',
+  '--config.data.clients=4',
+  '--config.eval_every=1',
+  '--config.checkpoint_every=1',
+  '--config.model.width=8',
+]
+
+
+def launch_two(workdir, stop_at=None):
+  """Runs the launcher as two processes; asks the second alone to stop once so many lines are logged."""
+  with socket.socket() as s:
+    s.bind(('localhost', 0))
+    address = f'localhost:{s.getsockname()[1]}'
+  environment = os.environ | {'JAX_NUM_CPU_DEVICES': '1', 'JAX_PLATFORMS': 'cpu'}
+  command = [sys.executable, 'launch/main.py', *SETTINGS, f'--workdir={workdir}', '--processes=2']
+  root = pathlib.Path(__file__).resolve().parent.parent
+  both = [
+    subprocess.Popen(
+      [*command, f'--coordinator={address}', f'--process={k}'], env=environment, cwd=root
+    )
+    for k in range(2)
+  ]
+  try:
+    path, deadline = workdir / 'metrics.jsonl', time.monotonic() + 300
+    while stop_at and time.monotonic() < deadline:
+      if path.exists() and path.read_text().count('\n') >= stop_at:
+        both[1].send_signal(signal.SIGTERM)
+        break
+      time.sleep(0.01)
+    return [process.wait(300) for process in both]
+  finally:
+    for process in both:
+      process.kill()
+
+
+@pytest.mark.slow
+def test_two_processes_stop_together_and_go_on(tmp_path):
+  """SIGTERM to the second process only: both save and exit with 75, and the same commands end as if undisturbed."""
+  assert launch_two(tmp_path / 'whole') == [0, 0]
+  assert launch_two(tmp_path / 'cut', stop_at=5) == [75, 75]
+  assert launch_two(tmp_path / 'cut') == [0, 0]
+  accuracies = [
+    [
+      json.loads(line)['test/accuracy']
+      for line in (tmp_path / w / 'metrics.jsonl').read_text().splitlines()
+    ]
+    for w in ('whole', 'cut')
+  ]
+  assert accuracies[0] == accuracies[1] and len(accuracies[0]) == 8
 
 
 def test_chunks_double_and_end(monkeypatch):
