@@ -52,6 +52,11 @@ def run_experiment(config: Any, workdir: str | Path, *, config_name: str = '') -
     except (ValueError, OSError) as error:
       print(' '.join(str(error).split()), file=sys.stderr)
       return REFUSED
+    # Fresh ones only: a run that goes on may be past a program. One process only: the others would have
+    # to compile in the same order.
+    for job in jobs if not hosts.several() else ():
+      if not checkpoint.found(job.folder / 'checkpoints'):
+        job.engine.warm_up()
     done: dict[str, Path] = {}
     for job in jobs:
       if write:

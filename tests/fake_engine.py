@@ -123,6 +123,7 @@ class Fake(NamedTuple):
       pending=pending,
       between=between,
       evaluator=evaluator,
+      warm_up=lambda: None,
       bytes_per_round=lambda: (10, 20),
       synthetic=synthetic,
       diagnose=lambda seed, state: {},

@@ -279,9 +279,14 @@ def dynafed(base: Method | None = None, **fields) -> Method:
     def diagnose(key, state, stats):  # the paper's Figure 6, left
       if int(state.iteration) < c.iterations:
         return {}
-      rows = jax.random.randint(fold(key, 0), (images,), 0, task.data.x.shape[0])
-      x, y = federated.normalise(task.data, task.data.x[rows]), task.data.y[rows]
-      others = diagnostics.real_and_noise(fold(key, 0, 1), x, y, state.syn, task.num_classes)
+
+      @jax.jit
+      def compared(key, data, syn):
+        rows = jax.random.randint(fold(key, 0), (images,), 0, data.x.shape[0])
+        x, y = federated.normalise(data, data.x[rows]), data.y[rows]
+        return diagnostics.real_and_noise(fold(key, 0, 1), x, y, syn, task.num_classes)
+
+      others = compared(key, task.data, state.syn)
       return diagnostics.dynamics(
         fold(key, 0, 2),
         trajectory.inner_loss(task.model, stats, None),

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from fedjax_syn.background import Background
 from fedjax_syn.client import local as local_training
 from fedjax_syn.data import federated
 from fedjax_syn.engine import clients as clients_lib
@@ -53,6 +54,7 @@ class Engine(NamedTuple):
   pending: Callable  # (state) -> is work between rounds unfinished
   between: Callable  # (seed, state, seconds) -> (State, done, dict)
   evaluator: Callable  # (x, y) -> ((params, stats) -> {'accuracy', 'loss'})
+  warm_up: Callable  # () -> None; compiles every phase's rounds in the background
   bytes_per_round: Callable  # () -> (up, down), all sampled clients
   synthetic: Callable  # (state) -> dict of numpy arrays, or None
   diagnose: Callable  # (seed, state) -> cosine distances by label, or {}
@@ -250,11 +252,28 @@ def build(
       raise ValueError(
         f'{rounds} rounds from round {done} cross round {stop}, where the program changes'
       )
-    state = place(state, everywhere)
-    state, report = many_rounds(
-      np.int32(seed), state, data, hyper, np.int32(rounds), first_round_of(done)
-    )
+    state, first_round = place(state, everywhere), first_round_of(done)
+    arguments = np.int32(seed), state, data, hyper, np.int32(rounds)
+    if first_round in warm:
+      state, report = warm[first_round].result()(*arguments)
+    else:
+      state, report = many_rounds(*arguments, first_round)
     return state, {name: float(value) for name, value in report.items()}
+
+  warm: dict[int, Background] = {}
+
+  def warm_up():
+    state = jax.eval_shape(init, np.int32(0), data, hyper)
+    state = jax.tree.map(
+      lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere), state
+    )
+
+    def compile_rounds(first_round):
+      lowered = many_rounds.lower(np.int32(0), state, data, hyper, np.int32(1), first_round)
+      return lowered.compile()
+
+    for first_round in (1, *(phase + 1 for phase in method.phases)):
+      warm[first_round] = Background(functools.partial(compile_rounds, first_round))
 
   def init_state(seed):
     return init(np.int32(seed), data, hyper)
@@ -335,6 +354,7 @@ def build(
     pending,
     between,
     evaluator,
+    warm_up,
     bytes_per_round,
     synthetic,
     diagnose,

@@ -51,16 +51,18 @@ def dynamics(
   """
 
   @jax.jit
-  def distance(syn, trajectory, key):
-    drawn = draw_segment(fold(key, 0), trajectory, first, length, segment, targets)
-    end = unroll(loss, drawn.start, syn, fold(key, 1), steps)
-    return cosine_distance(end, drawn.target, drawn.start)
+  def distances(syn, trajectory, key):
+    def distance(i):
+      own = fold(key, i)
+      drawn = draw_segment(fold(own, 0), trajectory, first, length, segment, targets)
+      end = unroll(loss, drawn.start, syn, fold(own, 1), steps)
+      return cosine_distance(end, drawn.target, drawn.start)
 
-  keys = [fold(key, i) for i in range(draws)]
-  return {
-    label: np.array([float(distance(syn, trajectory, k)) for k in keys])
-    for label, syn in sets.items()
-  }
+    return jax.lax.map(distance, jnp.arange(draws))
+
+  # Placed alike: one program for all of them.
+  sets = jax.device_put(dict(sets), jax.tree.leaves(trajectory)[0].sharding)
+  return {label: np.asarray(distances(syn, trajectory, key)) for label, syn in sets.items()}
 
 
 def real_and_noise(

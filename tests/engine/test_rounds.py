@@ -4,6 +4,7 @@ import gc
 import pathlib
 import resource
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -199,6 +200,26 @@ def test_rounds_compile_once():
     assert compiled, 'the listener hears nothing: the test could not fail'
   finally:
     jax.monitoring.clear_event_listeners()
+
+
+def test_a_warm_engine_does_what_a_cold_one_does_and_compiles_no_more():
+  data = tiny.federated(SIZES)
+  cold, warm = (build(METHODS['scaffold'](), tiny.net(4, 3), data, participation=0.5) for _ in '12')
+  state = warm.init(0)
+  warm.warm_up()
+  state, report = warm.run(0, state, 2)
+  expected, expected_report = cold.run(0, cold.init(0), 2)
+  chex.assert_trees_all_equal(state, expected)
+  assert report == expected_report
+  counted = []
+  listen = lambda event, duration, **_: counted.append(event) if '/compile/' in event else None
+  jax.monitoring.register_event_duration_secs_listener(listen)
+  try:
+    for rounds in (1, 3):
+      state, _ = warm.run(0, state, rounds)
+  finally:
+    jax.monitoring.clear_event_listeners()
+  assert not counted
 
 
 def test_live_memory_is_flat_over_fifty_rounds():
