@@ -104,7 +104,7 @@ def first_tree(function: Callable[[], PyTree]) -> PyTree:
   def read():
     nonlocal arrays, described
     arrays, described = structure.encode(function())
-    layout = {name: [a.dtype.str, list(a.shape)] for name, a in arrays.items()}
+    layout = {name: [a.dtype.name, list(a.shape)] for name, a in arrays.items()}
     return [layout, described]
 
   layout, described = first(read)

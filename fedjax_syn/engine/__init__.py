@@ -1,6 +1,7 @@
 """The engine: rounds as jitted programs, and how clients lie on devices."""
 
+from fedjax_syn.engine.interface import Engine
 from fedjax_syn.engine.layout import Layout
-from fedjax_syn.engine.rounds import Engine, build, cross_entropy
+from fedjax_syn.engine.rounds import build, cross_entropy
 
 __all__ = ['Engine', 'Layout', 'build', 'cross_entropy']

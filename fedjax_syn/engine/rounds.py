@@ -14,6 +14,7 @@ from fedjax_syn.client import local as local_training
 from fedjax_syn.data import federated
 from fedjax_syn.engine import clients as clients_lib
 from fedjax_syn.engine.evaluate import make_evaluator
+from fedjax_syn.engine.interface import Engine
 from fedjax_syn.engine.layout import Layout, resolve
 from fedjax_syn.engine.mesh import alone, mesh_of, place, replicated
 from fedjax_syn.engine.sampling import SAMPLERS
@@ -40,24 +41,6 @@ class Operands(NamedTuple):
   broadcast: Any
   state: Any  # per-client rows of the sampled clients, leaves [slots, ...]
   sampled: Array  # [slots]
-
-
-class Engine(NamedTuple):
-  """A method closed over model, data and layout; all functions are ready to call."""
-
-  method: Method
-  model: Model
-  layout: Layout
-  init: Callable  # (seed) -> State at round 0
-  run: Callable  # (seed, state, rounds) -> (State, dict of floats); the state given is consumed
-  next_stop: Callable  # (round) -> the next round at which the program changes, or None
-  pending: Callable  # (state) -> is work between rounds unfinished
-  between: Callable  # (seed, state, seconds) -> (State, done, dict)
-  evaluator: Callable  # (x, y) -> ((params, stats) -> {'accuracy', 'loss'})
-  warm_up: Callable  # () -> None; compiles every phase's rounds in the background
-  bytes_per_round: Callable  # () -> (up, down), all sampled clients
-  synthetic: Callable  # (state) -> dict of numpy arrays, or None
-  diagnose: Callable  # (seed, state) -> cosine distances by label, or {}
 
 
 def build(

@@ -1,0 +1,26 @@
+"""What a method can do once it is closed over model, data and layout: all that the outer loop knows of it."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fedjax_syn.engine.layout import Layout
+from fedjax_syn.method import Method
+from fedjax_syn.typing import Model
+
+
+class Engine(NamedTuple):
+  """A method closed over model, data and layout; all functions are ready to call."""
+
+  method: Method
+  model: Model
+  layout: Layout
+  init: Callable  # (seed) -> State at round 0
+  run: Callable  # (seed, state, rounds) -> (State, dict of floats); the state given is consumed
+  next_stop: Callable  # (round) -> the next round at which the program changes, or None
+  pending: Callable  # (state) -> is work between rounds unfinished
+  between: Callable  # (seed, state, seconds) -> (State, done, dict)
+  evaluator: Callable  # (x, y) -> ((params, stats) -> {'accuracy', 'loss'})
+  warm_up: Callable  # () -> None; compiles every phase's rounds in the background
+  bytes_per_round: Callable  # () -> (up, down), all sampled clients
+  synthetic: Callable  # (state) -> dict of numpy arrays, or None
+  diagnose: Callable  # (seed, state) -> cosine distances by label, or {}
