@@ -172,10 +172,3 @@ def test_checkpoints_that_stay(whole_folder):
     mine = {n for n in names if f'seed_{seed}' in n}
     assert {f'{PHASE}/seed_{seed}', f'7/seed_{seed}'} <= mine  # the end of the phase, and the end
     assert len(mine) <= 4
-
-
-def test_other_processes_write_nothing(fake, tmp_path, monkeypatch, capsys):
-  monkeypatch.setattr(experiment.jax, 'process_index', lambda: 1)
-  assert experiment.run_experiment(config_of(), tmp_path / 'w') == 0
-  assert not (tmp_path / 'w').exists()
-  assert capsys.readouterr().out == ''

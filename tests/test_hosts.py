@@ -26,6 +26,7 @@ PROGRAM = textwrap.dedent("""
   hosts.join(sys.argv[1], 2, int(sys.argv[2]))
   import jax.numpy as jnp
   import numpy as np
+  from fedjax_syn import config, experiment
   from fedjax_syn.engine import Layout
   from tests import tiny
   from tests.engine.test_rounds import METHODS, SIZES, after
@@ -61,19 +62,23 @@ PROGRAM = textwrap.dedent("""
       state, report = after(METHODS[name](), tiny.federated(SIZES), Layout(lanes, 'blocks', 0))
       told[f'{name} {lanes}'] = [np.asarray(w).tolist() for w in jax.tree.leaves(state.params)]
       told[f'{name} {lanes} loss'] = report['train/loss']
+  small = config.get_default()
+  small.algorithm, small.rounds = 'fedavg', 2
+  small.data.clients, small.model.name, small.model.width = 4, 'mlp', 8
+  told['status'] = experiment.run_experiment(small, f'{sys.argv[3]}/{own}')
   print('TOLD', json.dumps(told))
 """)
 
 
-def run_two(program: str, timeout: float = 240) -> list[str]:
-  """Runs a program as processes 0 and 1, which get the coordinator and their number; returns what they print."""
+def run_two(program: str, folder: pathlib.Path, timeout: float = 240) -> list[str]:
+  """Runs a program as processes 0 and 1, which get the coordinator, their number and a folder; returns what they print."""
   with socket.socket() as s:
     s.bind(('localhost', 0))
     address = f'localhost:{s.getsockname()[1]}'
   environment = os.environ | {'JAX_NUM_CPU_DEVICES': '2', 'JAX_PLATFORMS': 'cpu'}
   both = [
     subprocess.Popen(
-      [sys.executable, '-c', program, address, str(k)],
+      [sys.executable, '-c', program, address, str(k), str(folder)],
       env=environment,
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
@@ -91,9 +96,9 @@ def run_two(program: str, timeout: float = 240) -> list[str]:
   return [out for out, _ in printed]
 
 
-def test_two_processes_agree_with_one():
+def test_two_processes_agree_with_one(tmp_path):
   """Rounds on 2 x 2 devices are those of a plain loop in this process, to 1e-5 (DESIGN: layout)."""
-  mine, other = (json.loads(out.split('TOLD', 1)[1]) for out in run_two(PROGRAM))
+  mine, other = (json.loads(out.split('TOLD', 1)[1]) for out in run_two(PROGRAM, tmp_path))
   assert (mine.pop('together'), other.pop('together')) == (0, 1)
   assert mine == other
   assert mine['agree'] == [0, 'ä' * 300]
@@ -106,6 +111,11 @@ def test_two_processes_agree_with_one():
     == "{'a': array([0, 1, 2], dtype=int16), 'b': ('x', None, array(0.5, dtype=float32))}"
   )
   assert 'layout.form' in mine['loop']
+  assert mine['status'] == 0
+  assert (tmp_path / '0' / 'summary.json').exists()
+  assert not (tmp_path / '1').exists(), (
+    'process 0 alone writes; its folder need not exist elsewhere'
+  )
   for name in ('adam', 'scaffold'):
     state, report = after(METHODS[name](), tiny.federated(SIZES), Layout(1, 'loop', 1))
     for lanes in (1, 2):
