@@ -7,7 +7,7 @@
 (`--config.data.alpha=0.04`) 73.26 and 83.54.
 
 Measured (three seeds, jax 0.10.2, one core of a 2-core CPU machine whose other core ran the other alpha; 4.3
-minutes a seed for DynaFed and 1.4 for FedAvg, compilation included): alpha 0.01 FedAvg 67.95 +- 3.68, DynaFed
+minutes a seed for DynaFed and 1.4 for FedAvg, compilation included, with `together` = 1): alpha 0.01 FedAvg 67.95 +- 3.68, DynaFed
 76.61 +- 0.10; alpha 0.04 FedAvg 80.53 +- 0.33, DynaFed 84.34 +- 0.21.
 """
 
