@@ -6,8 +6,8 @@
 a round. FedAvg is trained first with the same seeds and drawn in the same figure.
 
 Measured (jax 0.10.2, 2 CPU cores, mean of the last five rounds on test rows, per cent): seed 0 FedAvg
-61.24, DynaFed 86.84, 54 s in all with nothing compiled before; seeds 0, 1, 2 FedAvg 56.15 +- 4.42, DynaFed
-85.21 +- 2.75, 68 s with compiled programs.
+61.24, DynaFed 86.58, 53 s in all with nothing compiled before; seeds 0, 1, 2 FedAvg 56.15 +- 4.42, DynaFed
+84.44 +- 2.54, 54 s of training (46 DynaFed, 8 FedAvg), compilation included.
 """
 
 from fedjax_syn.config import get_default
