@@ -121,7 +121,8 @@ def gradient_errors(
 
     return jax.lax.map(at, points)
 
-  return jax.tree.map(np.asarray, measure(points, data, dict(sets)))
+  found = jax.tree.map(np.asarray, measure(points, data, dict(sets)))
+  return {label: found[label] for label in sets}  # in the order given; JAX sorts dicts
 
 
 def epsilon_of(delta: float, errors: GradientErrors) -> float:
