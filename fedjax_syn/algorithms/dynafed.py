@@ -129,7 +129,7 @@ def dynafed(base: Method | None = None, **fields) -> Method:
   def server(task):
     shape = task.data.x.shape[1:]
     images = c.images_per_class * task.num_classes
-    augment, finetune_augment = _augment(c.augment), _augment(c.finetune_augment)
+    augment, finetune_augment = augmentation(c.augment), augmentation(c.finetune_augment)
     h = task.hyper['dynafed']
     optimizer = optax.partition(
       {
@@ -306,6 +306,7 @@ def dynafed(base: Method | None = None, **fields) -> Method:
   return base.extend('dynafed', server=server, phases=(c.length,), hyper=rates)
 
 
-def _augment(strategy: str):
+def augmentation(strategy: str) -> trajectory.Augment | None:
+  """Returns the augmentation of a config's DSA operations, (key, x) -> x; None if it names none."""
   operations = parse_strategy(strategy)
   return (lambda key, x: dsa(key, x, operations)) if operations else None
