@@ -120,6 +120,32 @@ def rounds_to_accuracy(
   return {f'{t:g}': statistics([first(seed, t) for seed in seeds]) for t in targets}
 
 
+def running_means(lines: Sequence[Line], window: int = 5) -> dict[int, float]:
+  """Returns the mean test accuracy of every `window` consecutive evaluated rounds by the last of them.
+
+  Args:
+    lines: metrics lines of one seed.
+    window: how many evaluated rounds; w^0 is not among them.
+  """
+  values = {m['round']: m['test/accuracy'] for m in lines if m['round'] and 'test/accuracy' in m}
+  rounds = sorted(values)
+  return {
+    last: float(np.mean([values[r] for r in rounds[end - window : end]]))
+    for end, last in enumerate(rounds, 1)
+    if end >= window
+  }
+
+
+def best_running_mean(lines: Sequence[Line], window: int = 5) -> float | None:
+  """Returns the best of `running_means`; None if there are fewer rounds than that."""
+  return max(running_means(lines, window).values(), default=None)
+
+
+def rounds_to_running_mean(lines: Sequence[Line], target: float, window: int = 5) -> int | None:
+  """Returns the first round whose running mean reaches a target; None if none does."""
+  return next((r for r, mean in running_means(lines, window).items() if mean >= target), None)
+
+
 def summarise(
   lines: Sequence[Line],
   *,
