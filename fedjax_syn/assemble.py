@@ -48,7 +48,13 @@ def load(resolved: config_lib.Resolved) -> Problem:
   """
   d, m = resolved.data, resolved.model
   dataset = datasets.load(
-    d.name, d.dir, normalisation=d.normalisation, validation=d.validation, seed=d.seed
+    d.name,
+    d.dir,
+    normalisation=d.normalisation,
+    validation=d.validation,
+    seed=d.seed,
+    proxy=d.proxy,
+    proxy_share=d.proxy_share,
   )
   part = partition_lib.partition(
     d.partition,

@@ -20,6 +20,7 @@ from fedjax_syn import algorithms
 from fedjax_syn.data.normalisation import NORMALISATIONS
 from fedjax_syn.schema import SECTIONS, ConfigError, Resolved, check_range, coerce
 
+HELD_OUT = 'held_out'  # of data.proxy; named here too, since data sets are slow to import
 REGISTRIES = {
   'algorithms': 'fedjax_syn.algorithms',
   'datasets': 'fedjax_syn.data.datasets',
@@ -164,6 +165,8 @@ def _check_names(resolved: Resolved) -> None:
 
   data, model = resolved.data, resolved.model
   _check_name('data.name', data.name, 'datasets')
+  if data.proxy not in ('', HELD_OUT):
+    _check_name('data.proxy', data.proxy, 'datasets')
   _check_name('data.partition', data.partition, 'partitions')
   _check_name('model.name', model.name, 'models')
   for key, value, known in (
@@ -196,13 +199,27 @@ def _check_combinations(resolved: Resolved) -> None:
     )
   try:
     for word in filter(None, (resolved.algorithm, resolved.compare)):
-      algorithms.create(word, resolved)  # optimizers, schedules and compositions refuse here
+      # Optimizers, schedules and compositions refuse here.
+      _check_proxy(word, algorithms.create(word, resolved).proxy, resolved.data.proxy)
     for part in resolved.parts:
       hook = getattr(_module(part), 'check', None)
       if hook is not None:
         hook(resolved.blocks.get(_block_name(part)), resolved.rounds)
   except ValueError as error:
     raise ConfigError(str(error)) from error
+
+
+def _check_proxy(word: str, needed: str, given: str) -> None:
+  if needed and not given:
+    raise ConfigError(
+      f"algorithm={word!r}: needs server data and data.proxy='' names none; try data.proxy={HELD_OUT!r}"
+      f' (a share of the training rows{"" if needed == "labels" else ", or another data set"})'
+    )
+  if needed == 'labels' and given != HELD_OUT:
+    raise ConfigError(
+      f"algorithm={word!r}: needs labels on the server's data; data.proxy={given!r} has other classes,"
+      f' try {HELD_OUT!r}'
+    )
 
 
 def to_dict(config: Any) -> dict[str, Any]:

@@ -106,6 +106,7 @@ class LocalTraining(NamedTuple):
   steps: int = 0  # local steps, whatever the client's size
   batch_size: int = 32  # the last batch of an epoch may be partial
   persistent: bool = False  # keep each client's optimizer state between its visits
+  plain: bool = False  # a step is -lr times the gradient: SGD without momentum
   schedule: Callable[[Array], Array] = lambda round: jnp.ones(
     ()
   )  # factor on hyper['client']['lr'] by round
@@ -137,9 +138,15 @@ class ServerTransform(NamedTuple):
   synthetic: Callable[[PyTree], dict | None] | None = None
   # (key, state, stats) -> cosine distances by label, for a figure
   diagnose: Callable[..., dict] | None = None
+  # state -> numbers for the log, under '<name>/'
+  metrics: Callable[[PyTree], dict[str, Array]] | None = None
 
 
-def weighted_mean(key: PRNGKey, old: Params, messages: Messages) -> Params:
+# (key, old params, messages) -> (new params, numbers for the log, as 'abavg/client_accuracy')
+Aggregate = Callable[[PRNGKey, Params, Messages], tuple[Params, dict[str, Array]]]
+
+
+def weighted_mean(key: PRNGKey, old: Params, messages: Messages) -> tuple[Params, dict[str, Array]]:
   """Adds the weighted mean of the clients' differences to the old model; all weights zero keep it.
 
   Args:
@@ -148,10 +155,14 @@ def weighted_mean(key: PRNGKey, old: Params, messages: Messages) -> Params:
     messages: with a part 'params', the clients' differences.
 
   Returns:
-    The new global model. Source: McMahan et al. (2017); DynaFed, Eq. 2 and Algorithm 2, line 7.
+    The new global model, and nothing for the log. Source: McMahan et al. (2017); DynaFed, Eq. 2 and
+    Algorithm 2, line 7.
   """
   del key
-  return jax.tree.map(jnp.add, old, messages.mean('params'))
+  return jax.tree.map(jnp.add, old, messages.mean('params')), {}
+
+
+PROXIES = ('', 'images', 'labels')  # from the least that a method can need to the most
 
 
 class Method(NamedTuple):
@@ -161,11 +172,12 @@ class Method(NamedTuple):
   client: LocalTraining | Client
   weighting: str = 'uniform'  # or 'size'
   client_transforms: tuple[Callable[[Task], ClientTransform], ...] = ()
-  aggregate: Callable[[PRNGKey, Params, Messages], Params] | None = None  # None: weighted_mean
+  aggregate: Callable[[Task], Aggregate] | None = None  # None: weighted_mean
   server_transforms: tuple[Callable[[Task], ServerTransform], ...] = ()
   adapt: tuple[Callable[[Model], Model], ...] = ()
   phases: tuple[int, ...] = ()  # rounds after which the program changes
   every_message: bool = False  # keep all messages of a round, not only their sums: memory x clients
+  proxy: str = ''  # the server data that it cannot do without: '', 'images' or 'labels'
   hyper: Hyper = {}
 
   def extend(
@@ -174,10 +186,11 @@ class Method(NamedTuple):
     *,
     client: Callable[[Task], ClientTransform] | None = None,
     server: Callable[[Task], ServerTransform] | None = None,
-    aggregate: Callable[[PRNGKey, Params, Messages], Params] | None = None,
+    aggregate: Callable[[Task], Aggregate] | None = None,
     adapt: Callable[[Model], Model] | None = None,
     phases: tuple[int, ...] = (),
     every_message: bool = False,
+    proxy: str = '',
     hyper: dict[str, Any] | None = None,
   ) -> Method:
     """Returns this method with one more layer around it.
@@ -186,10 +199,11 @@ class Method(NamedTuple):
       name: the layer's name; also the key of its state, its messages and its hyper-parameters.
       client: builds a ClientTransform from the Task.
       server: builds a ServerTransform from the Task.
-      aggregate: takes the one aggregation slot.
+      aggregate: builds what takes the one aggregation slot from the Task.
       adapt: changes the model (an extra head, say).
       phases: rounds after which the traced program changes.
       every_message: whether the server looks at single messages, not only at `mean` and `sum`.
+      proxy: the server data that the layer needs: '', 'images' or 'labels' (images with labels).
       hyper: numbers that change no shape, read as `task.hyper[name]`.
 
     Raises:
@@ -211,6 +225,7 @@ class Method(NamedTuple):
       adapt=self.adapt + ((adapt,) if adapt else ()),
       phases=tuple(sorted({*self.phases, *phases})),
       every_message=self.every_message or every_message,
+      proxy=max(self.proxy, proxy, key=PROXIES.index),
       hyper={**self.hyper, name: dict(hyper or {})},
     )
 

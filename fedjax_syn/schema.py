@@ -21,6 +21,16 @@ class Data:
   clients: int = field(80, 'registered clients', low=1)
   seed: int = field(0, 'seed of the partition, shared by all seeds of a run', low=0, high=2**31 - 1)
   validation: float = field(0.0, 'share of the training rows held out for tuning', low=0, high=0.5)
+  proxy: str = field(
+    '',
+    "the server's own data, for methods that need it: 'held_out' (training rows that no client gets) or a data set",
+  )
+  proxy_share: float = field(
+    0.1,
+    "share of the training rows that proxy='held_out' takes from the clients",
+    above=0,
+    high=0.5,
+  )
   normalisation: str = field('', "constants for the pixels; '' is the data set's own")
   min_size: int = field(
     10, 'fewest samples of a client, for partitions that draw until it holds', low=0

@@ -95,6 +95,16 @@ BAD = [
     {'model.name': 'json:nothing'},
     "model.name='json:nothing': module json has no function 'nothing'",
   ),
+  (
+    {'algorithm': 'feddf+dynafed'},
+    "algorithm='feddf+dynafed': needs server data and data.proxy='' names none; try data.proxy='held_out'",
+  ),
+  (
+    {'algorithm': 'abavg', 'data.proxy': 'mnist'},
+    "algorithm='abavg': needs labels on the server's data; data.proxy='mnist' has other classes",
+  ),
+  ({'data.proxy': 'heldout'}, "data.proxy='heldout': unknown"),
+  ({'data.proxy_share': 0.0}, 'data.proxy_share=0.0: must be greater than 0'),
   ({'algorithm': ''}, "algorithm='': unknown"),
   ({'algorithm': 'dynafde'}, "algorithm='dynafde': unknown; nearest: dynafed"),
   ({'algorithm': 'scaffold+'}, "algorithm='': unknown"),
@@ -116,7 +126,7 @@ BAD = [
   ({'dynafed.segment': 30}, 'dynafed.segment=30'),
   (
     {'scaffold.option': 3},
-    'scaffold.option=3: unknown; known: 1, 2',
+    'scaffold.option=3: unknown; known: 0, 1, 2',
   ),  # an unused block is checked too
 ]
 

@@ -299,9 +299,13 @@ def dynafed(base: Method | None = None, **fields) -> Method:
         steps=c.inner_steps,
       )
 
+    def metrics(state):
+      return {'iterations': state.iteration, 'loss': state.losses[state.iteration - 1]}
+
     return ServerTransform(
       name='dynafed',
       init=init,
+      metrics=metrics,
       update=update,
       pending=pending,
       between=between,

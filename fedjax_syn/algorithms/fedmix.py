@@ -81,7 +81,10 @@ def fedmix(base: Method | None = None, *, mixing: float = 0.05) -> Method:
 
   def server(task):
     return ServerTransform(
-      name='fedmix', init=lambda key, params, enrolled: enrolled, broadcast=lambda means: means
+      name='fedmix',
+      init=lambda key, params, enrolled: enrolled,
+      broadcast=lambda means: means,
+      metrics=lambda means: {'averages': means[2].sum()},
     )
 
   return base.extend('fedmix', client=client, server=server, hyper={'mixing': mixing})

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.data import federated
@@ -15,20 +16,21 @@ from fedjax_syn.typing import Step, Variables
 @dataclasses.dataclass(frozen=True)
 class Config:
   option: int = field(
-    2,
-    'control variate: 1 the gradient at x over all local data, 2 (x - y) / (K eta)',
-    choices=(1, 2),
+    0,
+    'control variate: 1 the gradient at x over all local data, 2 (x - y) / (K eta); 0: 2 for plain SGD, else 1',
+    choices=(0, 1, 2),
   )
 
 
-def scaffold(base: Method | None = None, *, option: int = 2) -> Method:
+def scaffold(base: Method | None = None, *, option: int = 0) -> Method:
   """Adds control variates c_i (clients) and c (server), all zero at first, to local training.
 
   Args:
     base: a method that trains locally; FedAvg by default.
     option: 1: c_i+ is the gradient of the client's loss at the global model; 2: c_i+ = c_i - c + (x - y) / (K eta).
-      Option 2 reads a step of size eta out of the path, so it needs plain SGD; with momentum or Adam
-      take option 1, where the correction enters the optimizer as part of the gradient.
+      Option 2 reads a step of size eta out of the path, which only plain SGD takes; 0 is therefore 2 for
+      plain SGD and 1 for momentum and Adam, where the correction enters the optimizer as part of the
+      gradient. Asked for by its number, each option runs with any optimizer.
 
   Returns:
     The method. Line numbers below are those of the paper's Algorithm 1.
@@ -36,9 +38,10 @@ def scaffold(base: Method | None = None, *, option: int = 2) -> Method:
   Raises:
     ValueError: if the option is unknown.
   """
-  if option not in (1, 2):
-    raise ValueError(f'scaffold.option={option!r} is unknown; known: 1, 2')
+  if option not in (0, 1, 2):
+    raise ValueError(f'scaffold.option={option!r} is unknown; known: 0, 1, 2')
   base = base or fedavg()
+  option = option or (2 if getattr(base.client, 'plain', False) else 1)
 
   def client(task):
     batch = 128
@@ -99,6 +102,11 @@ def scaffold(base: Method | None = None, *, option: int = 2) -> Method:
     ):  # line 17: c += 1/N sum_i (c_i+ - c_i), N = all clients
       return new, jax.tree.map(lambda c, d: c + d / task.num_clients, c, messages.sum('scaffold'))
 
-    return ServerTransform(name='scaffold', init=init, broadcast=lambda c: c, update=update)
+    def metrics(c):
+      return {'norm': optax.tree.norm(c)}
+
+    return ServerTransform(
+      name='scaffold', init=init, broadcast=lambda c: c, update=update, metrics=metrics
+    )
 
   return base.extend('scaffold', client=client, server=server)

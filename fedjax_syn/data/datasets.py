@@ -21,7 +21,9 @@ from fedjax_syn.data.normalisation import NORMALISATIONS, Normalisation, normali
 
 __all__ = ['NORMALISATIONS', 'Dataset', 'Normalisation', 'Split', 'load', 'names']
 
-_HOLD_OUT = 0x76616C  # the purpose of the draw, so that no other draw from data.seed equals it
+# The purposes of the draws, so that no other draw from data.seed equals them.
+_HOLD_OUT, _PROXY = 0x76616C, 0x70726F
+HELD_OUT = 'held_out'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,6 +39,7 @@ class Dataset:
   normalisation: Normalisation
   checksum: str  # SHA-256 of all training and test arrays, before anything is held out
   clients: np.ndarray | None  # int32 [training rows], natural client of each row
+  proxy: Split | None = None  # the server's own rows; labels -1 where they mean nothing here
 
   @property
   def shape(self) -> tuple[int, int, int]:
@@ -66,6 +69,8 @@ def load(
   normalisation: str = '',
   validation: float = 0.0,
   seed: int = 0,
+  proxy: str = '',
+  proxy_share: float = 0.1,
 ) -> Dataset:
   """Loads a data set.
 
@@ -78,6 +83,9 @@ def load(
     normalisation: a name of NORMALISATIONS; '' means the data set's own.
     validation: the share f of the training rows that is held out, stratified; 0 <= f < 1.
     seed: `data.seed`, draws the rows that are held out.
+    proxy: the server's own data: '' (none), 'held_out' (a stratified share of the training rows, which
+      no client gets) or the name of another data set, whose training images serve without labels.
+    proxy_share: the share f of the training rows that 'held_out' takes.
 
   Returns:
     The data set.
@@ -106,6 +114,8 @@ def load(
     ) from error
   if validation:
     dataset = _hold_out(dataset, validation, seed)
+  if proxy:
+    dataset = _with_proxy(dataset, proxy, proxy_share, data_dir, seed)
   # What is computed is computed from the rows that are left for training.
   chosen = normalisation or ('auto' if dataset.normalisation.name == 'auto' else '')
   if chosen:
@@ -203,19 +213,45 @@ def _hold_out(dataset: Dataset, share: float, seed: int) -> Dataset:
     raise ValueError(
       f'data.validation={share}: {dataset.name} brings its own validation split; use 0'
     )
+  dataset, held = _take_out(dataset, 'data.validation', share, [seed, _HOLD_OUT])
+  return dataclasses.replace(dataset, validation=held)
+
+
+def _with_proxy(dataset: Dataset, proxy: str, share: float, data_dir: str, seed: int) -> Dataset:
+  if proxy == HELD_OUT:
+    dataset, held = _take_out(dataset, 'data.proxy_share', share, [seed, _PROXY])
+    return dataclasses.replace(dataset, proxy=held)
+  if proxy == dataset.name:
+    raise ValueError(
+      f'data.proxy={proxy!r} is the data set itself: use {HELD_OUT!r}, rows that no client has'
+    )
+  try:
+    other = load(proxy, data_dir).train
+  except (ValueError, OSError) as error:
+    raise type(error)(f'data.proxy={proxy!r}: {error}') from error
+  if other.x.shape[1:] != dataset.shape:
+    shapes = ['x'.join(map(str, shape)) for shape in (other.x.shape[1:], dataset.shape)]
+    raise ValueError(
+      f'data.proxy={proxy!r}: its images are {shapes[0]} and those of {dataset.name} {shapes[1]}; '
+      f'use {HELD_OUT!r} or a data set of the same shape'
+    )
+  return dataclasses.replace(dataset, proxy=Split(other.x, np.full_like(other.y, -1)))
+
+
+def _take_out(dataset: Dataset, key: str, share: float, draw: list[int]) -> tuple[Dataset, Split]:
+  """Takes a stratified share out of the training rows; returns what is left, and the share."""
   x, y = dataset.train
-  order = np.random.default_rng([seed, _HOLD_OUT]).permutation(len(y))
-  held = stratified(y, round(share * len(y)), order)
+  held = stratified(y, round(share * len(y)), np.random.default_rng(draw).permutation(len(y)))
   if not held.any():
     raise ValueError(
-      f'data.validation={share} holds out none of the {len(y)} training rows of {dataset.name}'
+      f'{key}={share} holds out none of the {len(y)} training rows of {dataset.name}'
     )
-  return dataclasses.replace(
+  left = dataclasses.replace(
     dataset,
     train=check_split(x[~held], y[~held], dataset.name),
-    validation=check_split(x[held], y[held], dataset.name),
     clients=None if dataset.clients is None else dataset.clients[~held],
   )
+  return left, check_split(x[held], y[held], dataset.name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

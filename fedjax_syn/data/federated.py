@@ -9,6 +9,15 @@ from fedjax_syn.data import partition as partition_lib
 from fedjax_syn.data.datasets import Dataset
 from fedjax_syn.typing import Array, Shard
 
+BUCKET = 64  # the bound on a client's size is a multiple, so that similar partitions share programs
+
+
+class Proxy(NamedTuple):
+  """The server's own samples, for methods that need some; no client has them, and they are no test data."""
+
+  x: Array  # uint8 [rows, height, width, channels]
+  y: Array  # int32 [rows]; -1 where the labels mean nothing here
+
 
 class FederatedData(NamedTuple):
   """A partitioned training set; a pytree of arrays, so that jitted rounds take it as an argument."""
@@ -19,11 +28,10 @@ class FederatedData(NamedTuple):
   start: Array  # int32 [clients]
   size: Array  # int32 [clients]
   class_counts: Array  # int32 [clients, classes]
-  slots: (
-    Array  # int32 [largest client], 0, 1, ...: its length is the static bound on a client's size
-  )
+  slots: Array  # int32 [bound], 0, 1, ...: its length is the static bound on a client's size
   mean: Array  # float32 [channels]
   std: Array  # float32 [channels]
+  proxy: Proxy | None = None
 
 
 def from_partition(dataset: Dataset, partition: partition_lib.Partition) -> FederatedData:
@@ -49,10 +57,17 @@ def from_partition(dataset: Dataset, partition: partition_lib.Partition) -> Fede
     start=jnp.asarray(partition.start, jnp.int32),
     size=jnp.asarray(partition.size, jnp.int32),
     class_counts=jnp.asarray(counts, jnp.int32),
-    slots=jnp.arange(int(partition.size.max()), dtype=jnp.int32),
+    slots=jnp.arange(-(-int(partition.size.max()) // BUCKET) * BUCKET, dtype=jnp.int32),
     mean=jnp.asarray(np.array(dataset.normalisation.mean, np.float32)),
     std=jnp.asarray(np.array(dataset.normalisation.std, np.float32)),
+    proxy=_proxy(dataset),
   )
+
+
+def _proxy(dataset: Dataset) -> Proxy | None:
+  if dataset.proxy is None:
+    return None
+  return Proxy(jnp.asarray(dataset.proxy.x), jnp.asarray(dataset.proxy.y, jnp.int32))
 
 
 def normalise(data: FederatedData, x: Array) -> Array:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from fedjax_syn.background import Background
 from fedjax_syn.client import local as local_training
@@ -19,14 +18,9 @@ from fedjax_syn.engine.layout import Layout, resolve
 from fedjax_syn.engine.mesh import alone, mesh_of, place, replicated
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
+from fedjax_syn.losses import cross_entropy
 from fedjax_syn.method import LocalTraining, Method, State, Task, Visit, weighted_mean
 from fedjax_syn.typing import Array, Model, Params, Stats
-
-
-def cross_entropy(logits: Array, y: Array, mask: Array) -> Array:
-  """Mean softmax cross-entropy over the samples of a mask: logits [batch, classes], y [batch], mask [batch] -> []."""
-  losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
-  return jnp.sum(losses * mask) / jnp.maximum(jnp.sum(mask), 1)
 
 
 class Operands(NamedTuple):
@@ -74,6 +68,11 @@ def build(
   """
   if sampler not in SAMPLERS:
     raise ValueError(f'client.sampler={sampler!r} is unknown; known: {", ".join(SAMPLERS)}')
+  if method.proxy and (data.proxy is None or (method.proxy == 'labels' and data.proxy.y.min() < 0)):
+    raise ValueError(
+      f'{method.name} needs server data with {method.proxy}, and data.proxy has none: load the data with '
+      "proxy='held_out'"
+    )
   for adapt in method.adapt:
     model = adapt(model)
   num_clients = data.start.shape[0]
@@ -178,8 +177,8 @@ def build(
       lambda all_rows, new: all_rows.at[visited].set(new, mode='drop'), state.clients, rows
     )
 
-    aggregate = method.aggregate or weighted_mean
-    new = aggregate(stream(seed, Purpose.AGGREGATE, number), state.params, messages)
+    aggregate = method.aggregate(task) if method.aggregate else weighted_mean
+    new, logged = aggregate(stream(seed, Purpose.AGGREGATE, number), state.params, messages)
     any_weight = messages.weight.sum() > 0
     stats = jax.tree.map(
       lambda old, mean: jnp.where(any_weight, mean, old), state.stats, messages.mean('stats')
@@ -204,6 +203,10 @@ def build(
       'diverged_round': jnp.where(finite, 0, number),
       'diverged_client': culprit,
     }
+    report |= logged
+    for t in servers:
+      if t.metrics is not None:
+        report |= {f'{t.name}/{name}': v for name, v in t.metrics(server.get(t.name)).items()}
     return State(number, new, stats, server, clients), report
 
   @functools.partial(jax.jit, static_argnums=5, donate_argnums=1)

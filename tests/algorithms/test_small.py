@@ -124,5 +124,5 @@ def test_compositions_are_refused_in_one_line():
   with pytest.raises(ValueError, match=r"'scaffold' is already part of 'scaffold\+fedmix'"):
     scaffold(fedmix(scaffold()))
   with pytest.raises(ValueError, match='both replace the aggregation'):
-    mean = lambda key, old, messages: old
+    mean = lambda task: lambda key, old, messages: old
     fedavg().extend('a', aggregate=mean).extend('b', aggregate=mean)

@@ -112,6 +112,46 @@ def test_validation_is_fixed_by_the_seed():
   assert not np.array_equal(first.validation.x, other.validation.x)
 
 
+def test_the_servers_rows_are_taken_from_training_rows_after_validation():
+  whole = datasets.load('digits')
+  data = datasets.load('digits', validation=0.1, seed=3, proxy='held_out', proxy_share=0.2)
+  np.testing.assert_array_equal(
+    data.validation.x, datasets.load('digits', validation=0.1, seed=3).validation.x
+  )
+  assert len(data.proxy.y) == 216 and len(data.train.y) == 1198 - 120 - 216
+  parts = [data.train.x, data.validation.x, data.proxy.x]
+  both = np.concatenate(parts).reshape(1198, -1)
+  order = lambda rows: rows[np.lexsort(rows.T)]
+  np.testing.assert_array_equal(order(both), order(whole.train.x.reshape(1198, -1)))
+  np.testing.assert_array_equal(data.test.x, whole.test.x)
+  counts = np.bincount(data.proxy.y) / np.bincount(whole.train.y)
+  np.testing.assert_allclose(counts, 216 / 1198, atol=0.01)
+
+
+def test_another_data_set_serves_without_labels(tmp_path):
+  rng = np.random.default_rng(0)
+  for split, rows in (('train', 30), ('test', 10)):
+    x = rng.integers(0, 256, (rows, 8, 8, 1)).astype(np.uint8)
+    np.savez(tmp_path / f'{split}.npz', x=x, y=np.arange(rows) % 3)
+  data = datasets.load('digits', str(tmp_path), proxy='arrays')
+  assert data.proxy.x.shape == (30, 8, 8, 1) and set(data.proxy.y) == {-1}
+  assert len(data.train.y) == 1198
+  with pytest.raises(ValueError, match="data.proxy='digits' is the data set itself"):
+    datasets.load('digits', proxy='digits')
+  with pytest.raises(ValueError, match="data.proxy='nothing': data.name='nothing' is unknown"):
+    datasets.load('digits', proxy='nothing')
+  with pytest.raises(
+    ValueError, match="data.proxy='digits': its images are 8x8x1 and those of arrays"
+  ):
+    for split in ('train', 'test'):
+      np.savez(
+        tmp_path / f'{split}.npz',
+        x=np.arange(96, dtype=np.uint8).reshape(6, 4, 4, 1),
+        y=np.arange(6) % 3,
+      )
+    datasets.load('arrays', str(tmp_path), proxy='digits')
+
+
 @pytest.mark.parametrize('share', [-0.1, 1.0, 1.5, float('nan')])
 def test_validation_refused(share):
   with pytest.raises(ValueError, match='data.validation=.* must lie in 0 <= f < 1'):

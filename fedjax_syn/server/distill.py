@@ -1,0 +1,85 @@
+"""Distillation on the server: a student follows a teacher's class probabilities on samples without labels."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_syn.data import federated
+from fedjax_syn.keys import fold
+from fedjax_syn.method import Task
+from fedjax_syn.server.models import in_batches
+from fedjax_syn.typing import Array, Params, PRNGKey, Stats, Variables
+
+
+def draw_batches(key: PRNGKey, rows: int, batch_size: int, steps: int) -> Array:
+  """Draws batches without replacement, one permutation after the other: [steps, batch] of row numbers."""
+  passes = -(-steps * batch_size // rows)
+  order = jax.vmap(lambda i: jax.random.permutation(fold(key, i), rows))(jnp.arange(passes))
+  return order.reshape(-1)[: steps * batch_size].reshape(steps, batch_size)
+
+
+def distil(
+  key: PRNGKey,
+  task: Task,
+  teacher: Callable[[Array], Array],
+  student: Params,
+  stats: Stats,
+  optimizer: optax.GradientTransformation,
+  *,
+  steps: int,
+  batch_size: int,
+  average_from: int = -1,
+  average_every: int = 1,
+) -> tuple[Params, Array]:
+  """Trains a student towards a teacher on the server's samples (`task.data.proxy`; no label is read).
+
+  The teacher sees every sample once, before the first step: with few samples and many steps that is
+  far less work than to ask it in every step.
+
+  Args:
+    key: for the batches.
+    task: the experiment.
+    teacher: uint8 images [rows, ...] -> class probabilities [rows, classes].
+    student: where to begin.
+    stats: the student's running statistics, held fixed.
+    optimizer: fresh.
+    steps: gradient steps.
+    batch_size: samples in a step, at most all.
+    average_from: return the mean of the parameters after the steps average_from, average_from +
+      average_every, ... (stochastic weight averaging; counted from 0); -1 returns the last ones.
+    average_every: see above.
+
+  Returns:
+    The student, and the KL divergence from the teacher in the last step, [].
+  """
+  x = task.data.proxy.x
+  batch_size = min(batch_size, x.shape[0])
+  wanted = min(x.shape[0], steps * batch_size)
+  x = x[jax.random.permutation(fold(key, 0, 1), x.shape[0])[:wanted]]
+  targets = in_batches(teacher, x)
+  batches = draw_batches(fold(key, 0, 2), wanted, min(batch_size, wanted), steps)
+
+  def loss(w, rows):
+    images = federated.normalise(task.data, x[rows])
+    out = task.model.apply(Variables(w, stats), images, train=False)
+    log_p = jax.nn.log_softmax(out.logits)
+    return optax.losses.kl_divergence(log_p, targets[rows]).mean()
+
+  def step(carry, inputs):
+    w, opt_state, mean, count = carry
+    i, rows = inputs
+    value, grads = jax.value_and_grad(loss)(w, rows)
+    updates, opt_state = optimizer.update(grads, opt_state, w)
+    w = optax.apply_updates(w, updates)
+    if average_from >= 0:
+      take = (i >= average_from) & ((i - average_from) % average_every == 0)
+      count = count + take
+      share = jnp.where(take, 1 / jnp.maximum(count, 1), 0)
+      mean = jax.tree.map(lambda m, p: m + share.astype(p.dtype) * (p - m), mean, w)
+    return (w, opt_state, mean, count), value
+
+  start = (student, optimizer.init(student), student, jnp.zeros((), jnp.int32))
+  (w, _, mean, _), values = jax.lax.scan(step, start, (jnp.arange(steps), batches))
+  return (mean if average_from >= 0 else w), values[-1]

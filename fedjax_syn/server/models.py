@@ -1,0 +1,59 @@
+"""The clients' models of a round on the server's own samples."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn.data import federated
+from fedjax_syn.method import Messages, Task
+from fedjax_syn.typing import Array, Params, Variables
+
+BATCH = 256  # samples at once through all clients' models
+
+
+class ClientModels(NamedTuple):
+  """What the clients of a round sent, as whole models; absent ones count for nothing."""
+
+  variables: Variables  # leaves [slots, ...]
+  present: Array  # [slots], 1 for a client with samples, else 0
+
+
+def of_round(old: Params, messages: Messages) -> ClientModels:
+  """Adds the clients' differences to the model that they began from.
+
+  Args:
+    old: w^{c-1}.
+    messages: of a method with `every_message`.
+
+  Returns:
+    The clients' models.
+  """
+  params = jax.tree.map(lambda w, delta: w + delta, old, messages.body['params'])
+  present = (messages.weight > 0).astype(messages.weight.dtype)
+  return ClientModels(Variables(params, messages.body['stats']), present)
+
+
+def logits(task: Task, variables: Variables, x: Array) -> Array:
+  """Runs several models on the same samples.
+
+  Args:
+    task: gives the network and the normalisation.
+    variables: leaves [models, ...].
+    x: uint8 [rows, height, width, channels].
+
+  Returns:
+    [models, rows, classes].
+  """
+  images = federated.normalise(task.data, x)
+  return jax.vmap(lambda v: task.model.apply(v, images, train=False).logits)(variables)
+
+
+def in_batches(score, *arrays: Array) -> Array:
+  """Maps a function of at most `BATCH` rows over all rows, and joins what it returns along axis 0."""
+  rows = arrays[0].shape[0]
+  size = min(BATCH, rows)
+  fill = -rows % size
+  cut = lambda a: jnp.concatenate([a, a[:fill]]).reshape(-1, size, *a.shape[1:])
+  scores = jax.lax.map(lambda batch: score(*batch), tuple(map(cut, arrays)))
+  return scores.reshape(-1, *scores.shape[2:])[:rows]
