@@ -102,14 +102,23 @@ def plan(table: Table, rows: Sequence[Row], columns: Sequence[Column], seeds: in
   return runs
 
 
-def read(run: Run, without_phase: frozenset[str]) -> Result:
-  """Returns what a run's folder comes to; a result that shows no trace of its method is a failure."""
+def read(run: Run, without_phase: frozenset[str], probe: bool = True) -> Result:
+  """Returns what a run's folder comes to; a result that shows no trace of its method is a failure.
+
+  Args:
+    run: the run.
+    without_phase: parts of an algorithm's word that leave no trace.
+    probe: see whether another process is at work in a folder without a result.
+
+  Returns:
+    Its state, and where there is one its result.
+  """
   described = workdir_lib.read_json(run.folder / 'config.json') or {}
   if described and config_lib.diff(described['config'], run.config):
     return Result('failed', 'was run under other settings')
   summary = workdir_lib.read_json(run.folder / 'summary.json')
   if summary is None:
-    return Result('elsewhere' if locked(run.folder) else 'missing')
+    return Result('elsewhere' if probe and locked(run.folder) else 'missing')
   lines = metrics.read(run.folder / 'metrics.jsonl')
   state = summary['status'][str(run.seed)]['status']
   absent = untraced(run.row.algorithm, lines, without_phase) if state == 'finished' else []
@@ -191,25 +200,29 @@ def run_missing(
   late = 0
   with workdir_lib.stoppable() as stop, alarm(budget):
     for number, run in enumerate(runs):
-      result = read(run, without_phase)
-      if result.state in ('missing', 'elsewhere'):
+      result = read(run, without_phase, probe=False)
+      begun = result.state == 'missing'
+      if begun:
         if stop:
-          return Done(failures, str(stop.signal), len(runs) - number + late)
-        if time.monotonic() + expected_seconds(run, known) > deadline or budget <= 0:
+          return Done(failures, stop.signal, len(runs) - number + late)
+        if budget <= 0 or time.monotonic() + expected_seconds(run, known) > deadline:
           late += 1
-          watch.done(run.label, 'not begun: not expected to end in time')
+          watch.skip()
           continue
         watch.start(run.label, run.config.rounds)
         result = attempt(run, execute, watch, without_phase)
         gc.collect()  # the arrays of its engine, before those of the next
       if result is None:
-        why = 'the budget is used up' if time.monotonic() >= deadline else 'a signal'
+        why = 'the budget is used up' if time.monotonic() >= deadline else 'interrupted'
         return Done(failures, why, len(runs) - number + late)
       if result.summary:
         known[run.key] = result.summary['seconds']['total']
       if result.state in ('failed', 'elsewhere'):
         failures[run.key] = result
-      watch.done(run.label, brief(result))
+      if begun or result.state == 'failed':
+        watch.done(run.label, brief(result))
+      else:
+        watch.skip()
   return Done(failures, 'the budget is used up' if late else '', late)
 
 

@@ -10,6 +10,7 @@ from launch.spec import Column, Entry, Result, Row
 
 Key = tuple[str, str, int]  # row, column, seed by name
 UNIMPORTANT = ('seeds', 'data.dir', 'checkpoint_every')  # change no result
+AS_STATED = "The paper's setting, as far as it states it"
 SUPERSCRIPT = str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹')
 
 
@@ -165,7 +166,7 @@ def changes(table: Table, rows: Sequence[Row], columns: Sequence[Column]) -> lis
   lines = []
   for change, titles in by_change.items():
     where = '' if len(by_change) == 1 else f' ({"; ".join(titles)})'
-    what = f'Changed from the paper: {"; ".join(change)}' if change else "The paper's setting"
+    what = f'Changed from the paper: {"; ".join(change)}' if change else AS_STATED
     lines.append(f'{what}{where}.')
   return lines
 

@@ -18,7 +18,7 @@
 Finished runs are not run again, and the same command goes on with one that was interrupted; a run that
 fails or diverges says so in its cell. Calls at the same time, in the same W, leave each other's runs alone.
 Leaves W/<table>/table.md, table.json and, for figures, figure.png. Exit status: 0 finished, 1 a cell
-failed, 2 refused, 3 no cell has a result, 75 interrupted or out of time (start it again).
+failed, 2 refused, 3 all diverged, 75 interrupted or out of time (start it again).
 """
 
 import json
@@ -141,8 +141,12 @@ def main(argv: Sequence[str]) -> int:
     runs = cells.plan(table, rows, columns, FLAGS.seeds)
     launcher.check_paths(runs[0].config, workdir)
     launcher.prepare_jax(runs[0].config.layout.devices)
+  import jax
+
   from fedjax_syn import experiment
 
+  # Many small runs use the same small programs; JAX alone keeps those that took a second to compile.
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
   here = {run.key: run for run in table.existing()}
   known = {key: cells.read(run, entry.without_phase) for key, run in here.items()}
   seconds = {k: r.summary['seconds']['total'] for k, r in known.items() if r.summary}

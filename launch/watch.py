@@ -18,7 +18,7 @@ class Watch(progress.Silent):
       total: runs in all.
       console: what to write to.
     """
-    self.total, self.number, self.label, self.console = total, 0, '', console
+    self.total, self.number, self.console = total, 0, console
 
   def __enter__(self) -> 'Watch':
     return self
@@ -31,7 +31,10 @@ class Watch(progress.Silent):
 
   def start(self, label: str, rounds: int) -> None:
     """Shows that a run begins."""
-    self.label = label
+
+  def skip(self) -> None:
+    """Counts a run that was finished before or is not begun."""
+    self.number += 1
 
   def done(self, label: str, outcome: str) -> None:
     """Shows what a run came to."""
@@ -73,6 +76,10 @@ class Bars(Watch):
   def between(self, report: Mapping[str, float]) -> None:
     note = ', '.join(f'{name.rpartition("/")[2]} {value:.4g}' for name, value in report.items())
     self.bars.update(self.rounds_bar, note=note)
+
+  def skip(self) -> None:
+    super().skip()
+    self.bars.update(self.cells, completed=self.number)
 
   def done(self, label: str, outcome: str) -> None:
     super().done(label, outcome)
