@@ -405,3 +405,12 @@ def test_the_paper_s_settings(name):
   d = r.dynafed
   assert (d.length, d.segment, d.targets, d.iterations) == (20, 5, 2, 1000)
   assert (d.image_lr, d.label_lr, d.images_per_class) == (5e-2, 5e-2, 15)
+
+
+def test_cinic10_is_fine_tuned_at_a_rate_of_its_own():
+  """METHODS 1.2: 20 passes over the 150 images in one batch, 2.5e-4; else CIFAR-10's settings."""
+  names = ('dynafed_cifar10', 'dynafed_cinic10')
+  other, r = (check(importlib.import_module(f'configs.{n}').get_config()) for n in names)
+  assert (r.data.name, r.data.normalisation) == ('cinic10', 'cinic10')
+  assert (r.dynafed.finetune_steps, r.dynafed.finetune_lr) == (20, 2.5e-4)
+  assert r.model == other.model and r.client == other.client

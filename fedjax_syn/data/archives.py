@@ -8,7 +8,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,9 +22,10 @@ class Archive(NamedTuple):
 
   file: str
   url: str
-  size: int  # bytes
-  sha256: str  # of the file, as tensorflow-datasets registers it
+  size: int  # bytes; 0 if tensorflow-datasets does not register the file
+  sha256: str  # of the file, as tensorflow-datasets registers it; '' if it does not
   content: str = ''  # SHA-256 of what is inside: packers write different gzip headers
+  md5: str = ''  # of the file, where no SHA-256 is published
 
 
 class Source(NamedTuple):
@@ -33,13 +34,16 @@ class Source(NamedTuple):
   name: str
   title: str
   archives: tuple[Archive, ...]
-  parse: Callable[[Mapping[str, bytes]], tuple[Arrays, Arrays]]  # by file, unpacked -> train, test
+  # By file: unpacked bytes, or the path if the archives are streamed -> train, test.
+  parse: Callable[[Mapping[str, Any]], tuple[Arrays, Arrays]]
   shape: tuple[int, int, int]  # height, width, channels
   num_classes: int
   rows: tuple[int, int]  # training, test
   mean: tuple[float, ...]  # of the training pixels in 0..1, per channel: no other set has it
   normalisation: str
   folders: tuple[str, ...] = ()  # where a system package puts the archives
+  streamed: bool = False  # the archives are too large to be held in memory
+  tolerance: float = 1e-4  # of `mean`
 
 
 def locate(
@@ -61,11 +65,13 @@ def locate(
   Raises:
     ValueError: if a folder has some of the files, but not all.
   """
+  files = {archive.file for archive in source.archives}
   foreign = {
     digest
     for other in others
     if other.name != source.name
     for archive in other.archives
+    if archive.file in files  # nothing is read for names that nobody shares
     for digest in (archive.sha256, archive.content)
     if digest
   }
@@ -73,9 +79,10 @@ def locate(
     present = [folder / a.file for a in source.archives if (folder / a.file).is_file()]
     if not present:
       continue
-    smallest = min(present, key=lambda path: path.stat().st_size).read_bytes()
-    if {_sha256(smallest), _sha256(_unpacked(smallest))} & foreign:
-      continue
+    if foreign:
+      smallest = min(present, key=lambda path: path.stat().st_size).read_bytes()
+      if {_sha256(smallest), _sha256(_unpacked(smallest))} & foreign:
+        continue
     missing = [a.file for a in source.archives if folder / a.file not in present]
     if missing:
       raise ValueError(
@@ -98,12 +105,13 @@ def read(source: Source, paths: Mapping[str, Path]) -> tuple[Split, Split]:
   Raises:
     ValueError: if a file is not the one that the source's checksum binds, or holds something else.
   """
-  contents = {a.file: _read_archive(a, paths[a.file]) for a in source.archives}
+  get = verify if source.streamed else _read_archive
+  contents = {a.file: get(a, paths[a.file]) for a in source.archives}
   where = str(paths[source.archives[0].file].parent)
   try:
     splits = [check_split(x, y, source.name) for x, y in source.parse(contents)]
   except (ValueError, KeyError, tarfile.TarError) as error:
-    raise ValueError(f'{where}: the archives of {source.name} hold no images: {error}') from error
+    raise ValueError(f'{where}: the archives of {source.name} cannot be read: {error}') from error
   return check(source, *splits, where=where)
 
 
@@ -131,12 +139,33 @@ def check(source: Source, train: Split, test: Split, *, where: str) -> tuple[Spl
   for split in (train, test):
     check_split(*split, where, source.num_classes)
   mean = train.x.mean((0, 1, 2), dtype=np.float64) / 255
-  if not np.allclose(mean, source.mean, rtol=0, atol=1e-4):
+  if not np.allclose(mean, source.mean, rtol=0, atol=source.tolerance):
     raise ValueError(
       f'{where} is not {source.name}: the mean training pixel is {np.round(mean, 4).tolist()}, '
       f'expected {np.round(source.mean, 4).tolist()}'
     )
   return train, test
+
+
+def verify(archive: Archive, path: Path) -> Path:
+  """Refuses a file that is not the published one, without holding it in memory.
+
+  Args:
+    archive: what it should be.
+    path: the file.
+
+  Returns:
+    The path.
+
+  Raises:
+    ValueError: if its checksum is another one.
+  """
+  kind, expected = ('MD5', archive.md5) if archive.md5 else ('SHA-256', archive.sha256)
+  with path.open('rb') as file:
+    digest = hashlib.file_digest(file, kind.replace('-', '').lower()).hexdigest()
+  if digest != expected:
+    raise _another_file(path, kind, digest, expected, archive.url)
+  return path
 
 
 def parse_idx(contents: Mapping[str, bytes]) -> tuple[Arrays, Arrays]:
@@ -210,11 +239,15 @@ def _read_archive(archive: Archive, path: Path) -> bytes:
   raw = path.read_bytes()
   content, digest = _unpacked(raw), _sha256(raw)
   if digest != archive.sha256 and not (archive.content and _sha256(content) == archive.content):
-    raise ValueError(
-      f'{path} is truncated or another file: SHA-256 {digest[:16]}..., expected '
-      f'{archive.sha256[:16]}... of {archive.url}'
-    )
+    raise _another_file(path, 'SHA-256', digest, archive.sha256, archive.url)
   return content
+
+
+def _another_file(path: Path, kind: str, digest: str, expected: str, url: str) -> ValueError:
+  return ValueError(
+    f'{path} is truncated or another file: {kind} {digest[:16]}..., expected '
+    f'{expected[:16]}... of {url}'
+  )
 
 
 def _unpacked(raw: bytes) -> bytes:

@@ -7,8 +7,10 @@ import tarfile
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from fedjax_syn.data.archives import Archive, Source
+from fedjax_syn.data.builders.cinic import CLASSES
 from fedjax_syn.data.builders.sources import SOURCES
 
 TRAIN, TEST = 40, 20
@@ -81,6 +83,28 @@ def cifar(name: str, values: dict[str, np.ndarray], folder: Path, base: str = ''
       files[f'{layout["folder"]}/{file}'] = part.tobytes()
   packed = {SOURCES[name].archives[0].file: tar(files)}
   return _write(name, packed, {}, values, folder, base)
+
+
+def png(pixels: np.ndarray) -> bytes:
+  """Encodes pixels, uint8 [height, width] or [height, width, 3]."""
+  packed = io.BytesIO()
+  Image.fromarray(pixels).save(packed, 'PNG')
+  return packed.getvalue()
+
+
+def cinic(name: str, values: dict[str, np.ndarray], folder: Path, base: str = '') -> Source:
+  """Writes CINIC-10's one file and returns the source that binds it by its MD5; see `mnist`."""
+  files = {}
+  for split in ('train', 'test'):
+    for row, (x, y) in enumerate(zip(values[f'{split}_x'], values[f'{split}_y'], strict=True)):
+      files[f'{split}/{CLASSES[y]}/cifar10-train-{row}.png'] = png(x)
+  files['valid/cat/n02123394_123.png'] = png(values['train_x'][0])
+  packed = tar(files)
+  (archive,) = SOURCES[name].archives
+  source = _write(name, {archive.file: packed}, {}, values, folder, base)
+  return source._replace(
+    archives=(archive._replace(url=base + archive.file, md5=hashlib.md5(packed).hexdigest()),)
+  )
 
 
 def _write(name, files, content, values, folder, base) -> Source:

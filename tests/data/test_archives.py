@@ -47,7 +47,13 @@ def test_cifar_by_hand():
 
 
 @pytest.mark.parametrize(
-  'name, make', [('mnist', fakes.mnist), ('cifar10', fakes.cifar), ('cifar100', fakes.cifar)]
+  'name, make',
+  [
+    ('mnist', fakes.mnist),
+    ('cifar10', fakes.cifar),
+    ('cifar100', fakes.cifar),
+    ('cinic10', fakes.cinic),
+  ],
 )
 def test_archives_are_read_in_order(tmp_path, name, make):
   values = fakes.arrays(1, (6, 5, 1) if make is fakes.mnist else (32, 32, 3))
@@ -98,7 +104,7 @@ def test_archive_with_something_else_inside(tmp_path):
   packed = fakes.tar({'readme': b'no images'})
   (tmp_path / source.archives[0].file).write_bytes(packed)
   source = source._replace(archives=(source.archives[0]._replace(sha256=fakes.sha256(packed)),))
-  with pytest.raises(ValueError, match='the archives of cifar10 hold no images'):
+  with pytest.raises(ValueError, match='the archives of cifar10 cannot be read'):
     archives.read(source, archives.locate(source, [tmp_path], [source]))
 
 

@@ -15,12 +15,13 @@ from tests.data import fakes
     ('mnist', (0.1307,), (0.3081,)),
     ('cifar10', (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     ('cifar100', (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    ('cinic10', (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)),
     ('half', (0.5,), (0.5,)),
     ('unit', (0.0,), (1.0,)),
   ],
 )
 def test_the_papers_constants(name, mean, std):
-  """METHODS: DynaFed 1.2 (CIFAR, MNIST's for Fashion-MNIST), FedCOG 3.3 (CIFAR-100, 0.5)."""
+  """METHODS: DynaFed 1.2 (CIFAR, CINIC-10, MNIST's for Fashion-MNIST), FedCOG 3.3 (CIFAR-100, 0.5)."""
   assert NORMALISATIONS[name] == (name, mean, std)
 
 
@@ -31,6 +32,7 @@ def test_defaults():
     'fashion_mnist': 'mnist',
     'cifar10': 'cifar10',
     'cifar100': 'cifar10',
+    'cinic10': 'cinic10',
   }
   assert {name: source.normalisation for name, source in SOURCES.items()} == expected
   assert datasets.load('digits').normalisation.name == 'digits'

@@ -1,0 +1,105 @@
+"""Every method under every partition, with clients that have no sample or only one: no NaN, and the counts add up."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_syn import algorithms
+from fedjax_syn import config as config_lib
+from fedjax_syn.data import partition as partition_lib
+from fedjax_syn.data.federated import Proxy
+from fedjax_syn.engine import build
+from tests import tiny
+
+CLIENTS = 6
+ROWS = 60
+
+
+def small(name: str):
+  """A method with few steps of its own; sizes by the fields' names, so that a new method is small too."""
+  changes = {
+    'length': 3,
+    'segment': 2,
+    'iterations': 2,
+    'inner_steps': 2,
+    'images_per_class': 1,
+    'steps': 2,
+    'batch_size': 4,
+    'samples': 2,
+    'hidden': 4,
+    'noise': 2,
+  }
+  config = config_lib.get_default()
+  config.data.proxy = 'held_out'
+  config.client.batch_size = 4
+  config.rounds = 5
+  config.algorithm = name
+  block = config.get(name, {})
+  for key, value in changes.items():
+    if key in block:
+      block[key] = value
+  return algorithms.create(name, config_lib.check(config))
+
+
+def data_of(sizes, seed=0):
+  rng = np.random.default_rng(seed)
+  data = tiny.federated(sizes)
+  x = jnp.asarray(rng.integers(0, 256, (7, *data.x.shape[1:])).astype(np.uint8))
+  return data._replace(
+    slots=jnp.arange(64, dtype=jnp.int32),
+    proxy=Proxy(x, jnp.asarray(rng.integers(0, 3, 7), jnp.int32)),
+  )
+
+
+def partitioned(name: str):
+  """Tiny data dealt by a partition, the last two clients robbed: one has one sample left, one none."""
+  data = data_of([ROWS])
+  y = np.asarray(data.y)
+  dealt = partition_lib.partition(
+    name,
+    y,
+    CLIENTS,
+    alpha=0.3,
+    num_classes=3,
+    min_size=1,
+    labels=1,
+    client_ids=np.arange(ROWS) % CLIENTS,
+  )
+  size = dealt.size.copy()
+  size[-2:] = (1, 0)
+  counts = partition_lib.class_counts(partition_lib.Partition(dealt.order, dealt.start, size), y, 3)
+  return data._replace(
+    order=jnp.asarray(dealt.order, jnp.int32),
+    start=jnp.asarray(dealt.start, jnp.int32),
+    size=jnp.asarray(size, jnp.int32),
+    class_counts=jnp.asarray(counts, jnp.int32),
+  )
+
+
+def rounds_without_nan(name, data):
+  engine = build(small(name), tiny.net(4, 3), data, num_classes=3)
+  state = engine.init(0)
+  while int(state.round) < 5:
+    while engine.pending(state):
+      state, _, report = engine.between(0, state, 60.0)
+      assert 'diverged_round' not in report, report
+    stop = engine.next_stop(int(state.round)) or 5
+    state, report = engine.run(0, state, stop - int(state.round))
+    assert report['diverged_round'] == 0, report
+  for leaf in jax.tree.leaves((state.params, state.server, state.clients)):
+    if jnp.issubdtype(leaf.dtype, jnp.floating):
+      assert np.isfinite(np.asarray(leaf)).all()
+  assert all(np.isfinite(value) for value in report.values()), report
+
+
+@pytest.mark.parametrize('name', algorithms.names())
+def test_five_rounds_with_an_empty_and_a_one_sample_client(name):
+  rounds_without_nan(name, data_of([9, 0, 1, 5]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('partition', partition_lib.names())
+@pytest.mark.parametrize('name', algorithms.names())
+def test_every_method_under_every_partition(name, partition):
+  rounds_without_nan(name, partitioned(partition))
