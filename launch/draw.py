@@ -67,7 +67,7 @@ def _against(key: str, label: str, drawing: Drawing, folder: pathlib.Path) -> li
     if points:
       x, mean, spread = np.array(points).T
       axes.errorbar(x, mean, yerr=spread, marker='o', capsize=3, label=column.title)
-  axes.set(xlabel=label, ylabel=drawing.entry.measure.caption)
+  axes.set(xlabel=label, ylabel=drawing.entry.measure.axis)
   if axes.get_legend_handles_labels()[0]:
     axes.legend(frameon=False)
   return [_save(figure, folder / 'figure.png')]

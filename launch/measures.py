@@ -14,11 +14,12 @@ def _rounds(result: Result, base: Result | None) -> float | None:
   return None if target is None else metrics.rounds_to_running_mean(result.lines, target)
 
 
-ACCURACY = Measure('mean test accuracy of the last five rounds, per cent', _accuracy)
+ACCURACY = Measure('mean test accuracy of the last five rounds, per cent', _accuracy, 'accuracy, %')
 
 ROUNDS = Measure(
   'the first round whose running mean of five evaluated rounds reaches the best such mean of FedAvg',
   _rounds,
+  'rounds',
   digits=1,
   best=min,
   base='fedavg',

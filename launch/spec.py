@@ -46,6 +46,7 @@ class Measure(NamedTuple):
   caption: str
   # (a finished run, the base row's with the same column and seed or None) -> number or None
   value: Callable[[Result, Result | None], float | None]
+  axis: str  # the same in a word or two, beside a figure
   digits: int = 2
   best: Callable[..., float] = max
   base: str = ''  # the row that `value` compares with

@@ -155,8 +155,10 @@ def main(argv: Sequence[str]) -> int:
     done = cells.run_missing(
       runs, experiment.run_experiment, show, entry.without_phase, seconds, budget
     )
-  results = {run.key: cells.read(run, entry.without_phase) for run in table.existing()}
-  results |= done.failures
+  # Another process may have ended meanwhile what was left to it; why a run failed stands in no folder.
+  there = {run.key: cells.read(run, entry.without_phase) for run in table.existing()}
+  failed = {key: result for key, result in done.failures.items() if result.state == 'failed'}
+  results = {**done.failures, **there, **failed}
   selected = [run.key for run in runs]
   print(publish(table, results, selected), end='')
   if done.stopped:
