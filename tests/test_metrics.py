@@ -114,3 +114,15 @@ def test_tensorboard_holds_every_line_once(tmp_path):
   (file,) = tmp_path.glob('events.out.*')
   assert file.read_bytes().count(b'seed_0/test/accuracy') == 2
   assert file.read_bytes().count(b'seed_0/seconds') == 1
+
+
+def test_running_means_are_over_evaluated_rounds_without_the_initial_model():
+  """Accuracies .9 (round 0), .1, .3, .5, .1 at rounds 2, 4, 6, 9: means of two .2, .4, .3."""
+  rounds = {0: 0.9, 2: 0.1, 4: 0.3, 6: 0.5, 9: 0.1}
+  lines = [{'round': r, 'seed': 0, 'test/accuracy': a} for r, a in rounds.items()]
+  means = metrics.running_means(lines, window=2)
+  assert list(means) == [4, 6, 9] and list(means.values()) == pytest.approx([0.2, 0.4, 0.3])
+  assert metrics.best_running_mean(lines, window=2) == pytest.approx(0.4)
+  assert metrics.rounds_to_running_mean(lines, 0.25, window=2) == 6
+  assert metrics.rounds_to_running_mean(lines, 0.5, window=2) is None
+  assert metrics.best_running_mean(lines, window=5) is None

@@ -63,9 +63,17 @@ SCAFFOLD_NOTE = (
 )
 
 
-def _row(name: str, title: str, settings=None, note: str = '', word: str = '', **by_scale) -> Row:
-  tuned = TUNED.get(word or name, {})
-  return Row(name, title, settings or {}, by_scale, tuned, note, word)
+def _tuned(word: str) -> dict[str, dict]:
+  """A composition has the settings of its parts, the outer ones last, and then its own."""
+  out: dict[str, dict] = {}
+  for part in dict.fromkeys([*word.split('+'), word]):
+    for group, settings in TUNED.get(part, {}).items():
+      out[group] = out.get(group, {}) | settings
+  return out
+
+
+def _row(name: str, title: str, settings=None, note: str = '', word: str = '') -> Row:
+  return Row(name, title, settings or {}, {}, _tuned(word or name), note, word)
 
 
 DYNAFED = _row('dynafed', 'DynaFed')

@@ -7,6 +7,7 @@ import pytest
 from fedjax_syn import config as config_lib
 from launch import cells, papers, spec
 from launch import main as launcher
+from launch.papers import dynafed
 
 ENTRIES = papers.entries()
 ROOT = pathlib.Path(__file__).parents[2]
@@ -96,3 +97,18 @@ def test_tuned_settings_hold_where_numbers_mean_something():
   assert 'fedprox.mu' not in spec.settings_of(r, a, paper)
   assert spec.settings_of(r, b, paper)['fedprox.mu'] == 0.5
   assert spec.settings_of(r, b, smoke)['client.lr'] == 1.0
+
+
+def test_a_composition_has_the_tuned_settings_of_its_parts(monkeypatch):
+  tuned = {
+    'fedprox': {'': {'fedprox.mu': 0.1, 'client.lr': 1.0}, 'g': {'client.lr': 2.0}},
+    'dynafed': {'': {'client.lr': 3.0}},
+    'fedprox+dynafed': {'g': {'fedprox.mu': 0.2}},
+  }
+  monkeypatch.setattr(dynafed, 'TUNED', tuned)
+  assert dynafed._tuned('fedprox') == tuned['fedprox']
+  assert dynafed._tuned('fedprox+dynafed') == {
+    '': {'fedprox.mu': 0.1, 'client.lr': 3.0},
+    'g': {'client.lr': 2.0, 'fedprox.mu': 0.2},
+  }
+  assert dynafed._tuned('fedmix') == {}

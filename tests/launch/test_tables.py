@@ -123,6 +123,26 @@ def test_a_cell_of_another_process_is_left_to_it(runs, capsys):
   assert len(runs) == 3 and start(*TWO) == 0 and len(runs) == 4
 
 
+def test_what_another_process_ends_meanwhile_is_shown(runs, capsys, monkeypatch):
+  busy = {}  # of the run that another process is at: its config and folder
+
+  def run(config, workdir, **more):
+    if not runs and not busy:
+      busy[workdir] = config
+      return 2
+    for folder, other in busy.items():
+      runs.run_experiment(other, folder, **more)
+    busy.clear()
+    return runs.run_experiment(config, workdir, **more)
+
+  fedjax_syn.experiment.run_experiment = run
+  monkeypatch.setattr(cells, 'locked', lambda folder: folder in busy)
+  assert start(*TWO) == 0
+  out = capsys.readouterr().out
+  assert 'fedavg, mlp-0.01, seed 0: left to the process' in out
+  assert row(out, 'FedAvg')[1] == '50.00 (65.64 ± 1.69)'
+
+
 def test_a_budget_begins_nothing_that_would_not_end_in_time(runs, capsys):
   assert start(*TWO, '--budget_minutes=0') == 75 and not runs
   start('--rows=fedavg', '--cols=mlp-0.01')
