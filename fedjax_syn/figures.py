@@ -84,7 +84,7 @@ def accuracy_curve(
   axes.set_xlim(left=0)
   axes.xaxis.get_major_locator().set_params(integer=True)
   axes.legend(frameon=False)
-  _save(figure, path)
+  save(figure, path)
 
 
 def partition_bubbles(
@@ -123,7 +123,7 @@ def partition_bubbles(
   axes.set_xlabel(f'client\n({notes})', fontsize='small')
   axes.xaxis.get_major_locator().set_params(integer=True)
   axes.grid(alpha=0.2)
-  _save(figure, path)
+  save(figure, path)
 
 
 def synthetic_sets(
@@ -171,7 +171,7 @@ def synthetic_sets(
   panels[0].set_yticks([(i + 0.5) * height for i in range(len(rows))], rows, fontsize=7)
   if title:
     figure.suptitle(title, fontsize=9)
-  _save(figure, path)
+  save(figure, path)
 
 
 def pixels(x: np.ndarray, normalisation: Any) -> np.ndarray:
@@ -193,10 +193,11 @@ def cosine_distances(values: Mapping[str, Sequence[float]], path: Path, title: s
   axes.set_xticks(range(1, len(values) + 1), values.keys())
   axes.set(ylabel='cosine distance', title=title)
   axes.grid(axis='y', alpha=0.3)
-  _save(figure, path)
+  save(figure, path)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+  """Writes a figure, without pyplot; the folder is made."""
   path.parent.mkdir(parents=True, exist_ok=True)
   FigureCanvasAgg(figure)
   metadata = {'Software': f'matplotlib {matplotlib.__version__}'}

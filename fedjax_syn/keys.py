@@ -23,6 +23,7 @@ class Purpose(enum.IntEnum):
   ENROL = 5
   BETWEEN = 6
   DIAGNOSE = 7
+  SHARED = 8
 
 
 TAGS = 8  # how many streams one key can be tagged for

@@ -25,6 +25,7 @@ from fedjax_syn.typing import (
   PyTree,
   Shard,
   Stats,
+  Variables,
 )
 
 
@@ -47,7 +48,7 @@ class Visit(NamedTuple):
   round: Array  # []
   params: Params  # the global model w^{c-1}
   stats: Stats
-  broadcast: dict[str, PyTree]  # by server transform
+  broadcast: dict[str, PyTree]  # by server transform: what it sends, or what is `shared`
   state: dict[str, PyTree]  # this client's rows, by client transform
   shard: Shard
 
@@ -82,7 +83,7 @@ class ClientTransform(NamedTuple):
   """An addition to local training; every field but the name is optional; transforms act in order."""
 
   name: str
-  init: Callable[[Params, Shard], PyTree] | None = None  # per-client state at round 0
+  init: Callable[[Variables, Shard], PyTree] | None = None  # per-client state at round 0
   enrol: Callable[[PRNGKey, Shard], PyTree] | None = None  # every client's message before round 1
   start: Callable[[Visit, Params], Params] | None = None  # where local training begins
   prepare: Callable[[Visit], PyTree] | None = None  # -> ctx, once per visit
@@ -90,8 +91,10 @@ class ClientTransform(NamedTuple):
   grad: Callable[[PyTree, GradFn], GradFn] | None = None
   # (ctx, old, new, grads, index) -> new, after the optimizer
   step: Callable[[PyTree, Params, Params, Params, Array], Params] | None = None
-  # (ctx, visit, params, steps) -> (part of the message or None, state)
-  finish: Callable[[PyTree, Visit, Params, Array], tuple[PyTree, PyTree]] | None = None
+  # (ctx, visit, trained model, steps) -> (part of the message or None, state)
+  finish: Callable[[PyTree, Visit, Variables, Array], tuple[PyTree, PyTree]] | None = None
+  # (ctx, visit, trained model) -> numbers for the log (not sent: a simulation's view), under '<name>/'
+  metrics: Callable[[PyTree, Visit, Variables], dict[str, Array]] | None = None
   seal: Callable[[PRNGKey, dict], dict] | None = None  # last word on the message's body
   personal: Callable[[Visit, Params], Params] | None = (
     None  # what is evaluated as this client's model
@@ -116,7 +119,7 @@ class LocalTraining(NamedTuple):
 class Client(NamedTuple):
   """A client written directly, for methods that do not train locally."""
 
-  init: Callable[[Params, Shard], PyTree]
+  init: Callable[[Variables, Shard], PyTree]
   update: Callable[[Visit], tuple[Message, PyTree, dict]]  # -> message, state, metrics
 
 
@@ -128,6 +131,8 @@ class ServerTransform(NamedTuple):
   init: Callable[[PRNGKey, Params, PyTree], PyTree] | None = None
   # state -> what goes down under this name
   broadcast: Callable[[PyTree], PyTree] | None = None
+  # (key, round, w^{c-1}) -> what every client computes alike from the model and a common seed: no bytes
+  shared: Callable[[PRNGKey, Array, Variables], PyTree] | None = None
   # (key, round, own state, State before, new params, messages) -> (new params, own state)
   update: Callable[..., tuple[Params, PyTree]] | None = None
   # (state, round) -> is work between rounds unfinished
@@ -174,7 +179,7 @@ class Method(NamedTuple):
   client_transforms: tuple[Callable[[Task], ClientTransform], ...] = ()
   aggregate: Callable[[Task], Aggregate] | None = None  # None: weighted_mean
   server_transforms: tuple[Callable[[Task], ServerTransform], ...] = ()
-  adapt: tuple[Callable[[Model], Model], ...] = ()
+  adapt: tuple[Callable[[Model, tuple[int, int, int]], Model], ...] = ()  # (model, image shape)
   phases: tuple[int, ...] = ()  # rounds after which the program changes
   every_message: bool = False  # keep all messages of a round, not only their sums: memory x clients
   proxy: str = ''  # the server data that it cannot do without: '', 'images' or 'labels'
@@ -187,7 +192,7 @@ class Method(NamedTuple):
     client: Callable[[Task], ClientTransform] | None = None,
     server: Callable[[Task], ServerTransform] | None = None,
     aggregate: Callable[[Task], Aggregate] | None = None,
-    adapt: Callable[[Model], Model] | None = None,
+    adapt: Callable[[Model, tuple[int, int, int]], Model] | None = None,
     phases: tuple[int, ...] = (),
     every_message: bool = False,
     proxy: str = '',
@@ -200,7 +205,7 @@ class Method(NamedTuple):
       client: builds a ClientTransform from the Task.
       server: builds a ServerTransform from the Task.
       aggregate: builds what takes the one aggregation slot from the Task.
-      adapt: changes the model (an extra head, say).
+      adapt: changes the model (an extra head, say), given the shape of an image.
       phases: rounds after which the traced program changes.
       every_message: whether the server looks at single messages, not only at `mean` and `sum`.
       proxy: the server data that the layer needs: '', 'images' or 'labels' (images with labels).

@@ -120,30 +120,85 @@ def rounds_to_accuracy(
   return {f'{t:g}': statistics([first(seed, t) for seed in seeds]) for t in targets}
 
 
-def running_means(lines: Sequence[Line], window: int = 5) -> dict[int, float]:
-  """Returns the mean test accuracy of every `window` consecutive evaluated rounds by the last of them.
+def running_means(
+  lines: Sequence[Line], window: int = 5, key: str = 'test/accuracy'
+) -> dict[int, dict[int, float]]:
+  """Means over the last `window` evaluations, by seed and by the round of the last of them.
+
+  w^0 is no round and is left out, and so is the beginning, where there are fewer evaluations. Where not
+  every round is evaluated, a window spans as many evaluations all the same, that is more rounds, and what
+  is read off these means is as coarse as `widest_gap` says.
 
   Args:
-    lines: metrics lines of one seed.
-    window: how many evaluated rounds; w^0 is not among them.
+    lines: metrics lines of all seeds.
+    window: evaluations in a mean.
+    key: what is averaged.
+
+  Returns:
+    {seed: {round: mean}}.
   """
-  values = {m['round']: m['test/accuracy'] for m in lines if m['round'] and 'test/accuracy' in m}
-  rounds = sorted(values)
-  return {
-    last: float(np.mean([values[r] for r in rounds[end - window : end]]))
-    for end, last in enumerate(rounds, 1)
-    if end >= window
-  }
+  by_seed: dict[int, dict[int, float]] = {}
+  for line in lines:
+    values = by_seed.setdefault(line['seed'], {})
+    if line['round'] > 0 and key in line:
+      values[line['round']] = line[key]
+  out = {}
+  for seed, values in by_seed.items():
+    rounds = sorted(values)
+    last = range(window - 1, len(rounds))
+    out[seed] = {
+      rounds[i]: float(np.mean([values[r] for r in rounds[i - window + 1 : i + 1]])) for i in last
+    }
+  return out
 
 
-def best_running_mean(lines: Sequence[Line], window: int = 5) -> float | None:
-  """Returns the best of `running_means`; None if there are fewer rounds than that."""
-  return max(running_means(lines, window).values(), default=None)
+def best_running_mean(
+  lines: Sequence[Line], window: int = 5, key: str = 'test/accuracy'
+) -> dict[int, float | None]:
+  """The highest mean over `window` evaluations in a row, by seed; None with fewer evaluations.
+
+  Of a run of FedAvg it is the target of DynaFed's Table 4; see `running_means` for runs that are not
+  evaluated in every round.
+  """
+  means = running_means(lines, window, key)
+  return {seed: max(values.values(), default=None) for seed, values in means.items()}
 
 
-def rounds_to_running_mean(lines: Sequence[Line], target: float, window: int = 5) -> int | None:
-  """Returns the first round whose running mean reaches a target; None if none does."""
-  return next((r for r, mean in running_means(lines, window).items() if mean >= target), None)
+def rounds_to_running_mean(
+  lines: Sequence[Line],
+  target: float | Mapping[int, float | None],
+  window: int = 5,
+  key: str = 'test/accuracy',
+) -> dict[int, int | None]:
+  """The first round whose mean over the last `window` evaluations reaches a target (DynaFed, Table 4).
+
+  Args:
+    lines: metrics lines of all seeds.
+    target: one for all seeds, or one for each (`best_running_mean` of another run); a seed without a
+      target has no result.
+    window: evaluations in a mean; the round is that of the last of them.
+    key: what is averaged.
+
+  Returns:
+    {seed: round}, None where the target is not reached. With evaluations `widest_gap` rounds apart the
+    mean may have reached it up to so many rounds before.
+  """
+
+  def first(seed, means):
+    goal = target.get(seed) if isinstance(target, Mapping) else target
+    reached = [r for r, mean in means.items() if goal is not None and mean >= goal]
+    return min(reached, default=None)
+
+  return {seed: first(seed, m) for seed, m in running_means(lines, window, key).items()}
+
+
+def widest_gap(lines: Sequence[Line], key: str = 'test/accuracy') -> int:
+  """The most rounds from one evaluation to the next, of any seed; 1 if every round was evaluated, 0 without any."""
+  gaps = [0]
+  for seed in {line['seed'] for line in lines}:
+    rounds = sorted({0, *(m['round'] for m in lines if m['seed'] == seed and key in m)})
+    gaps += np.diff(rounds).tolist()
+  return max(gaps)
 
 
 def summarise(

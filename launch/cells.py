@@ -124,7 +124,7 @@ def read(run: Run, without_phase: frozenset[str], probe: bool = True) -> Result:
   absent = untraced(run.row.algorithm, lines, without_phase) if state == 'finished' else []
   if absent:
     return Result('failed', f'no trace of {", ".join(absent)} in its metrics', summary, lines)
-  return Result(state, '', summary, lines, described)
+  return Result(state, '', summary, lines, described, run.folder)
 
 
 def untraced(word: str, lines: Sequence[Mapping], without_phase: frozenset[str]) -> list[str]:
@@ -235,8 +235,7 @@ def attempt(
     with contextlib.redirect_stderr(said):
       status = execute(run.config, run.folder, config_name=run.column.config, show=watch)
   except Exception as error:  # whatever goes wrong in one cell, the others go on
-    reason = textwrap.shorten(f'{type(error).__name__}: {error}', 160)
-    return Result('failed', reason)
+    return Result('failed', shorten(error))
   *others, reason = said.getvalue().strip().splitlines() or ['']
   for line in others if status == REFUSED else [*others, reason]:
     if line:
@@ -247,6 +246,30 @@ def attempt(
   if result.state == 'missing':  # refused
     return Result('failed', reason or f'exit status {status}')
   return result
+
+
+def look_after(runs: Sequence[Run], entry: Entry, scale: spec.Scale, results: dict) -> None:
+  """Computes what an entry needs of finished runs besides their metrics; what goes wrong is the cell's failure.
+
+  Args:
+    runs: all runs of the table.
+    entry: says what.
+    scale: how much.
+    results: what the runs came to, by row, column and seed; failures are put into it.
+  """
+  finished = [run for run in runs if results[run.key].state == 'finished']
+  for run in finished if entry.after else ():
+    try:
+      entry.after(run.folder, run.seed, scale)
+    except workdir_lib.InUseError:
+      continue  # the other process does the same
+    except Exception as error:
+      results[run.key] = Result('failed', shorten(error), results[run.key].summary)
+
+
+def shorten(error: Exception) -> str:
+  """Returns an error in one line of moderate length."""
+  return textwrap.shorten(f'{type(error).__name__}: {error}', 160)
 
 
 def brief(result: Result) -> str:

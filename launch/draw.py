@@ -73,6 +73,22 @@ def _against(key: str, label: str, drawing: Drawing, folder: pathlib.Path) -> li
   return [_save(figure, folder / 'figure.png')]
 
 
+def bars(drawing: Drawing, folder: pathlib.Path) -> list[str]:
+  """Draws the table's numbers as bars, a group per column and a bar per row."""
+  figure, (axes,) = _panels(1, 1, drawing.heading)
+  width = 0.8 / len(drawing.rows)
+  for number, row in enumerate(drawing.rows):
+    cells = [drawing.cells.get((row.name, c.name), (0.0, 0.0)) for c in drawing.columns]
+    mean, spread = np.array(cells).T
+    at = np.arange(len(drawing.columns)) + (number - (len(drawing.rows) - 1) / 2) * width
+    axes.bar(at, mean, width, yerr=np.where(spread > 0, spread, np.nan), capsize=3, label=row.title)
+  axes.set_xticks(range(len(drawing.columns)), [c.title for c in drawing.columns], rotation=20)
+  axes.set(ylabel=drawing.entry.measure.axis)
+  if len(drawing.rows) > 1:
+    axes.legend(frameon=False)
+  return [_save(figure, folder / 'figure.png')]
+
+
 def pictures(path: str) -> Draw:
   """Returns what copies a picture that every run leaves in its folder, of each cell's first seed."""
   return functools.partial(_pictures, path)

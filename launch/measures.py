@@ -1,6 +1,7 @@
 """What the cells of a table show."""
 
 from fedjax_syn import metrics
+from fedjax_syn import workdir as workdir_lib
 from launch.spec import Measure, Result
 
 
@@ -10,8 +11,14 @@ def _accuracy(result: Result, base: Result | None) -> float | None:
 
 
 def _rounds(result: Result, base: Result | None) -> float | None:
-  target = metrics.best_running_mean(base.lines) if base else None
-  return None if target is None else metrics.rounds_to_running_mean(result.lines, target)
+  targets = metrics.best_running_mean(base.lines) if base else {}
+  (rounds,) = metrics.rounds_to_running_mean(result.lines, targets).values()
+  return rounds
+
+
+def _from_scratch(result: Result, base: Result | None) -> float | None:
+  found = workdir_lib.read_json(result.folder / 'from_scratch.json')
+  return 100 * found['accuracy'][-1] if found else None
 
 
 ACCURACY = Measure('mean test accuracy of the last five rounds, per cent', _accuracy, 'accuracy, %')
@@ -24,4 +31,10 @@ ROUNDS = Measure(
   best=min,
   base='fedavg',
   absent='not reached',
+)
+
+FROM_SCRATCH = Measure(
+  'test accuracy of a new network trained on the synthetic set alone, per cent',
+  _from_scratch,
+  'accuracy, %',
 )

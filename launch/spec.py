@@ -1,6 +1,7 @@
 """What a table or a figure of a paper is, as data: rows, columns, their settings by scale, what the paper reports."""
 
 import difflib
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ class Result(NamedTuple):
   summary: Mapping[str, Any] = {}
   lines: Sequence[Mapping[str, Any]] = ()  # of metrics.jsonl
   described: Mapping[str, Any] = {}  # config.json
+  folder: pathlib.Path | None = None
 
 
 class Measure(NamedTuple):
@@ -98,7 +100,9 @@ class Entry(NamedTuple):
   # Parts of an algorithm's word that leave no trace of their own in the metrics.
   without_phase: frozenset[str] = frozenset()
   notes: tuple[str, ...] = ()
-  draw: Callable[..., None] | None = None  # (figure's data, folder), see launch/draw.py
+  # (folder, seed, scale), of every finished run, see launch/after.py
+  after: Callable[[pathlib.Path, int, Scale], None] | None = None
+  draw: Callable[..., list[str]] | None = None  # (figure's data, folder), see launch/draw.py
 
 
 def folder_of(entry: Entry, row: Row, column: Column) -> str:

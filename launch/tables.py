@@ -156,9 +156,12 @@ def main(argv: Sequence[str]) -> int:
       runs, experiment.run_experiment, show, entry.without_phase, seconds, budget
     )
   # Another process may have ended meanwhile what was left to it; why a run failed stands in no folder.
-  there = {run.key: cells.read(run, entry.without_phase) for run in table.existing()}
+  present = table.existing()
+  there = {run.key: cells.read(run, entry.without_phase) for run in present}
   failed = {key: result for key, result in done.failures.items() if result.state == 'failed'}
   results = {**done.failures, **there, **failed}
+  if not done.stopped:
+    cells.look_after(present, entry, table.scale, results)
   selected = [run.key for run in runs]
   print(publish(table, results, selected), end='')
   if done.stopped:

@@ -82,7 +82,7 @@ def test_synthetic_images_stand_in_the_row_of_the_class_that_they_end_in(tmp_pat
   y = np.stack([np.full((3, 3), 1 / 3), [[0, 0, 1], [0.6, 0.2, 0.2], [1, 0, 0]]])
   drawn = []
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(figures, '_save', lambda figure, path: drawn.append(figure))
+    patch.setattr(figures, 'save', lambda figure, path: drawn.append(figure))
     figures.synthetic_sets(x, y, [0, 9], Normalisation('n', (0.5,), (1.0,)), tmp_path / 's.png')
   axes = drawn[0].axes
   assert [t.get_text() for t in axes[0].get_yticklabels()] == ['0', '2']

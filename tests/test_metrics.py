@@ -59,6 +59,52 @@ def test_rounds_to_accuracy_is_the_first_round_that_reaches_it():
   assert reached['0.95'] == {'mean': None, 'std': None, 'per_seed': [None, None]}
 
 
+def test_running_means_by_hand():
+  """Windows of three over rounds 1..7 of seed 0: .2 .9 .5 | .9 .5 .5 | .5 .5 .6 | .5 .6 .7 | .6 .7 .7, with the
+  means 1.6/3, 1.9/3, 1.6/3, 1.8/3 and 2/3 in rounds 3..7; w^0 is in none."""
+  lines = lines_of(0, SEED0)
+  means = metrics.running_means(lines, window=3)[0]
+  assert means == pytest.approx({3: 1.6 / 3, 4: 1.9 / 3, 5: 1.6 / 3, 6: 0.6, 7: 2 / 3})
+  assert metrics.best_running_mean(lines, window=3) == {0: pytest.approx(2 / 3)}
+  assert metrics.rounds_to_running_mean(lines, 0.6, window=3) == {0: 4}
+  assert metrics.rounds_to_running_mean(lines, 0.65, window=3) == {0: 7}
+  assert metrics.rounds_to_running_mean(lines, 0.67, window=3) == {0: None}
+
+
+def test_a_single_good_round_does_not_reach_the_target_of_table_4():
+  """Round 2 alone has 0.9; the means of five in rounds 5, 6, 7 are .54, .64, .6 (seed 0) and .3, .4, .54."""
+  lines = lines_of(0, SEED0) + lines_of(1, SEED1)
+  assert metrics.best_running_mean(lines) == pytest.approx({0: 0.64, 1: 0.54})
+  assert metrics.rounds_to_running_mean(lines, 0.59) == {0: 6, 1: None}
+
+
+def test_each_seed_may_have_its_own_target():
+  """The means of five are those of the test above."""
+  lines = lines_of(0, SEED0) + lines_of(1, SEED1) + lines_of(2, SEED1)
+  targets = {0: 0.6, 1: 0.4, 2: None}
+  assert metrics.rounds_to_running_mean(lines, targets) == {0: 6, 1: 6, 2: None}
+
+
+def test_a_target_that_a_run_sets_is_reached_by_itself():
+  lines = lines_of(0, SEED0) + lines_of(1, SEED1)
+  assert metrics.rounds_to_running_mean(lines, metrics.best_running_mean(lines)) == {0: 6, 1: 7}
+
+
+def test_evaluations_that_are_not_in_every_round():
+  """Evaluated in 2, 4, 6 and 7, listed backwards: pairs end in rounds 4, 6, 7; the widest gap is two rounds."""
+  lines = lines_of(0, {7: 0.8, 6: 0.6, 4: 0.4, 2: 0.2, 0: 0.1})
+  assert metrics.running_means(lines, 2) == {0: pytest.approx({4: 0.3, 6: 0.5, 7: 0.7})}
+  assert metrics.rounds_to_running_mean(lines, 0.45, 2) == {0: 6}
+  assert metrics.widest_gap(lines) == 2
+  assert metrics.widest_gap(lines_of(0, SEED0)) == 1 and metrics.widest_gap([]) == 0
+
+
+def test_too_few_evaluations_have_no_running_mean():
+  lines = lines_of(0, {0: 0.1, 1: 0.2, 2: 0.3, 3: 0.4, 4: 0.5})
+  assert metrics.best_running_mean(lines) == {0: None}
+  assert metrics.rounds_to_running_mean(lines, 0.0) == {0: None}
+
+
 def test_summary_has_a_validation_part_only_with_a_validation_split():
   status = {'0': {'status': 'finished'}}
   common = {'seeds': (0,), 'rounds': 7, 'targets': (), 'eval_every': 1, 'status': status}
@@ -114,15 +160,3 @@ def test_tensorboard_holds_every_line_once(tmp_path):
   (file,) = tmp_path.glob('events.out.*')
   assert file.read_bytes().count(b'seed_0/test/accuracy') == 2
   assert file.read_bytes().count(b'seed_0/seconds') == 1
-
-
-def test_running_means_are_over_evaluated_rounds_without_the_initial_model():
-  """Accuracies .9 (round 0), .1, .3, .5, .1 at rounds 2, 4, 6, 9: means of two .2, .4, .3."""
-  rounds = {0: 0.9, 2: 0.1, 4: 0.3, 6: 0.5, 9: 0.1}
-  lines = [{'round': r, 'seed': 0, 'test/accuracy': a} for r, a in rounds.items()]
-  means = metrics.running_means(lines, window=2)
-  assert list(means) == [4, 6, 9] and list(means.values()) == pytest.approx([0.2, 0.4, 0.3])
-  assert metrics.best_running_mean(lines, window=2) == pytest.approx(0.4)
-  assert metrics.rounds_to_running_mean(lines, 0.25, window=2) == 6
-  assert metrics.rounds_to_running_mean(lines, 0.5, window=2) is None
-  assert metrics.best_running_mean(lines, window=5) is None

@@ -37,12 +37,8 @@ def abavg(base: Method | None = None, *, rows: int = 0) -> Method:
       clients = models.of_round(old, messages)
       count = rows or task.data.proxy.x.shape[0]
 
-      def right(x, y):  # [rows, slots]
-        predicted = jnp.argmax(models.logits(task, clients.variables, x), axis=-1)
-        return (predicted == y).T.astype(clients.present.dtype)
-
       x, y = task.data.proxy.x[:count], task.data.proxy.y[:count]
-      accuracy = models.in_batches(right, x, y).mean(axis=0) * clients.present
+      accuracy = models.accuracy(task, clients.variables, x, y) * clients.present
       total, present = accuracy.sum(), clients.present.sum()
       weights = jnp.where(
         total > 0,

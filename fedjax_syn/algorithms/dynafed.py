@@ -16,7 +16,7 @@ from fedjax_syn.data.augment import dsa, parse_strategy
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
 from fedjax_syn.method import Method, ServerTransform
-from fedjax_syn.synthesis import diagnostics, synthetic, trajectory
+from fedjax_syn.synthesis import diagnostics, finetuning, synthetic, trajectory
 from fedjax_syn.synthesis.synthetic import SyntheticSet
 from fedjax_syn.typing import Array, Params, PyTree
 
@@ -129,7 +129,7 @@ def dynafed(base: Method | None = None, **fields) -> Method:
   def server(task):
     shape = task.data.x.shape[1:]
     images = c.images_per_class * task.num_classes
-    augment, finetune_augment = _augment(c.augment), _augment(c.finetune_augment)
+    augment, finetune_augment = augmentation(c.augment), augmentation(c.finetune_augment)
     h = task.hyper['dynafed']
     optimizer = optax.partition(
       {
@@ -163,18 +163,9 @@ def dynafed(base: Method | None = None, **fields) -> Method:
     def finetune(key, syn, w, stats):
       loss = trajectory.inner_loss(task.model, stats, finetune_augment)
       opt = getattr(optax, c.finetune_optimizer)(h['finetune_lr'])
-
-      def step(carry, i):
-        w, opt_state = carry
-        x, y = syn.x, syn.y
-        if 0 < c.finetune_batch < images:
-          rows = synthetic.minibatch(fold(key, 0, 1), images, c.finetune_batch, i)
-          x, y = x[rows], y[rows]
-        grads = jax.grad(loss)(w, x, y, fold(key, i))
-        updates, opt_state = opt.update(grads, opt_state, w)
-        return (optax.apply_updates(w, updates), opt_state), None
-
-      return jax.lax.scan(step, (w, opt.init(w)), jnp.arange(c.finetune_steps))[0][0]
+      return finetuning.finetune(
+        loss, opt, w, syn, key, c.finetune_steps, batch_size=c.finetune_batch
+      )[0]
 
     def pending(state, round):
       return round == c.length and int(state.iteration) < c.iterations
@@ -319,6 +310,7 @@ def dynafed(base: Method | None = None, **fields) -> Method:
   return base.extend('dynafed', server=server, phases=(c.length,), hyper=rates)
 
 
-def _augment(strategy: str):
+def augmentation(strategy: str) -> trajectory.Augment | None:
+  """Returns the augmentation of a config's DSA operations, (key, x) -> x; None if it names none."""
   operations = parse_strategy(strategy)
   return (lambda key, x: dsa(key, x, operations)) if operations else None

@@ -11,7 +11,7 @@ from fedjax_syn.fields import field
 from fedjax_syn.method import Method, ServerTransform
 from fedjax_syn.server import models
 from fedjax_syn.server.distill import distil
-from fedjax_syn.typing import Array
+from fedjax_syn.typing import Array, Variables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +23,11 @@ class Config:
     1e-3, 'rate of the distillation, Adam, to zero by a cosine (paper 1e-3)', above=0.0
   )
   batch_size: int = field(128, 'server samples in a step (paper 128)', low=1)
+  keep_best: bool = field(
+    False,
+    'keep the best student, the average among them, by labels of the server data (paper: early stopping)',
+  )
+  check_every: int = field(20, 'steps between the looks of keep_best (paper 100)', low=1)
 
 
 def ensemble(logits: Array, present: Array) -> Array:
@@ -40,7 +45,13 @@ def ensemble(logits: Array, present: Array) -> Array:
 
 
 def feddf(
-  base: Method | None = None, *, steps: int = 100, lr: float = 1e-3, batch_size: int = 128
+  base: Method | None = None,
+  *,
+  steps: int = 100,
+  lr: float = 1e-3,
+  batch_size: int = 128,
+  keep_best: bool = False,
+  check_every: int = 20,
 ) -> Method:
   """Distils softmax(mean of the clients' logits) into the averaged model after every round.
 
@@ -49,17 +60,28 @@ def feddf(
     steps: distillation steps in a round.
     lr: rate of Adam at first; 0 is the base itself.
     batch_size: server samples in a step.
+    keep_best: of the average and the student after every `check_every` steps, keep the one that is right
+      most often on the server's samples, whose labels are needed then.
+    check_every: see above.
 
   Returns:
-    The method. It needs server data without labels (`data.proxy`). Deviation: a fixed number of steps
-    and the last student, where the paper stops early by, and keeps the best on, labelled validation data.
+    The method. It needs server data (`data.proxy`), with labels only for `keep_best`. The paper stops early
+    by, and keeps the best on, labelled validation data: `keep_best` is that. Without it a fixed
+    number of steps is taken and the last student kept, however bad the teacher: with clients of one or
+    two classes the clients' mean logits are often worse than the averaged model.
   """
   base = base or fedavg()
+  needed = 'labels' if keep_best else 'images'
 
   def server(task):
     def update(key, round, state, before, new, messages):
       clients = models.of_round(before.params, messages)
       teacher = lambda x: ensemble(models.logits(task, clients.variables, x), clients.present)
+
+      def score(w):
+        one = jax.tree.map(lambda leaf: leaf[None], Variables(w, messages.mean('stats')))
+        return models.accuracy(task, one, *task.data.proxy)[0]
+
       optimizer = optax.adam(optax.cosine_decay_schedule(task.hyper['feddf']['lr'], steps))
       student, loss = distil(
         key,
@@ -70,6 +92,8 @@ def feddf(
         optimizer,
         steps=steps,
         batch_size=batch_size,
+        score=score if keep_best else None,
+        score_every=check_every,
       )
       anyone = clients.present.sum() > 0
       return jax.tree.map(lambda s, n: jnp.where(anyone, s, n), student, new), loss
@@ -81,4 +105,4 @@ def feddf(
       metrics=lambda loss: {'loss': loss},
     )
 
-  return base.extend('feddf', server=server, every_message=True, proxy='images', hyper={'lr': lr})
+  return base.extend('feddf', server=server, every_message=True, proxy=needed, hyper={'lr': lr})

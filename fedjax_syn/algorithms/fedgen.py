@@ -124,7 +124,7 @@ def fedgen(base: Method | None = None, **fields) -> Method:
 
       return regularised
 
-    def finish(ctx, visit, params, steps):
+    def finish(ctx, visit, trained, steps):
       return visit.shard.class_counts.astype(task.data.mean.dtype), None
 
     return ClientTransform('fedgen', prepare=prepare, loss=loss, finish=finish)

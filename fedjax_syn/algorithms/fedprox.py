@@ -37,6 +37,11 @@ def fedprox(base: Method | None = None, *, mu: float = 0.01) -> Method:
 
       return proximal
 
-    return ClientTransform('fedprox', prepare=lambda visit: visit.params, loss=loss)
+    def metrics(w_global, visit, trained):
+      return {'drift': optax.tree.norm(optax.tree.sub(trained.params, w_global))}
+
+    return ClientTransform(
+      'fedprox', prepare=lambda visit: visit.params, loss=loss, metrics=metrics
+    )
 
   return base.extend('fedprox', client=client, hyper={'mu': mu})

@@ -64,8 +64,8 @@ def scaffold(base: Method | None = None, *, option: int = 0) -> Method:
       )
       return jax.tree.map(lambda g: g / jnp.maximum(visit.shard.size, 1), total)
 
-    def init(params, shard):
-      return jax.tree.map(jnp.zeros_like, params)
+    def init(initial, shard):
+      return jax.tree.map(jnp.zeros_like, initial.params)
 
     def prepare(visit):
       return visit.state['scaffold'], visit.broadcast['scaffold']
@@ -79,14 +79,16 @@ def scaffold(base: Method | None = None, *, option: int = 0) -> Method:
 
       return corrected
 
-    def finish(ctx, visit, y, steps):  # line 12, and the difference of line 13
+    def finish(ctx, visit, trained, steps):  # line 12, and the difference of line 13
       c_i, c = ctx
       if option == 1:
         c_new = full_gradient(visit)
       else:
         lr = task.hyper['client']['lr'] * base.client.schedule(visit.round)
         scale = 1 / (jnp.maximum(steps, 1) * lr)
-        c_new = jax.tree.map(lambda ci, c, x, y: ci - c + scale * (x - y), c_i, c, visit.params, y)
+        c_new = jax.tree.map(
+          lambda ci, c, x, y: ci - c + scale * (x - y), c_i, c, visit.params, trained.params
+        )
       present = steps > 0
       c_new = jax.tree.map(lambda new, old: jnp.where(present, new, old), c_new, c_i)
       return jax.tree.map(jnp.subtract, c_new, c_i), c_new

@@ -31,7 +31,7 @@ class Carry(NamedTuple):
 class LocalClient(NamedTuple):
   """Local training closed over a task; the engine decides how visits are laid out on devices."""
 
-  init: Any  # (params, shard) -> per-client state by transform
+  init: Any  # (w^0, shard) -> per-client state by transform
   steps: Any  # (size) -> how many steps a client of that size takes, []
   begin: Any  # (visit) -> Carry
   step: Any  # (Carry) -> Carry
@@ -65,10 +65,10 @@ def close(method: Method, task: Task) -> LocalClient:
   def optimizer(visit_round):
     return local.optimizer(task.hyper['client']['lr'] * local.schedule(visit_round))
 
-  def init(params, shard):
-    state = {t.name: t.init(params, shard) for t in with_hook('init')}
+  def init(initial, shard):
+    state = {t.name: t.init(initial, shard) for t in with_hook('init')}
     if local.persistent:
-      state[OPTIMIZER] = optimizer(1).init(params)
+      state[OPTIMIZER] = optimizer(1).init(initial.params)
     return state
 
   def shuffle(visit, epoch):
@@ -127,8 +127,9 @@ def close(method: Method, task: Task) -> LocalClient:
     visit = carry.visit
     body = {'params': jax.tree.map(jnp.subtract, carry.params, visit.params), 'stats': carry.stats}
     state = {}
+    trained = Variables(carry.params, carry.stats)
     for t in with_hook('finish'):
-      part, rows = t.finish(carry.ctx.get(t.name), visit, carry.params, carry.index)
+      part, rows = t.finish(carry.ctx.get(t.name), visit, trained, carry.index)
       if part is not None:
         body[t.name] = part
       if t.init is not None:
@@ -145,6 +146,10 @@ def close(method: Method, task: Task) -> LocalClient:
     finite = jnp.isfinite(loss)
     for leaf in jax.tree.leaves(body['params']):
       finite &= jnp.isfinite(leaf.sum())
-    return Message(weight, body), state, {'loss': loss, 'finite': finite}
+    metrics = {'loss': loss, 'finite': finite}
+    for t in with_hook('metrics'):
+      measured = t.metrics(carry.ctx.get(t.name), visit, trained)
+      metrics |= {f'{t.name}/{name}': value for name, value in measured.items()}
+    return Message(weight, body), state, metrics
 
   return LocalClient(init, steps, begin, step, end)

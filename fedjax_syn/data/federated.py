@@ -101,3 +101,32 @@ def take(data: FederatedData, shard: Shard, positions: Array) -> tuple[Array, Ar
   flat = jnp.minimum(shard.start + positions, data.order.shape[0] - 1)
   rows = data.order[flat]
   return normalise(data, data.x[rows]), data.y[rows]
+
+
+def everyone(data: FederatedData) -> Shard:
+  """Returns all clients as one: a shard that spans every client's rows."""
+  return Shard(
+    client=jnp.int32(-1),
+    start=jnp.int32(0),
+    size=data.size.sum(),
+    class_counts=data.class_counts.sum(axis=0),
+  )
+
+
+def batch(
+  data: FederatedData, shard: Shard, index: Array, batch_size: int
+) -> tuple[Array, Array, Array]:
+  """Reads one batch of a pass through a shard, in its own order.
+
+  Args:
+    data: the partitioned training set.
+    shard: the client.
+    index: [], 0 .. ceil(size / batch_size) - 1.
+    batch_size: the last batch is padded to it.
+
+  Returns:
+    Normalised images [batch, height, width, channels], labels [batch] and mask [batch], 0 for padding.
+  """
+  positions = index * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
+  x, y = take(data, shard, positions)
+  return x, y, (positions < shard.size).astype(data.mean.dtype)

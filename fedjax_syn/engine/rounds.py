@@ -16,11 +16,12 @@ from fedjax_syn.engine.evaluate import make_evaluator
 from fedjax_syn.engine.interface import Engine
 from fedjax_syn.engine.layout import Layout, resolve
 from fedjax_syn.engine.mesh import alone, mesh_of, place, replicated
+from fedjax_syn.engine.report import round_report
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import cross_entropy
 from fedjax_syn.method import LocalTraining, Method, State, Task, Visit, weighted_mean
-from fedjax_syn.typing import Array, Model, Params, Stats
+from fedjax_syn.typing import Array, Model, Params, Stats, Variables
 
 
 class Operands(NamedTuple):
@@ -74,7 +75,7 @@ def build(
       "proxy='held_out'"
     )
   for adapt in method.adapt:
-    model = adapt(model)
+    model = adapt(model, data.x.shape[1:])
   num_clients = data.start.shape[0]
   num_classes = num_classes or data.class_counts.shape[1]
   slots, sample = SAMPLERS[sampler](num_clients, participation)
@@ -127,7 +128,7 @@ def build(
     everyone = jax.vmap(lambda c: federated.shard_of(data, c))(
       jnp.arange(num_clients, dtype=jnp.int32)
     )
-    rows = jax.vmap(lambda shard: client.init(params, shard))(everyone)
+    rows = jax.vmap(lambda shard: client.init(Variables(params, stats), shard))(everyone)
     return State(jnp.zeros((), jnp.int32), params, stats, server, rows)
 
   def make_visit(operands, slot):
@@ -152,6 +153,10 @@ def build(
     broadcast = {
       t.name: t.broadcast(state.server.get(t.name)) for t in servers if t.broadcast is not None
     }
+    for i, t in enumerate(servers):
+      if t.shared is not None:
+        key = fold(stream(seed, Purpose.SHARED, number), i)
+        broadcast[t.name] = t.shared(key, number, Variables(state.params, state.stats))
     operands = Operands(
       seed, number, hyper, data, state.params, state.stats, broadcast, rows, sampled
     )
@@ -190,19 +195,7 @@ def build(
         new, server[t.name] = t.update(key, number, server.get(t.name), state, new, messages)
     server = {name: value for name, value in server.items() if name in state.server}
 
-    finite = jnp.ones((), bool)
-    for leaf in jax.tree.leaves(new):
-      finite &= jnp.isfinite(leaf.sum())
-    culprit = jnp.where(metrics['finite'].all(), -1, sampled[jnp.argmin(metrics['finite'])])
-    finite &= metrics['finite'].all()
-    weights = jnp.where(size > 0, size, 0).astype(jnp.float32)
-    report = {
-      'train/loss': jnp.sum(jnp.where(size > 0, metrics['loss'], 0.0) * weights)
-      / jnp.maximum(weights.sum(), 1.0),
-      'padding_efficiency': efficiency,
-      'diverged_round': jnp.where(finite, 0, number),
-      'diverged_client': culprit,
-    }
+    report = round_report(number, new, metrics, size, sampled, efficiency)
     report |= logged
     for t in servers:
       if t.metrics is not None:
@@ -295,6 +288,13 @@ def build(
         for t in servers_of(task)
         if t.broadcast is not None
       }
+      alike = {
+        t.name: t.shared(
+          stream(0, Purpose.SHARED), jnp.int32(1), Variables(state.params, state.stats)
+        )
+        for t in servers_of(task)
+        if t.shared is not None
+      }
       rows = jax.tree.map(lambda leaf: leaf[:slots], state.clients)
       operands = Operands(
         jnp.int32(0),
@@ -303,7 +303,7 @@ def build(
         data,
         state.params,
         state.stats,
-        sent,
+        sent | alike,
         rows,
         jnp.zeros(slots, jnp.int32),
       )

@@ -1,4 +1,4 @@
-"""FedGen's generator: features for a label, without images (Zhu et al., 2021)."""
+"""Generators: features for a label (FedGen, Zhu et al., 2021) and images from noise (FedCOG, Appendix A.5.1)."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -60,3 +60,36 @@ def generator(*, noise: int, hidden: int, features: int, num_classes: int) -> Ge
     return body.apply({'params': params}, y, eps, mask)
 
   return Generator(init, apply, noise)
+
+
+class ImageBody(nn.Module):
+  """Linear to 8 x 8 x 128, upsampling, three convolutions."""
+
+  shape: tuple[int, int, int]
+
+  @nn.compact
+  def __call__(self, z: Array) -> Array:
+    height, width, channels = self.shape
+    z = nn.Dense(8192)(z).reshape(-1, 8, 8, 128)
+    z = jax.image.resize(z, (z.shape[0], height, width, 128), 'nearest')
+    for features in (128, 64):
+      z = nn.leaky_relu(nn.Conv(features, (3, 3))(z), 0.2)
+    return nn.Conv(channels, (3, 3))(z)
+
+
+class ImageGenerator(NamedTuple):
+  """A generator of images as pure functions."""
+
+  init: Callable[[PRNGKey], Params]
+  apply: Callable[[Params, Array], Array]  # (params, noise [batch, noise]) -> [batch, *shape]
+  noise: int
+
+
+def image_generator(shape: tuple[int, int, int], noise: int = 256) -> ImageGenerator:
+  """Builds FedCOG's optional generator for images of a shape (height, width, channels)."""
+  body = ImageBody(shape)
+  return ImageGenerator(
+    lambda key: body.init(key, jnp.zeros((1, noise)))['params'],
+    lambda params, z: body.apply({'params': params}, z),
+    noise,
+  )

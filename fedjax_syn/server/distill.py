@@ -32,6 +32,8 @@ def distil(
   batch_size: int,
   average_from: int = -1,
   average_every: int = 1,
+  score: Callable[[Params], Array] | None = None,
+  score_every: int = 1,
 ) -> tuple[Params, Array]:
   """Trains a student towards a teacher on the server's samples (`task.data.proxy`; no label is read).
 
@@ -50,6 +52,9 @@ def distil(
     average_from: return the mean of the parameters after the steps average_from, average_from +
       average_every, ... (stochastic weight averaging; counted from 0); -1 returns the last ones.
     average_every: see above.
+    score: parameters -> a number, higher is better; of the student at first and after every `score_every`
+      steps the best one is returned, so that a bad teacher cannot do harm.
+    score_every: see above.
 
   Returns:
     The student, and the KL divergence from the teacher in the last step, [].
@@ -68,7 +73,7 @@ def distil(
     return optax.losses.kl_divergence(log_p, targets[rows]).mean()
 
   def step(carry, inputs):
-    w, opt_state, mean, count = carry
+    w, opt_state, mean, count, best = carry
     i, rows = inputs
     value, grads = jax.value_and_grad(loss)(w, rows)
     updates, opt_state = optimizer.update(grads, opt_state, w)
@@ -78,8 +83,17 @@ def distil(
       count = count + take
       share = jnp.where(take, 1 / jnp.maximum(count, 1), 0)
       mean = jax.tree.map(lambda m, p: m + share.astype(p.dtype) * (p - m), mean, w)
-    return (w, opt_state, mean, count), value
+    if score is not None:
+      best = jax.lax.cond((i + 1) % score_every == 0, lambda: better(best, w), lambda: best)
+    return (w, opt_state, mean, count, best), value
 
-  start = (student, optimizer.init(student), student, jnp.zeros((), jnp.int32))
-  (w, _, mean, _), values = jax.lax.scan(step, start, (jnp.arange(steps), batches))
+  def better(best, w):
+    new = score(w)
+    return jax.tree.map(lambda a, b: jnp.where(new > best[0], a, b), (new, w), best)
+
+  best = None if score is None else (score(student), student)
+  start = (student, optimizer.init(student), student, jnp.zeros((), jnp.int32), best)
+  (w, _, mean, _, best), values = jax.lax.scan(step, start, (jnp.arange(steps), batches))
+  if score is not None:
+    return best[1], values[-1]
   return (mean if average_from >= 0 else w), values[-1]

@@ -49,6 +49,26 @@ def logits(task: Task, variables: Variables, x: Array) -> Array:
   return jax.vmap(lambda v: task.model.apply(v, images, train=False).logits)(variables)
 
 
+def accuracy(task: Task, variables: Variables, x: Array, y: Array) -> Array:
+  """Measures several models on labelled samples.
+
+  Args:
+    task: gives the network and the normalisation.
+    variables: leaves [models, ...].
+    x: uint8 [rows, height, width, channels].
+    y: [rows].
+
+  Returns:
+    The share of the rows that each model has right, [models].
+  """
+
+  def right(x, y):  # [rows, models]
+    predicted = jnp.argmax(logits(task, variables, x), axis=-1)
+    return (predicted == y).T.astype(task.data.mean.dtype)
+
+  return in_batches(right, x, y).mean(axis=0)
+
+
 def in_batches(score, *arrays: Array) -> Array:
   """Maps a function of at most `BATCH` rows over all rows, and joins what it returns along axis 0."""
   rows = arrays[0].shape[0]

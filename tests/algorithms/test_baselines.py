@@ -118,7 +118,7 @@ def test_distillation_step_against_numpy():
     batch_size=99,
     **kw,
   )
-  path = [w.astype(float)]
+  path, w_start = [w.astype(float)], jnp.asarray(w)
   for _ in range(4):
     p = np.exp(images @ path[-1])
     p /= p.sum(1, keepdims=True)
@@ -131,6 +131,14 @@ def test_distillation_step_against_numpy():
   averaged, _ = run(4, average_from=1, average_every=2)  # after the steps 1 and 3, counted from 0
   np.testing.assert_allclose(averaged['w'], (path[2] + path[4]) / 2, rtol=0, atol=1e-5)
   assert np.abs(path[4] - path[3]).max() > 1e-3
+  # Scored by closeness to the second step, and looked at after every step, that one is kept.
+  near = lambda w: -jnp.abs(w['w'] - jnp.asarray(path[2], jnp.float32)).max()
+  best, _ = run(4, score=near)
+  np.testing.assert_allclose(best['w'], path[2], rtol=0, atol=1e-5)
+  best, _ = run(4, score=near, score_every=3)  # only the start and the third step are seen
+  np.testing.assert_allclose(best['w'], path[3], rtol=0, atol=1e-5)
+  best, _ = run(4, score=lambda w: -jnp.abs(w['w'] - w_start).max())
+  np.testing.assert_array_equal(best['w'], w_start)
 
 
 def test_batches_use_every_row_once_before_any_twice():

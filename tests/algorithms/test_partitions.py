@@ -26,9 +26,10 @@ def small(name: str):
     'images_per_class': 1,
     'steps': 2,
     'batch_size': 4,
-    'samples': 2,
     'hidden': 4,
     'noise': 2,
+    'start': 2,
+    'samples': 4,
   }
   config = config_lib.get_default()
   config.data.proxy = 'held_out'

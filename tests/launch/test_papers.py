@@ -7,7 +7,7 @@ import pytest
 from fedjax_syn import config as config_lib
 from launch import cells, papers, spec
 from launch import main as launcher
-from launch.papers import dynafed
+from launch.papers import _dynafed_cells
 
 ENTRIES = papers.entries()
 ROOT = pathlib.Path(__file__).parents[2]
@@ -105,10 +105,10 @@ def test_a_composition_has_the_tuned_settings_of_its_parts(monkeypatch):
     'dynafed': {'': {'client.lr': 3.0}},
     'fedprox+dynafed': {'g': {'fedprox.mu': 0.2}},
   }
-  monkeypatch.setattr(dynafed, 'TUNED', tuned)
-  assert dynafed._tuned('fedprox') == tuned['fedprox']
-  assert dynafed._tuned('fedprox+dynafed') == {
+  monkeypatch.setattr(_dynafed_cells, 'TUNED', tuned)
+  assert _dynafed_cells.tuned('fedprox') == tuned['fedprox']
+  assert _dynafed_cells.tuned('fedprox+dynafed') == {
     '': {'fedprox.mu': 0.1, 'client.lr': 3.0},
     'g': {'client.lr': 2.0, 'fedprox.mu': 0.2},
   }
-  assert dynafed._tuned('fedmix') == {}
+  assert _dynafed_cells.tuned('fedmix') == {}

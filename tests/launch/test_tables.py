@@ -67,7 +67,7 @@ def test_cells_that_fail_or_diverge_do_not_end_the_table(runs, capsys):
 
 
 def test_a_cell_that_its_method_left_no_trace_in_has_failed(runs, capsys):
-  runs.untraced = {'dynafed', 'fedprox', 'fedavg'}
+  runs.untraced = {'dynafed', 'fedavg'}
   assert start('--rows=fedavg,fedprox,dynafed,scaffold', '--cols=mlp-0.01', scale='smoke') == 1
   out = capsys.readouterr().out
   assert row(out, 'DynaFed')[1] == 'failed: no trace of dynafed in its metrics'
@@ -141,6 +141,13 @@ def test_what_another_process_ends_meanwhile_is_shown(runs, capsys, monkeypatch)
   out = capsys.readouterr().out
   assert 'fedavg, mlp-0.01, seed 0: left to the process' in out
   assert row(out, 'FedAvg')[1] == '50.00 (65.64 ± 1.69)'
+
+
+def test_what_cannot_be_computed_of_a_finished_run_is_its_cell_s_failure(runs, capsys):
+  """The fake runs leave no checkpoint to train from."""
+  assert start('--cols=epochs5-0.01', table='dynafed/figure6-right') == 1
+  text = row(capsys.readouterr().out, 'DynaFed')[1]
+  assert text.startswith('failed: ValueError: W/dynafed/table3/dynafed/epochs5-0.01/seed0: ')
 
 
 def test_a_budget_begins_nothing_that_would_not_end_in_time(runs, capsys):

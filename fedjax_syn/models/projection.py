@@ -1,0 +1,64 @@
+"""A projection head between a network's features and its classifier, as MOON and other contrastive methods have it."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn.keys import fold
+from fedjax_syn.typing import Array, Model, Output, Variables
+
+
+class Head(nn.Module):
+  """Two linear layers with a ReLU between them, then the classifier."""
+
+  hidden: int
+  size: int
+  classes: int
+
+  def setup(self):
+    self.first, self.second = nn.Dense(self.hidden), nn.Dense(self.size)
+    self.classifier = nn.Dense(self.classes)
+
+  def __call__(self, features: Array) -> tuple[Array, Array]:
+    z = self.second(nn.relu(self.first(features)))
+    return self.classifier(z), z
+
+  def classify(self, z: Array) -> Array:
+    return self.classifier(z)
+
+
+def with_projection(model: Model, shape: tuple[int, int, int], size: int) -> Model:
+  """Puts a projection head between a model's features and a new classifier.
+
+  Args:
+    model: the network; its own classifier is not used any more.
+    shape: (height, width, channels) of an image.
+    size: of the projected features, which become the model's features.
+
+  Returns:
+    The model; `params['projection']` holds the head, and the new classifier is the model's head.
+  """
+  variables = jax.eval_shape(model.init, jax.random.key(0))
+  out = jax.eval_shape(model.apply, variables, jax.ShapeDtypeStruct((1, *shape), jnp.float32))
+  features, classes = out.features.shape[-1], out.logits.shape[-1]
+  projection = Head(features, size, classes)
+
+  def init(key):
+    variables = model.init(fold(key, 0))
+    made = projection.init(fold(key, 0, 1), jnp.zeros((1, features)))
+    return Variables({**variables.params, 'projection': made['params']}, variables.stats)
+
+  def apply(variables, x, train=False, mask=None):
+    own = {k: v for k, v in variables.params.items() if k != 'projection'}
+    out = model.apply(Variables(own, variables.stats), x, train=train, mask=mask)
+    logits, z = projection.apply({'params': variables.params['projection']}, out.features)
+    return Output(logits, z, out.stats)
+
+  def head(params, z):
+    return projection.apply({'params': params['projection']}, z, method='classify')
+
+  def is_head(path):
+    keys = [getattr(part, 'key', part) for part in path[:2]]
+    return keys == ['projection', 'classifier']
+
+  return Model(model.name, init, apply, head, is_head)

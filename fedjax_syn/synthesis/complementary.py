@@ -1,0 +1,134 @@
+"""Complementary data: inputs that the global model knows and a client's own model does not (FedCOG, Section 4.1)."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_syn.models.layers import DECAY
+from fedjax_syn.typing import Array, Model, PRNGKey, PyTree, Variables
+
+
+def complement(class_counts: Array) -> Array:
+  """How many samples of each class a client lacks: max(d) - d, [classes]. Source: FedCOG, Appendix A.1.1."""
+  return class_counts.max() - class_counts
+
+
+def complementary_labels(class_counts: Array, budget: int) -> Array:
+  """Deals a budget of target labels in proportion to what a client lacks.
+
+  Args:
+    class_counts: d, [classes], the client's samples of each class.
+    budget: how many labels.
+
+  Returns:
+    int32 [budget], in ascending order. Shares are rounded by the largest remainder, so that the budget is
+    used up (the authors' code rounds down and loses a few); a balanced client, which lacks nothing, gets
+    equal shares.
+  """
+  lacking = complement(class_counts).astype(jnp.float32)
+  lacking = jnp.where(lacking.sum() > 0, lacking, 1.0)
+  exact = budget * lacking / lacking.sum()
+  whole = jnp.floor(exact)
+  left = budget - whole.sum()
+  rank = jnp.argsort(jnp.argsort(-(exact - whole), stable=True), stable=True)
+  return spread(whole + (rank < left), budget)
+
+
+def uniform_labels(classes: int, budget: int) -> Array:
+  """Deals a budget of target labels evenly over the classes; the first ones get what is left: int32 [budget]."""
+  return spread(budget // classes + (jnp.arange(classes) < budget % classes), budget)
+
+
+def spread(counts: Array, budget: int) -> Array:
+  """Turns counts [classes] that add up to the budget into labels 0, 0, ..., 1, ...: int32 [budget]."""
+  return jnp.searchsorted(jnp.cumsum(counts), jnp.arange(budget), side='right').astype(jnp.int32)
+
+
+def jensen_shannon(log_p: Array, log_q: Array) -> Array:
+  """JS divergence of two distributions over the last axis, in nats: between 0 and ln 2."""
+  p, q = jnp.exp(log_p), jnp.exp(log_q)
+  log_m = jnp.logaddexp(log_p, log_q) - jnp.log(2.0)
+  return 0.5 * jnp.sum(p * (log_p - log_m) + q * (log_q - log_m), axis=-1)
+
+
+def clipped_jensen_shannon(log_p: Array, log_q: Array) -> Array:
+  """The authors' form: all probabilities clipped to [0.01, 0.99], KL with its arguments exchanged, at most 1."""
+  clip = lambda a: jnp.clip(a, 0.01, 0.99)
+  p, q = jnp.exp(log_p), jnp.exp(log_q)
+  m, p, q = clip((p + q) / 2), clip(p), clip(q)
+  divergence = 0.5 * jnp.sum(m * (2 * jnp.log(m) - jnp.log(p) - jnp.log(q)), axis=-1)
+  return jnp.clip(divergence, 0.0, 1.0)
+
+
+DIVERGENCES = {'paper': jensen_shannon, 'code': clipped_jensen_shannon}
+
+
+def total_variation(x: Array) -> Array:
+  """Mean squared difference of neighbouring pixels of each image [batch, height, width, channels]: [batch]."""
+  down, right = jnp.diff(x, axis=1), jnp.diff(x, axis=2)
+  return (down**2).mean(axis=(1, 2, 3)) + (right**2).mean(axis=(1, 2, 3))
+
+
+def statistics_gap(model: Model, variables: Variables, x: Array) -> Array:
+  """Squared distance of a batch's statistics from the running ones of BatchNorm, []; 0 for models without.
+
+  A training pass moves running statistics a known part of the way to the batch's: the gap is read from that.
+  """
+  moved = model.apply(variables, x, train=True).stats
+  gap = jax.tree.map(
+    lambda new, old: jnp.sum(((new - old) / (1 - DECAY)) ** 2), moved, variables.stats
+  )
+  return sum(jax.tree.leaves(gap), jnp.zeros(()))
+
+
+def optimise(
+  losses: Callable[[PyTree, Array], Array],
+  inputs: PyTree,
+  y: Array,
+  *,
+  steps: int,
+  lr: float | Array,
+  batch_size: int = 0,
+) -> PyTree:
+  """Moves inputs by Adam (betas 0.5 and 0.9) down the mean of their losses.
+
+  Args:
+    losses: (inputs [batch, ...], y [batch]) -> loss of each sample, [batch].
+    inputs: leaves [samples, ...].
+    y: target labels [samples].
+    steps: steps for every sample.
+    lr: Adam's rate.
+    batch_size: samples that are held and moved at a time, from the first step to the last; 0: all. As a
+      sample's gradient is its own, this changes the memory and not the result.
+
+  Returns:
+    The moved inputs. Source: FedCOG, Eq. 1 and Appendix A.5.2; betas are the code's.
+  """
+  samples = y.shape[0]
+  size = min(batch_size or samples, samples)
+  optimizer = optax.adam(lr, b1=0.5, b2=0.9)
+
+  def run(batch):
+    start, labels = batch
+
+    def step(carry, _):
+      x, opt_state = carry
+      grads = jax.grad(lambda x: losses(x, labels).sum() / samples)(x)
+      updates, opt_state = optimizer.update(grads, opt_state, x)
+      return (optax.apply_updates(x, updates), opt_state), None
+
+    return jax.lax.scan(step, (start, optimizer.init(start)), None, length=steps)[0][0]
+
+  if size == samples:
+    return run((inputs, y))
+  fill = -samples % size
+  cut = lambda a: jnp.concatenate([a, a[:fill]]).reshape(-1, size, *a.shape[1:])
+  moved = jax.lax.map(run, (jax.tree.map(cut, inputs), cut(y)))
+  return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:samples], moved)
+
+
+def noise(key: PRNGKey, samples: int, shape: tuple[int, ...]) -> Array:
+  """Inputs to begin from: N(0, 1) in normalised space, [samples, *shape]."""
+  return jax.random.normal(key, (samples, *shape))

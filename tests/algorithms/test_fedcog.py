@@ -1,0 +1,311 @@
+"""FedCOG: labels, disagreement, generation and distillation against hand values, numpy and finite differences."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedjax_syn.algorithms.dynafed import dynafed
+from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.algorithms.fedcog import Config, check, fedcog
+from fedjax_syn.engine import build
+from fedjax_syn.losses import cross_entropy
+from fedjax_syn.method import Task, Visit
+from fedjax_syn.synthesis import complementary as comp
+from fedjax_syn.typing import Step, Variables
+from tests import tiny
+
+
+def test_complementary_labels_of_the_papers_example():
+  """d = [500, 0, 400, 200, 400] lacks [0, 500, 100, 300, 100]; a budget of 20 is dealt 0, 10, 2, 6, 2."""
+  d = jnp.array([500, 0, 400, 200, 400])
+  np.testing.assert_array_equal(comp.complement(d), [0, 500, 100, 300, 100])
+  labels = np.asarray(comp.complementary_labels(d, 20))
+  np.testing.assert_array_equal(np.bincount(labels, minlength=5), [0, 10, 2, 6, 2])
+  full = np.asarray(comp.complementary_labels(d, 1000))
+  np.testing.assert_array_equal(np.bincount(full, minlength=5), [0, 500, 100, 300, 100])
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 1000), min_size=2, max_size=12), st.integers(1, 300))
+def test_the_budget_is_used_up_and_shares_are_within_one(counts, budget):
+  labels = np.asarray(comp.complementary_labels(jnp.array(counts), budget))
+  dealt = np.bincount(labels, minlength=len(counts))
+  assert len(labels) == budget and dealt.sum() == budget
+  lacking = max(counts) - np.array(counts, float)
+  lacking = lacking if lacking.sum() else np.ones(len(counts))
+  assert np.abs(dealt - budget * lacking / lacking.sum()).max() < 1 + 1e-3
+
+
+def test_a_balanced_client_gets_equal_shares_and_no_distillation_weight():
+  labels = np.asarray(comp.complementary_labels(jnp.array([7, 7, 7]), 7))
+  np.testing.assert_array_equal(np.bincount(labels, minlength=3), [3, 2, 2])
+  np.testing.assert_array_equal(np.bincount(comp.uniform_labels(3, 7), minlength=3), [3, 2, 2])
+
+
+def test_divergences_by_hand():
+  """(1, 0) and (0, 1) are ln 2 apart, (1/2, 1/2) and (1/4, 3/4): m = (3/8, 5/8).
+
+  Clipped: m = (1/2, 1/2) against 0.99 and 0.01: KL(M||P) + KL(M||Q), each 1/2 ln(1/4 / 0.0099), halved and added."""
+  sure = jnp.log(jnp.array([[1 - 1e-7, 1e-7]]))
+  np.testing.assert_allclose(comp.jensen_shannon(sure, sure[:, ::-1]), [np.log(2)], rtol=1e-5)
+  p, q = np.array([0.5, 0.5]), np.array([0.25, 0.75])
+  m = (p + q) / 2
+  want = 0.5 * (p * np.log(p / m) + q * np.log(q / m)).sum()
+  np.testing.assert_allclose(comp.jensen_shannon(jnp.log(p), jnp.log(q)), want, rtol=1e-5)
+  want = 0.5 * np.log(0.25 / 0.0099)
+  np.testing.assert_allclose(
+    comp.clipped_jensen_shannon(sure, sure[:, ::-1]), [min(want, 1)], rtol=1e-5
+  )
+  reverse = 0.5 * (m * (np.log(m / p) + np.log(m / q))).sum()
+  np.testing.assert_allclose(
+    comp.clipped_jensen_shannon(jnp.log(p), jnp.log(q)), reverse, rtol=1e-5
+  )
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.floats(-40, 40), min_size=6, max_size=6))
+def test_disagreement_lies_between_0_and_1(logits):
+  log_p, log_q = jax.nn.log_softmax(jnp.array(logits, jnp.float32).reshape(2, 3))
+  for divergence in comp.DIVERGENCES.values():
+    value = 1 - float(divergence(log_p, log_q))
+    assert -1e-6 <= value <= 1 + 1e-6
+
+
+def setup(**fields):
+  """Method, task with a net, visit of a client that lacks class 2, global and previous model."""
+  data = tiny.federated([12, 5])
+  model = tiny.net(4, 3)
+  method = fedcog(
+    fedavg(0.1, optimizer='sgd', batch_size=4), **{'start': 1, 'samples': 10, **fields}
+  )
+  task = Task(model, cross_entropy, data, 2, 3, method.hyper, 2)
+  previous = model.init(jax.random.key(7))
+  transform = method.client_transforms[0](task)
+  state = transform.init(previous, None)._replace(visited=jnp.ones((), bool))
+  from fedjax_syn.data.federated import shard_of
+
+  w = model.init(jax.random.key(1))
+  shard = shard_of(data, 0)._replace(class_counts=jnp.array([8, 4, 0]))
+  visit = Visit(jax.random.key(3), jnp.int32(2), w.params, {}, {}, {'fedcog': state}, shard)
+  return task, transform, visit, previous
+
+
+def objective(task, w, previous, x, y, weight=0.1):
+  """Eq. 1 in numpy, summed over samples."""
+  log_softmax = lambda z: z - np.log(np.exp(z).sum(-1, keepdims=True))
+  a, b = (log_softmax(np.asarray(task.model.apply(m, x).logits)) for m in (w, previous))
+  p, q = np.exp(a), np.exp(b)
+  m = (p + q) / 2
+  js = 0.5 * (p * np.log(p / m) + q * np.log(q / m)).sum(-1)
+  return -a[np.arange(len(y)), y] + weight * (1 - js)
+
+
+def test_generation_lowers_its_objective_and_recognises_its_targets():
+  task, transform, visit, previous = setup(steps=100, lr=0.05)
+  _, before, _ = transform.prepare(visit)
+  none = setup(steps=0)
+  _, start, _ = none[1].prepare(visit)
+  w = Variables(visit.params, {})
+  first = objective(task, w, previous, start.x, np.asarray(start.y)).mean()
+  last = objective(task, w, previous, before.x, np.asarray(before.y)).mean()
+  assert last < 0.5 * first
+  np.testing.assert_array_equal(np.bincount(before.y, minlength=3), [0, 3, 7])  # lacks 0, 4, 8
+  assert (np.argmax(before.log_p, -1) == before.y).mean() > 0.9
+
+
+def test_generation_gradient_against_finite_differences_in_float64():
+  with jax.enable_x64(True):
+    task, transform, visit, previous = setup()
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(3, 2, 2, 1)), np.array([0, 1, 2])
+    w = Variables(visit.params, {})
+
+    def losses(x, y):
+      own, local = (jax.nn.log_softmax(task.model.apply(m, x).logits) for m in (w, previous))
+      ce = -jnp.take_along_axis(own, y[:, None], 1)[:, 0]
+      return ce + 0.1 * (1 - comp.jensen_shannon(own, local))
+
+    got = jax.grad(lambda x: losses(x, jnp.asarray(y)).sum())(jnp.asarray(x))
+    for index in [(0, 0, 0, 0), (1, 1, 0, 0), (2, 1, 1, 0)]:
+      h = np.zeros_like(x)
+      h[index] = 1e-5
+      up, down = (objective(task, w, previous, x + s * h, y).sum() for s in (1, -1))
+      np.testing.assert_allclose(got[index], (up - down) / 2e-5, rtol=1e-7)
+
+
+@pytest.mark.parametrize('batch', [1, 3, 10])
+def test_the_batch_of_generation_changes_no_result(batch):
+  a, b = (setup(steps=5, batch=size)[1].prepare(setup()[2])[1] for size in (0, batch))
+  np.testing.assert_allclose(a.x, b.x, rtol=0, atol=1e-5)
+  assert np.abs(a.x - setup(steps=0)[1].prepare(setup()[2])[1].x).max() > 1e-2
+
+
+def test_sources_of_table_5():
+  """Noise is not moved; without a local model, or before its first visit, there is nothing to disagree with."""
+  visit = setup()[2]
+  made = {
+    s: setup(source=s, steps=20)[1].prepare(visit)[1].x for s in ('noise', 'global', 'global+local')
+  }
+  np.testing.assert_array_equal(made['noise'], setup(steps=0)[1].prepare(visit)[1].x)
+  assert np.abs(made['global'] - made['global+local']).max() > 1e-4
+  new = visit.state['fedcog']._replace(visited=jnp.zeros((), bool))
+  fresh = setup(steps=20)[1].prepare(visit._replace(state={'fedcog': new}))[1].x
+  np.testing.assert_allclose(fresh, made['global'], rtol=0, atol=1e-6)
+
+
+def test_weights_and_loss_by_hand():
+  """Counts 8, 4, 0 lack 0 + 4 + 8 = 12 beside 12: both weights are 1/2. At the start of a round the model is its own
+  teacher, so that only half of the cross-entropy is left (Lemma A.5); elsewhere KL(teacher || model) is added."""
+  task, transform, visit, _ = setup(steps=10, kd_batch=10)
+  ctx = transform.prepare(visit)
+  np.testing.assert_allclose(ctx[2], (0.5, 0.5), rtol=1e-6)
+  rng = np.random.default_rng(0)
+  x = jnp.asarray(rng.normal(size=(4, 2, 2, 1)), jnp.float32)
+  step = Step(jax.random.key(0), 0, x, jnp.array([0, 1, 0, 1]), jnp.array([1.0, 1, 1, 0]), {})
+
+  def plain(params, step):
+    out = task.model.apply(Variables(params, {}), step.x)
+    return cross_entropy(out.logits, step.y, step.mask), out
+
+  loss = transform.loss(ctx, plain)
+  value, out = loss(visit.params, step)
+  np.testing.assert_allclose(value, 0.5 * plain(visit.params, step)[0], rtol=1e-5)
+  assert out.logits.shape == (4, 3) and out.features.shape[0] == 4
+  other = task.model.init(jax.random.key(11)).params
+  log_q = jax.nn.log_softmax(task.model.apply(Variables(other, {}), ctx[1].x).logits)
+  kl = (np.exp(ctx[1].log_p) * (ctx[1].log_p - log_q)).sum(-1).mean()
+  want = 0.5 * plain(other, step)[0] + 0.5 * kl
+  np.testing.assert_allclose(loss(other, step)[0], want, rtol=1e-5)
+  assert kl > 0.01
+
+
+def run(method, rounds=3, sizes=(12, 0, 5), seed=0):
+  engine = build(method, tiny.net(4, 3), tiny.federated(sizes))
+  state = engine.init(seed)
+  while int(state.round) < rounds:
+    stop = min(engine.next_stop(int(state.round)) or rounds, rounds)
+    state, report = engine.run(seed, state, stop - int(state.round))
+  return engine, state, report
+
+
+def small(**fields):
+  base = fedavg(0.1, optimizer='sgd', batch_size=4)
+  return fedcog(base, **{'start': 1, 'samples': 6, 'steps': 20, 'lr': 0.1, 'kd_batch': 3, **fields})
+
+
+def test_before_t0_it_is_fedavg_and_keeps_local_models():
+  plain = run(fedavg(0.1, optimizer='sgd', batch_size=4), 1)[1]
+  engine, state, _ = run(small(start=2), 1)
+  for a, b in zip(jax.tree.leaves(plain.params), jax.tree.leaves(state.params), strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-7)
+  kept = state.clients['fedcog']
+  np.testing.assert_array_equal(kept.visited, [True, False, True])
+  mean = jax.tree.map(lambda leaf: (leaf[0] + leaf[2]) / 2, kept.model.params)
+  for a, b in zip(jax.tree.leaves(mean), jax.tree.leaves(state.params), strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+  assert engine.next_stop(0) == 2
+
+
+def test_without_distillation_it_is_fedavg_and_with_it_not():
+  plain = run(fedavg(0.1, optimizer='sgd', batch_size=4))[1].params
+  off = run(small(weights='fixed', lambda_kd=0.0))[1].params
+  on = run(small())[1].params
+  far = lambda a, b: max(
+    float(np.abs(x - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+  )
+  assert far(plain, off) < 1e-6 < 1e-4 < far(plain, on)
+
+
+def test_the_message_has_fedavgs_form_so_that_masked_sums_give_the_same_model():
+  """Two clients add and subtract one random mask: the server, which sums, cannot tell."""
+  from fedjax_syn.client import local
+
+  def messages(method):
+    data = tiny.federated([6, 6])
+    task = Task(tiny.net(4, 3), cross_entropy, data, 2, 3, method.hyper, 2)
+    client, w = local.close(method, task), tiny.net(4, 3).init(jax.random.key(0))
+    from fedjax_syn.data.federated import shard_of
+    from fedjax_syn.engine.clients import run_one
+
+    sent = []
+    for i in range(2):
+      shard = shard_of(data, i)
+      state = client.init(w, shard)
+      visit = Visit(jax.random.key(i), jnp.int32(2), w.params, {}, {}, state, shard)
+      sent.append(run_one(client, visit)[0])
+    return sent
+
+  plain, cog = messages(fedavg(0.1, batch_size=4)), messages(small())
+  assert jax.tree.structure(plain[0]) == jax.tree.structure(cog[0])
+  mask = jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(5), leaf.shape), cog[0].body)
+  masked = [
+    jax.tree.map(lambda m, r, s=s: m + s * r, message.body, mask)
+    for message, s in zip(cog, (1, -1), strict=True)
+  ]
+  for a, b, c, d in zip(*map(jax.tree.leaves, (cog[0].body, cog[1].body, *masked)), strict=True):
+    np.testing.assert_allclose(a + b, c + d, rtol=0, atol=1e-5)
+
+
+def test_a_shared_set_is_the_same_for_all_clients_and_costs_no_bytes():
+  method = small(source='global', labels='uniform', shared=True)
+  engine, state, report = run(method)
+  plain = build(
+    fedavg(0.1, optimizer='sgd', batch_size=4), tiny.net(4, 3), tiny.federated((12, 0, 5))
+  )
+  assert engine.bytes_per_round() == plain.bytes_per_round()
+  assert 0 < report['fedcog/recognised'] <= 1
+  apart = run(small(source='global', labels='uniform'))[1].params
+  assert any(
+    np.abs(a - b).max() > 1e-6
+    for a, b in zip(jax.tree.leaves(apart), jax.tree.leaves(state.params), strict=True)
+  )
+
+
+@pytest.mark.parametrize(
+  'fields',
+  [
+    {'generator': True},
+    {'total_variation': 0.1},
+    {'statistics': 0.1},
+    {'divergence': 'code'},
+    {'supervision': 'hard'},
+    {'weights': 'fixed', 'lambda_kd': 1.0},
+  ],
+)
+def test_options_run_and_change_the_result(fields):
+  base, changed = run(small()), run(small(**fields))
+  assert all(np.isfinite(value) for value in changed[2].values())
+  leaves = [jax.tree.leaves(result[1].params) for result in (base, changed)]
+  difference = max(float(np.abs(a - b).max()) for a, b in zip(*leaves, strict=True))
+  # Without BatchNorm there are no statistics to be near.
+  assert (difference == 0) == (fields == {'statistics': 0.1})
+
+
+def test_under_dynafed_both_phases_pass():
+  method = dynafed(
+    small(start=2), length=3, segment=2, iterations=2, inner_steps=2, images_per_class=1
+  )
+  engine = build(method, tiny.net(4, 3), tiny.federated((12, 5)))
+  assert [engine.next_stop(r) for r in (0, 2, 3)] == [2, 3, None]
+  state, _ = engine.run(0, engine.init(0), 2)
+  state, report = engine.run(0, state, 1)
+  assert report['fedcog/recognised'] > 0
+  state, done, _ = engine.between(0, state, 60.0)
+  state, report = engine.run(0, state, 1)
+  assert done and report['dynafed/iterations'] == 2 and report['fedcog/recognised'] > 0
+
+
+@pytest.mark.parametrize(
+  ('fields', 'line'),
+  [
+    ({'start': 70}, 'fedcog.start=70 must be smaller than rounds=70'),
+    ({'shared': True}, "fedcog.shared=True needs fedcog.source='global'"),
+    ({'batch': 4, 'generator': True}, 'fedcog.batch=4: with a generator'),
+  ],
+)
+def test_what_cannot_work_is_refused_in_one_line(fields, line):
+  with pytest.raises(ValueError, match=line):
+    check(Config(**fields), 70)
