@@ -1,5 +1,9 @@
 """What the cells of a table show."""
 
+from collections.abc import Callable
+
+import numpy as np
+
 from fedjax_syn import metrics
 from fedjax_syn import workdir as workdir_lib
 from launch.spec import Measure, Result
@@ -21,7 +25,39 @@ def _from_scratch(result: Result, base: Result | None) -> float | None:
   return 100 * found['accuracy'][-1] if found else None
 
 
+def _local_seconds(result: Result, base: Result | None) -> float | None:
+  config = result.described['config']
+  visits = config['client']['participation'] * config['data']['clients']  # in a round
+  return result.summary['seconds']['rounds'] / visits
+
+
+def logged(
+  key: str, last: int, scale: float = 100.0
+) -> Callable[[Result, Result | None], float | None]:
+  """Returns the mean over the last so many lines of a run's metrics that have a number of this name."""
+
+  def value(result: Result, base: Result | None) -> float | None:
+    found = [line[key] for line in result.lines if key in line][-last:]
+    return scale * float(np.mean(found)) if found else None
+
+  return value
+
+
+def generation_seconds(what: str) -> Measure:
+  """Returns the measure that reads one of the times that `launch.after.generation_times` leaves."""
+
+  def value(result: Result, base: Result | None) -> float | None:
+    found = workdir_lib.read_json(result.folder / 'generation.json')
+    return found['seconds'][what] if found else None
+
+  return Measure('seconds for one client, alone on the machine', value, 'seconds', 3, best=min)
+
+
 ACCURACY = Measure('mean test accuracy of the last five rounds, per cent', _accuracy, 'accuracy, %')
+
+LAST = Measure(
+  'test accuracy after the last round, per cent', logged('test/accuracy', 1), 'accuracy, %'
+)
 
 ROUNDS = Measure(
   'the first round whose running mean of five evaluated rounds reaches the best such mean of FedAvg',
@@ -36,5 +72,20 @@ ROUNDS = Measure(
 FROM_SCRATCH = Measure(
   'test accuracy of a new network trained on the synthetic set alone, per cent',
   _from_scratch,
+  'accuracy, %',
+)
+
+LOCAL_SECONDS = Measure(
+  'seconds of all rounds, generation included, divided by the clients that take part in one',
+  _local_seconds,
+  'seconds',
+  digits=1,
+  best=min,
+)
+
+PERSONAL = Measure(
+  "mean over clients of the personal model's accuracy on test data in the proportions of the client's labels, per"
+  ' cent; mean of the last five rounds in which it was measured',
+  logged('personal/test/accuracy', 5),
   'accuracy, %',
 )

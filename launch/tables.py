@@ -47,7 +47,7 @@ flags.DEFINE_string('workdir', None, 'where results go', flag_values=FLAGS)
 flags.DEFINE_float('budget_minutes', None, 'minutes', lower_bound=0, flag_values=FLAGS)
 
 FINISHED, FAILED, DIVERGED, INTERRUPTED = 0, 1, 3, 75
-OWN = ('algorithm', 'compare', 'seeds')  # settings that the table decides
+OWN = ('algorithm', 'compare', 'seeds', 'start_from')  # settings that the table decides
 
 
 def parse(argv: Sequence[str]) -> list[str]:
