@@ -44,7 +44,8 @@ def curves(drawing: Drawing, folder: pathlib.Path) -> list[str]:
       if not lines:
         continue
       curve = figures.curve(lines)
-      (labels[row.title],) = axes.plot(curve.rounds, curve.mean, color=f'C{number}', linewidth=1.2)
+      style = {'color': f'C{number}', 'linestyle': '-' if number < 10 else '--'}  # ten colours
+      (labels[row.title],) = axes.plot(curve.rounds, curve.mean, linewidth=1.2, **style)
       if curve.std.any():
         low, high = curve.mean - curve.std, curve.mean + curve.std
         axes.fill_between(curve.rounds, low, high, color=f'C{number}', alpha=0.2, linewidth=0)

@@ -158,11 +158,11 @@ def make(
       heading[0] += ' In parentheses: the paper.'
     heading += changes(table, rows, columns)
     notes += [*entry.notes, *chosen(columns, results), *seeds(cells)]
-    if entry.remarks:
-      notes += entry.remarks({k: r for k, r in results.items() if r.state == 'finished'})
     notes += best_lines(entry, rows, columns, cells)
   else:
     heading.insert(0, f'**{scale.name}: not comparable**')
+  if entry.remarks:
+    notes += entry.remarks({k: r for k, r in results.items() if r.state == 'finished'})
   return Content(
     entry.title,
     tuple(heading),

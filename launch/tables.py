@@ -21,6 +21,7 @@ Leaves W/<table>/table.md, table.json and, for figures, figure.png. Exit status:
 failed, 2 refused, 3 all diverged, 75 interrupted or out of time (start it again).
 """
 
+import dataclasses
 import json
 import math
 import os
@@ -139,7 +140,8 @@ def main(argv: Sequence[str]) -> int:
 
     table = cells.Table(entry, spec.SCALES[FLAGS.scale], workdir, tuple(settings))
     runs = cells.plan(table, rows, columns, FLAGS.seeds)
-    launcher.check_paths(runs[0].config, workdir)
+    # Where a run begins in another one, that one may have to be run first.
+    launcher.check_paths(dataclasses.replace(runs[0].config, start_from=''), workdir)
     launcher.prepare_jax(runs[0].config.layout.devices)
   import jax
 

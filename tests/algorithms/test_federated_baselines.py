@@ -175,3 +175,23 @@ def test_neutral_settings_are_fedavg(name):
 def test_other_settings_are_not(make):
   pairs = zip(params_after(make(base())), params_after(base()), strict=True)
   assert max(float(np.abs(a - b).max()) for a, b in pairs) > 1e-5
+
+
+def test_logged_sharpness_by_hand():
+  """With rho = 0.2 A ends at 0.4 and B at 3.8 (above): A (0.6^2 - 0.4^2) / 2 = 0.1, B (0.4^2 - 0.2^2) / 2 = 0.06."""
+  report = quadratic(fedsam(sgd(), rho=0.2), 1)[1]
+  np.testing.assert_allclose(report['fedsam/sharpness'], 0.08, rtol=1e-5)
+
+
+def test_logged_cosines_and_correlation():
+  """In the first round the previous model is the global one; later they differ."""
+  base = lambda: fedavg(0.5, optimizer='sgd', batch_size=4, epochs=5)
+  engine = build(moon(base()), tiny.net(4, 3), tiny.federated([6, 0, 3]))
+  state, first = engine.run(0, engine.init(0), 1)
+  assert 0 < first['moon/cosine_global'] < 1
+  assert first['moon/cosine_global'] == first['moon/cosine_previous']
+  _, second = engine.run(0, state, 1)
+  assert second['moon/cosine_global'] != second['moon/cosine_previous']
+  engine = build(feddecorr(base()), tiny.net(4, 3), tiny.federated([6, 0, 3]))
+  _, report = engine.run(0, engine.init(0), 1)
+  assert report['feddecorr/correlation'] > 0
