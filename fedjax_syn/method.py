@@ -109,7 +109,7 @@ class LocalTraining(NamedTuple):
   steps: int = 0  # local steps, whatever the client's size
   batch_size: int = 32  # the last batch of an epoch may be partial
   persistent: bool = False  # keep each client's optimizer state between its visits
-  plain: bool = False  # a step is -lr times the gradient: SGD without momentum
+  momentum: float | None = None  # heavy-ball momentum of SGD; None: not SGD
   schedule: Callable[[Array], Array] = lambda round: jnp.ones(
     ()
   )  # factor on hyper['client']['lr'] by round
