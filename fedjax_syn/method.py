@@ -117,10 +117,13 @@ class LocalTraining(NamedTuple):
 
 
 class Client(NamedTuple):
-  """A client written directly, for methods that do not train locally."""
+  """A client written directly, for methods that do not train locally; built from the Task."""
 
   init: Callable[[Variables, Shard], PyTree]
-  update: Callable[[Visit], tuple[Message, PyTree, dict]]  # -> message, state, metrics
+  # -> message, state, metrics [] by name: 'loss', 'finite' and others as '<method>/<name>'
+  update: Callable[[Visit], tuple[Message, PyTree, dict]]
+  # [clients, classes] samples -> bytes that each client sends, [clients]; None: the message's arrays
+  bytes: Callable[[Array], Array] | None = None
 
 
 class ServerTransform(NamedTuple):
@@ -174,7 +177,7 @@ class Method(NamedTuple):
   """A federated method as a value; wrappers add to the tuples by `extend`."""
 
   name: str
-  client: LocalTraining | Client
+  client: LocalTraining | Callable[[Task], Client]
   weighting: str = 'uniform'  # or 'size'
   client_transforms: tuple[Callable[[Task], ClientTransform], ...] = ()
   aggregate: Callable[[Task], Aggregate] | None = None  # None: weighted_mean
