@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn.privacy import Mechanism
 from fedjax_syn.typing import (
   Array,
   GradFn,
@@ -39,6 +40,7 @@ class Task(NamedTuple):
   num_classes: int
   hyper: Hyper  # traced numbers: a sweep over them compiles once
   first_round: int  # the first round of the static phase that is being traced
+  cohort: float = 0.0  # clients in a round, or their expected number
 
 
 class Visit(NamedTuple):
@@ -186,6 +188,7 @@ class Method(NamedTuple):
   phases: tuple[int, ...] = ()  # rounds after which the program changes
   every_message: bool = False  # keep all messages of a round, not only their sums: memory x clients
   proxy: str = ''  # the server data that it cannot do without: '', 'images' or 'labels'
+  mechanism: Mechanism | None = None  # the noise that makes it differentially private
   hyper: Hyper = {}
 
   def extend(

@@ -86,7 +86,8 @@ def build(
   hyper = place(jax.tree.map(jnp.asarray, method.hyper), everywhere)
 
   def task_of(data, hyper, first_round):
-    return Task(model, loss, data, num_clients, num_classes, hyper, first_round)
+    cohort = participation * num_clients if sampler == 'poisson' else slots
+    return Task(model, loss, data, num_clients, num_classes, hyper, first_round, cohort)
 
   def close_client(task):
     return (
