@@ -2,6 +2,9 @@
 
 from typing import Any, NamedTuple
 
+TOLERANCE = (
+  1e-2  # of a noise multiplier that is looked for; it is added, so that the target is kept
+)
 HINT = "needs the privacy extra: pip install -e '.[privacy]'"
 
 
@@ -62,7 +65,7 @@ def epsilon(mechanism: Mechanism, sampling: Sampling) -> float:
 
 
 def noise_multiplier(target_epsilon: float, delta: float, sampling: Sampling) -> float:
-  """Returns the least noise multiplier, to 0.01, with which a run keeps a target epsilon at a delta.
+  """Returns a noise multiplier, within 0.02 of the least one, with which a run keeps a target epsilon at a delta.
 
   Raises:
     ValueError: if dp-accounting is not installed or no noise up to 10,000 is enough.
@@ -70,14 +73,14 @@ def noise_multiplier(target_epsilon: float, delta: float, sampling: Sampling) ->
   dp = _library()
   relation = _event(1.0, sampling)[1]
   try:
-    return float(
+    return TOLERANCE + float(
       dp.calibrate_dp_mechanism(
         lambda: dp.rdp.RdpAccountant(orders=_orders(), neighboring_relation=relation),
         lambda multiplier: _event(multiplier, sampling)[0],
         target_epsilon,
         delta,
         dp.ExplicitBracketInterval(0.01, 1e4),
-        tol=1e-2,
+        tol=TOLERANCE,
       )
     )
   except (ValueError, RuntimeError) as error:
