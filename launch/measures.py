@@ -8,6 +8,8 @@ from fedjax_syn import metrics
 from fedjax_syn import workdir as workdir_lib
 from launch.spec import Measure, Result
 
+FIRST, FINAL, LAST_FIVE = slice(0, 1), slice(-1, None), slice(-5, None)
+
 
 def _accuracy(result: Result, base: Result | None) -> float | None:
   mean = result.summary['test_accuracy']['mean_last_5']['mean']
@@ -32,12 +34,12 @@ def _local_seconds(result: Result, base: Result | None) -> float | None:
 
 
 def logged(
-  key: str, last: int, scale: float = 100.0
+  key: str, which: slice, scale: float = 100.0
 ) -> Callable[[Result, Result | None], float | None]:
-  """Returns the mean over the last so many lines of a run's metrics that have a number of this name."""
+  """Returns the mean over some of the lines of a run's metrics that have a number of this name."""
 
   def value(result: Result, base: Result | None) -> float | None:
-    found = [line[key] for line in result.lines if key in line][-last:]
+    found = [line[key] for line in result.lines if key in line][which]
     return scale * float(np.mean(found)) if found else None
 
   return value
@@ -56,7 +58,7 @@ def generation_seconds(what: str) -> Measure:
 ACCURACY = Measure('mean test accuracy of the last five rounds, per cent', _accuracy, 'accuracy, %')
 
 LAST = Measure(
-  'test accuracy after the last round, per cent', logged('test/accuracy', 1), 'accuracy, %'
+  'test accuracy after the last round, per cent', logged('test/accuracy', FINAL), 'accuracy, %'
 )
 
 ROUNDS = Measure(
@@ -84,8 +86,20 @@ LOCAL_SECONDS = Measure(
 )
 
 PERSONAL = Measure(
-  "mean over clients of the personal model's accuracy on test data in the proportions of the client's labels, per"
-  ' cent; mean of the last five rounds in which it was measured',
-  logged('personal/test/accuracy', 5),
+  "after the last round, mean over clients of the accuracy of a client's own model on test rows in the proportions"
+  " of the client's labels, per cent",
+  logged('personal/test/accuracy', FINAL),
   'accuracy, %',
 )
+
+
+def of_local_models(name: str, caption: str, axis: str, scale: float = 100.0) -> Measure:
+  """Returns a measure of the clients' models of round T0 + 1, mean over clients; the first that was logged."""
+  value = logged(f'personal/{name}', FIRST, scale)
+  return Measure(f'{caption}, of the local models of round T0 + 1, mean over clients', value, axis)
+
+
+def of_labels(name: str) -> Measure:
+  """Returns a measure of a multi-label problem: 'c_f1', say."""
+  caption = f'{name}, mean of the last five rounds, per cent'
+  return Measure(caption, logged(f'test/{name}', LAST_FIVE), f'{name}, %')

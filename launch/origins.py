@@ -17,7 +17,7 @@ def find(entry: Entry, row: Row, column: Column) -> tuple[Entry, Row, Column] | 
   Args:
     entry: the cell's table.
     row: its row.
-    column: its column; that of the origin has the name of the one whose runs these are.
+    column: its column; the origin's is the one whose runs are called the same.
 
   Raises:
     ValueError: if there is no such row or column.
@@ -29,8 +29,10 @@ def find(entry: Entry, row: Row, column: Column) -> tuple[Entry, Row, Column] | 
   table = other or table
   source = entry if table == entry.name else spec.find(papers.entries(), table)
   (first,) = spec.select(source.rows, [wanted], f'{table}, row')
-  (where,) = spec.select(source.columns, [name], f'{table}, column')
-  return source, first, where
+  same = [c for c in source.columns if spec.home_of(source, c) == (table, name)]
+  if not same:
+    raise ValueError(f'{table}: no column has the runs {name}, in which {row.name} begins')
+  return source, first, same[0]
 
 
 def checkpoint(

@@ -54,6 +54,7 @@ STATED: dict[str, dict[str, float]] = {
   'fedsam': {'fedsam.rho': 0.5},
   'fedexp': {'fedexp.epsilon': 1e-3},
   'feddecorr': {'feddecorr.beta': 0.01},
+  'vhl': {'vhl.lambda_noise': 1.0, 'vhl.align_epochs': 5},
 }
 STATED_NOTE = (
   ', '.join(f'{key}={value:g}' for block in STATED.values() for key, value in block.items())
@@ -75,6 +76,7 @@ def row(
   word: str = '',
   origin: str = '',
   note: str = '',
+  cpu: Settings | None = None,
   smoke: Settings | None = None,
 ) -> Row:
   """Returns a row: what the paper states of each part of its word, then `settings`, then what was tuned."""
@@ -87,12 +89,17 @@ def row(
     name,
     title,
     {**stated, **(settings or {})},
-    {'smoke': smoke} if smoke else {},
+    {'cpu': cpu or {}, 'smoke': smoke or {}},
     tuned(TUNED, word or name),
     note or (STATED_NOTE if stated else ''),
     word,
     origin,
   )
+
+
+def landed(name: str, title: str, **more) -> tuple[Row, ...]:
+  """Returns a row if its method is there."""
+  return (row(name, title, **more),) if exists(name) else ()
 
 
 FEDCOG = row('fedcog', 'FedCOG')
@@ -108,10 +115,10 @@ ROWS = (
   SCAFFOLD,
   MOON,
   row('fedsam', 'FedSAM'),
-  *((row('vhl', 'VHL'),) if exists('vhl') else ()),
+  *landed('vhl', 'VHL', smoke={'vhl.images_per_class': 4, 'vhl.noise_batch': 8}),
   row('fedexp', 'FedExP'),
   row('feddecorr', 'FedDecorr'),
-  *((row('fedreg', 'FedReg', note=UNSTATED_NOTE),) if exists('fedreg') else ()),
+  *landed('fedreg', 'FedReg', note=UNSTATED_NOTE, smoke={'fedreg.iterations': 2}),
   row('fedgen', 'FedGen', note=UNSTATED_NOTE),
   FEDCOG,
 )

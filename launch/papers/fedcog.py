@@ -1,7 +1,10 @@
 """FedCOG (Ye et al., ICLR 2024): Tables 1-11 and Figures 2-6, and what the paper does not have."""
 
+from fedjax_syn.data import datasets
 from launch import after, draw, measures
 from launch.papers import _fedcog_cells as made
+from launch.papers import _fedcog_flair as flair
+from launch.papers import _fedcog_personal as personal
 from launch.papers import _fedcog_reported as paper
 from launch.papers._fedcog_cells import BOTH, CIFAR10, ELSEWHERE, FEDAVG, FEDCOG, FEDPROX, FEW
 from launch.spec import AVERAGE, Column, Entry, Row, reported
@@ -13,6 +16,10 @@ NOTES = (
 )
 OTHER_FIGURES = 'the paper has other figures for the same setting in its other tables; these runs are those of table1'
 STATED_KD = "the weights of the losses are fixed here, 1 and λ_kd; FedCOG's own row in the tables weighs by what a client lacks"
+
+
+# What logs no number of its own: FedRep and Ditto are seen in what is measured of personal models.
+WITHOUT_PHASE = frozenset({'fedavg', 'vhl', 'fedreg', 'fedrep', 'ditto'})
 
 
 def _entry(
@@ -32,7 +39,7 @@ def _entry(
     rows,
     columns,
     measure,
-    without_phase=frozenset({'fedavg'}),
+    without_phase=WITHOUT_PHASE,
     notes=(*NOTES, *notes),
     **more,
   )
@@ -50,6 +57,45 @@ _TABLE8 = tuple(
     *((str(n), f'{n} samples') for n in after.SAMPLES),
     ('training', 'local training'),
   )
+)
+
+PERSONAL = (
+  _entry(
+    'table6',
+    "Table 6: accuracy of the clients' own models",
+    personal.TABLE6,
+    personal.ROWS,
+    measures.PERSONAL,
+    text=paper.TABLE6,
+    notes=(
+      'FT: the local model after one more visit; FedRep and Ditto have personal models of their own',
+    ),
+  ),
+  _entry(
+    'figure2',
+    'Figure 2: local models of the round after T0: difference, generalisation, personalisation',
+    personal.LOCAL,
+    personal.LOCAL_ROWS,
+    subject='',
+    draw=draw.panels,
+  ),
+)
+FLAIR = (
+  _entry(
+    'table2',
+    'Table 2: FLAIR, several labels per image',
+    flair.TABLE2,
+    flair.TABLE2_ROWS,
+    text=paper.TABLE2,
+  ),
+  _entry(
+    'table3-flair',
+    'Table 3, FLAIR: methods without and with three rounds of FedCOG',
+    flair.TABLE3,
+    flair.TABLE3_ROWS,
+    text=paper.TABLE3_FLAIR,
+    subject='',
+  ),
 )
 
 ENTRIES = (
@@ -194,4 +240,6 @@ ENTRIES = (
     tuple(ELSEWHERE.values()),
     draw=draw.curves,
   ),
+  *(PERSONAL if made.exists('fedrep', 'ditto') else ()),
+  *(FLAIR if hasattr(datasets, 'flair') else ()),
 )
