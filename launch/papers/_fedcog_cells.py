@@ -63,9 +63,9 @@ STATED_NOTE = (
 UNSTATED_NOTE = "the paper states no settings: those of the method's own code"
 
 
-def exists(*parts: str) -> bool:
-  """Says whether all methods of these names are there."""
-  return all(importlib.util.find_spec(f'fedjax_syn.algorithms.{part}') for part in parts)
+def exists(name: str, package: str = 'fedjax_syn.algorithms') -> bool:
+  """Says whether a module is there, without importing it."""
+  return importlib.util.find_spec(f'{package}.{name}') is not None
 
 
 def row(

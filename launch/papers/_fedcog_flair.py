@@ -1,10 +1,10 @@
 """FLAIR in FedCOG's Tables 2 and 3: rows, columns, and a small data set of the same kind for smoke runs."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
-from fedjax_syn.data import datasets
 from launch import measures
 from launch.papers._fedcog_cells import FEDAVG, FEDCOG, PLUGGED, ROWS, SMOKE
 from launch.spec import Column, Row
@@ -20,8 +20,10 @@ SMALL = {
 METRICS = {'c_precision': 'C-P', 'c_recall': 'C-R', 'c_f1': 'C-F1', 'o_f1': 'O-F1'}
 
 
-def many_labels() -> datasets.Dataset:
-  """Returns the digits with four labels each, the bits of the digit, and clients that hold neighbouring digits."""
+def many_labels() -> Any:
+  """Returns the `Dataset` of digits with four labels each, the bits of the digit; clients hold neighbouring digits."""
+  from fedjax_syn.data import datasets  # slow to import, and only runs need it
+
   digits = datasets.load('digits')
   bits = lambda split: split._replace(y=(split.y[:, None] >> np.arange(4)) & 1)
   order = np.argsort(digits.train.y, kind='stable')

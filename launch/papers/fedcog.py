@@ -1,6 +1,5 @@
 """FedCOG (Ye et al., ICLR 2024): Tables 1-11 and Figures 2-6, and what the paper does not have."""
 
-from fedjax_syn.data import datasets
 from launch import after, draw, measures
 from launch.papers import _fedcog_cells as made
 from launch.papers import _fedcog_flair as flair
@@ -240,6 +239,6 @@ ENTRIES = (
     tuple(ELSEWHERE.values()),
     draw=draw.curves,
   ),
-  *(PERSONAL if made.exists('fedrep', 'ditto') else ()),
-  *(FLAIR if hasattr(datasets, 'flair') else ()),
+  *(PERSONAL if made.exists('ditto') else ()),
+  *(FLAIR if made.exists('flair', 'fedjax_syn.data.builders') else ()),
 )
