@@ -26,6 +26,7 @@ from fedjax_syn.typing import (
   PyTree,
   Shard,
   Stats,
+  Step,
   Variables,
 )
 
@@ -92,8 +93,8 @@ class ClientTransform(NamedTuple):
   prepare: Callable[[Visit], PyTree] | None = None  # -> ctx, once per visit
   loss: Callable[[PyTree, LossFn], LossFn] | None = None
   grad: Callable[[PyTree, GradFn], GradFn] | None = None
-  # (ctx, old, new, grads, index) -> new, after the optimizer
-  step: Callable[[PyTree, Params, Params, Params, Array], Params] | None = None
+  # (ctx, old, new, grads, the batch that was stepped on) -> new, after the optimizer
+  step: Callable[[PyTree, Params, Params, Params, Step], Params] | None = None
   # (ctx, visit, trained model, steps) -> (part of the message or None, state)
   finish: Callable[[PyTree, Visit, Variables, Array], tuple[PyTree, PyTree]] | None = None
   # (ctx, visit, trained model) -> numbers for the log (not sent: a simulation's view), under '<name>/'

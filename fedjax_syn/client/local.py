@@ -119,12 +119,12 @@ def close(method: Method, task: Task) -> LocalClient:
       new_epoch = (index % per_epoch == 0) & (index > 0)
       order = jax.lax.cond(new_epoch, lambda: shuffle(visit, index // per_epoch), lambda: order)
     x, y, mask = batch(visit, order, index)
-    key = fold(visit.key, index, STEP)
-    (loss, out), grads = gradient(ctx)(carry.params, Step(key, index, x, y, mask, carry.stats))
+    now = Step(fold(visit.key, index, STEP), index, x, y, mask, carry.stats)
+    (loss, out), grads = gradient(ctx)(carry.params, now)
     updates, opt_state = optimizer(visit.round).update(grads, carry.opt_state, carry.params)
     params = optax.apply_updates(carry.params, updates)
     for t in with_hook('step'):
-      params = t.step(ctx.get(t.name), carry.params, params, grads, index)
+      params = t.step(ctx.get(t.name), carry.params, params, grads, now)
     return Carry(visit, ctx, params, out.stats, opt_state, order, index + 1, carry.loss_sum + loss)
 
   def end(carry):

@@ -38,6 +38,7 @@ def small(name: str):
     'matches': 2,
     'match_steps': 2,
     'least': 2,
+    'noise_batch': 4,
   }
   config = config_lib.get_default()
   config.data.proxy = 'held_out'
