@@ -211,6 +211,10 @@ def _check_combinations(resolved: Resolved) -> None:
       f'client.participation={client.participation}: is less than one of data.clients={clients};'
       f' at least {1 / clients:g}'
     )
+  if resolved.personal_every % resolved.eval_every:
+    raise ConfigError(
+      f'personal_every={resolved.personal_every}: must be a multiple of eval_every={resolved.eval_every}'
+    )
   try:
     for word in filter(None, (resolved.algorithm, resolved.compare)):
       # Optimizers, schedules and compositions refuse here.

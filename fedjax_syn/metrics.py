@@ -221,8 +221,8 @@ def summarise(
     status: by seed, 'status' ('finished' or 'diverged') and details.
 
   Returns:
-    'test_accuracy', 'validation_accuracy' (where there is a validation split), 'rounds_to_accuracy',
-    'eval_every', 'padding_efficiency' (mean over the lines that have one; None without) and 'status'.
+    'test_accuracy', 'validation_accuracy' (where there is a validation split), 'personal' (where it was
+    measured: `statistics` of the last round, by name without 'personal/'), 'rounds_to_accuracy', 'eval_every', 'padding_efficiency' (mean over the lines that have one; None without) and 'status'.
   """
   diverged = [seed for seed in seeds if status[str(seed)]['status'] == 'diverged']
   result = {}
@@ -230,6 +230,13 @@ def summarise(
     key = f'{split}/accuracy'
     if split == 'test' or any(key in line for line in lines):
       result[f'{split}_accuracy'] = accuracy_summary(lines, seeds, rounds, diverged, key)
+  names = dict.fromkeys(k for line in lines for k in line if k.startswith('personal/'))
+  if names:
+    last = {line['seed']: line for line in lines if line['round'] == rounds}
+    ended = [{} if seed in diverged else last.get(seed, {}) for seed in seeds]
+    result['personal'] = {
+      name.partition('/')[2]: statistics([line.get(name) for line in ended]) for name in names
+    }
   result['rounds_to_accuracy'] = rounds_to_accuracy(lines, seeds, targets)
   result['eval_every'] = eval_every
   efficiency = [line['padding_efficiency'] for line in lines if 'padding_efficiency' in line]
