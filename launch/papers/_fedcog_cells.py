@@ -97,11 +97,6 @@ def row(
   )
 
 
-def landed(name: str, title: str, **more) -> tuple[Row, ...]:
-  """Returns a row if its method is there."""
-  return (row(name, title, **more),) if exists(name) else ()
-
-
 FEDCOG = row('fedcog', 'FedCOG')
 FEDAVG = row('fedavg', 'FedAvg', origin='fedcog')  # which is FedAvg until it generates
 FEDPROX = row('fedprox', 'FedProx')
@@ -115,10 +110,10 @@ ROWS = (
   SCAFFOLD,
   MOON,
   row('fedsam', 'FedSAM'),
-  *landed('vhl', 'VHL', smoke={'vhl.images_per_class': 4, 'vhl.noise_batch': 8}),
+  row('vhl', 'VHL', smoke={'vhl.images_per_class': 4, 'vhl.noise_batch': 8}),
   row('fedexp', 'FedExP'),
   row('feddecorr', 'FedDecorr'),
-  *landed('fedreg', 'FedReg', note=UNSTATED_NOTE, smoke={'fedreg.iterations': 2}),
+  row('fedreg', 'FedReg', note=UNSTATED_NOTE, smoke={'fedreg.iterations': 2}),
   row('fedgen', 'FedGen', note=UNSTATED_NOTE),
   FEDCOG,
 )

@@ -17,10 +17,6 @@ OTHER_FIGURES = 'the paper has other figures for the same setting in its other t
 STATED_KD = "the weights of the losses are fixed here, 1 and λ_kd; FedCOG's own row in the tables weighs by what a client lacks"
 
 
-# What logs no number of its own: FedRep and Ditto are seen in what is measured of personal models.
-WITHOUT_PHASE = frozenset({'fedavg', 'vhl', 'fedreg', 'fedrep', 'ditto'})
-
-
 def _entry(
   number: str,
   title: str,
@@ -38,7 +34,7 @@ def _entry(
     rows,
     columns,
     measure,
-    without_phase=WITHOUT_PHASE,
+    without_phase=frozenset({'fedavg'}),
     notes=(*NOTES, *notes),
     **more,
   )
@@ -239,6 +235,6 @@ ENTRIES = (
     tuple(ELSEWHERE.values()),
     draw=draw.curves,
   ),
-  *(PERSONAL if made.exists('ditto') else ()),
+  *PERSONAL,
   *(FLAIR if made.exists('flair', 'fedjax_syn.data.builders') else ()),
 )

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_syn import algorithms
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedavgm import fedavgm
 from fedjax_syn.algorithms.feddecorr import correlation_loss, feddecorr
@@ -232,3 +233,20 @@ def test_fednova_is_fedavg_at_equal_steps_and_refuses_adam():
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
   with pytest.raises(ValueError, match='client.optimizer=sgd'):
     fednova(fedavg(1e-3))
+
+
+LOGGED = {
+  'vhl': 'noise_loss',
+  'fedreg': 'forgotten',
+  'fedrep': 'head_moved',
+  'ditto': 'distance',
+}
+
+
+@pytest.mark.parametrize(('name', 'key'), LOGGED.items())
+def test_methods_that_change_the_loss_only_are_seen_in_the_log(name, key):
+  method = algorithms.wrapper(name)(fedavg(0.1, optimizer='sgd', batch_size=4))
+  model = create('mlp', shape=(2, 2, 1), num_classes=3, width=5, depth=1)
+  engine = build(method, model, tiny.federated([6, 0, 3]))
+  _, report = engine.run(0, engine.init(0), 2)  # Ditto's models are apart from the second round on
+  assert np.isfinite(report[f'{name}/{key}']) and report[f'{name}/{key}'] > 0

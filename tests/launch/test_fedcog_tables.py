@@ -32,6 +32,8 @@ def config(table, row, column, scale='paper'):
     ('table4', 'moon', 'time', (1276, 147)),
     ('table4', 'fedcog', 'accuracy', (65.59, None)),
     ('table5', 'fedcog-hard', 'cifar10-niid2', (51.64, None)),
+    ('table1', 'vhl', 'cifar100-niid2', (28.41, 0.48)),
+    ('table6', 'ditto', 'cifar10-niid1', (76.57, None)),
     ('table7', 'fedcog-steps500', 'cifar10-niid1', (64.80, None)),
     ('table8', 'fedcog', '512', (0.83, None)),
     ('table8', 'fedcog', 'training', (14.81, None)),
@@ -45,7 +47,7 @@ def test_the_paper_s_figures(table, row, column, pair):
   assert ENTRIES[f'fedcog/{table}'].reported[row, column] == pair
 
 
-@pytest.mark.parametrize('number', [1, 4, 5, 7, 8, 9, 10, 11])
+@pytest.mark.parametrize('number', [1, 4, 5, 6, 7, 8, 9, 10, 11])
 def test_every_cell_of_the_paper_s_tables_has_its_figure(number):
   entry = ENTRIES[f'fedcog/table{number}']
   cells_of = {(r.name, c.name) for r in entry.rows for c in entry.columns}
@@ -102,6 +104,7 @@ def test_methods_have_the_values_that_the_paper_states():
     'fedexp': 'epsilon',
     'feddecorr': 'beta',
     'scaffold': 'option',
+    'vhl': 'align_epochs',
   }
   assert {name: of(name) for name in FIELDS} == {
     'fedavgm': 0.1,
@@ -111,6 +114,7 @@ def test_methods_have_the_values_that_the_paper_states():
     'fedexp': 1e-3,
     'feddecorr': 0.01,
     'scaffold': 1,
+    'vhl': 5,
   }
   assert config('table3', 'moon+fedcog', 'cifar10-niid1').moon.mu == 0.01
   assert config('table3', 'scaffold+fedcog', 'cifar10-niid1').scaffold.option == 1
@@ -156,3 +160,14 @@ def test_dynafed_around_fedcog_is_a_word():
   assert (
     both.algorithm == 'fedcog+dynafed' and both.dynafed.length == 20 and both.fedcog.start == 50
   )
+
+
+def test_local_models_are_measured_where_the_three_methods_part():
+  entry = ENTRIES['fedcog/figure2']
+  for scale in spec.SCALES:
+    table = cells.Table(entry, spec.SCALES[scale], ROOT / 'W')
+    for r in entry.rows:
+      run = table.run(r, entry.columns[0], 0)
+      start = int(pathlib.Path(run.config.start_from).name)
+      assert run.origin.row.name == 'fedcog' and '/table1/fedcog/' in run.config.start_from
+      assert run.config.personal_every == start == run.config.rounds - 1
