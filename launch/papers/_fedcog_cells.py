@@ -1,7 +1,5 @@
 """The rows and columns of FedCOG's tables, and their settings."""
 
-import importlib.util
-
 from launch.spec import Column, Row, Settings, shared, tuned
 
 DATASETS = {  # by column name: title, config
@@ -61,11 +59,6 @@ STATED_NOTE = (
   + ': the paper states these'
 )
 UNSTATED_NOTE = "the paper states no settings: those of the method's own code"
-
-
-def exists(name: str, package: str = 'fedjax_syn.algorithms') -> bool:
-  """Says whether a module is there, without importing it."""
-  return importlib.util.find_spec(f'{package}.{name}') is not None
 
 
 def row(

@@ -236,5 +236,5 @@ ENTRIES = (
     draw=draw.curves,
   ),
   *PERSONAL,
-  *(FLAIR if made.exists('flair', 'fedjax_syn.data.builders') else ()),
+  *(FLAIR if flair.CONFIG.is_file() else ()),
 )

@@ -58,7 +58,7 @@ def test_footnotes_name_proxy_data_scaffold_s_option_and_what_the_numbers_were_m
 ):
   start('--cols=mlp-0.01')
   out = capsys.readouterr().out
-  for title in ('SCAFFOLD¹', 'FedDF²', 'FedBE²', 'ABAVG²'):
+  for title in ('SCAFFOLD¹', 'FedDF²', 'FedBE³', 'ABAVG³'):
     assert row(out, title)
   assert 'scaffold.option=1' in out
   assert "- initial weights 'flax', normalisation 'auto': α = 0.01, MLP" in out
