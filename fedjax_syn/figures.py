@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 DPI = 150
+ACROSS = 20  # images in a row
 BUBBLES = 4000  # more than that takes long and shows nothing
 
 
@@ -169,6 +170,37 @@ def synthetic_sets(
     axes.set_xticks([])
     axes.set_yticks([])
   panels[0].set_yticks([(i + 0.5) * height for i in range(len(rows))], rows, fontsize=7)
+  if title:
+    figure.suptitle(title, fontsize=9)
+  save(figure, path)
+
+
+def image_rows(
+  rows: Mapping[str, np.ndarray],
+  columns: Sequence[str],
+  normalisation: Any,
+  path: Path,
+  title: str = '',
+) -> None:
+  """Draws rows of images.
+
+  Args:
+    rows: by label, [images, height, width, channels], normalised as the model sees them.
+    columns: a label for each image of a row.
+    normalisation: has `mean` and `std`, per channel; undone before drawing.
+    path: where the picture goes.
+    title: above the images.
+  """
+  across = len(columns)
+  figure = Figure(figsize=(1 + 0.6 * across, 0.6 + 0.6 * len(rows)), layout='constrained')
+  grid = figure.subplots(len(rows), across, squeeze=False)
+  for line, (label, images) in zip(grid, rows.items(), strict=True):
+    line[0].set_ylabel(label, fontsize=7, rotation=0, ha='right', va='center')
+    for axes, image in zip(line, pixels(np.asarray(images), normalisation), strict=True):
+      axes.imshow(image.squeeze(-1) if image.shape[-1] == 1 else image, cmap='gray', vmin=0, vmax=1)
+      axes.set(xticks=[], yticks=[])
+  for axes, name in zip(grid[0], columns, strict=True):
+    axes.set_title(name, fontsize=7)
   if title:
     figure.suptitle(title, fontsize=9)
   save(figure, path)

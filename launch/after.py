@@ -1,17 +1,26 @@
 """What some figures need of a finished run besides its metrics: computed once, left in the run's folder."""
 
+import os
 import pathlib
+import platform
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 
 from fedjax_syn import workdir as workdir_lib
-from launch.spec import Scale
+from launch.spec import Result, Scale
 
 STEPS = {
   True: 1000,
   False: 20,
 }  # of training from scratch, by whether the scale's numbers mean something
 CLIENTS = 3  # as many as the paper draws
+SAMPLES = (16, 32, 64, 128, 256, 512, 1024)  # FedCOG's Table 8
+GENERATION = {
+  True: (0, 50, 100, 500, 1000),
+  False: (0, 2, 5),
+}  # steps of its Figure 5, by scale as above
 
 
 def from_scratch(folder: pathlib.Path, seed: int, scale: Scale) -> None:
@@ -45,12 +54,62 @@ def client_losses(folder: pathlib.Path, seed: int, scale: Scale) -> None:
   _once(folder, seed, folder / 'figures' / 'client_losses.png', measure)
 
 
-def _once(folder: pathlib.Path, seed: int, made: pathlib.Path, measure) -> None:
+def generation_times(folder: pathlib.Path, seed: int, scale: Scale) -> None:
+  """Times FedCOG's generation beside local training, on this machine; leaves generation.json.
+
+  Args:
+    folder: of a finished run of FedCOG.
+    seed: which of its seeds.
+    scale: unused: the run has its own settings.
+
+  Raises:
+    ValueError: if it is none, or its data set is not there.
+  """
+  from launch import generation
+
+  def measure(subject):
+    device = jax.devices()[0]
+    machine = (
+      f'{device.platform} {device.device_kind}, {platform.machine()}, {os.cpu_count()} cores'
+    )
+    found = {'seconds': generation.seconds(subject, SAMPLES), 'machine': machine}
+    workdir_lib.write_json(folder / 'generation.json', found)
+
+  opened = lambda: generation.open_subject(folder, seed)
+  _once(folder, seed, folder / 'generation.json', measure, opened)
+
+
+def timed_on(results: Mapping[tuple[str, str, int], Result]) -> list[str]:
+  """Says where `generation_times` was run."""
+  found = [workdir_lib.read_json(r.folder / 'generation.json') for r in results.values()]
+  return [f'timed on: {machine}' for machine in sorted({f['machine'] for f in found if f})]
+
+
+def generated_images(folder: pathlib.Path, seed: int, scale: Scale) -> None:
+  """Draws what FedCOG generates for one client after several numbers of steps; see `generation_times`."""
+  from launch import generation
+
+  path = folder / 'figures' / 'generated.png'
+  measure = lambda subject: generation.draw(subject, GENERATION[scale.comparable], path)
+  _once(folder, seed, path, measure, lambda: generation.open_subject(folder, seed))
+
+
+def _once(
+  folder: pathlib.Path,
+  seed: int,
+  made: pathlib.Path,
+  measure: Callable[[Any], None],
+  opened: Callable[[], Any] | None = None,
+) -> None:
+  """Measures a run unless that was done; `opened` is a run of DynaFed by default."""
   from launch import finished_run
 
   with workdir_lib.lock(folder):
     if made.exists():
       return
-    run = finished_run.read_run(folder, seed)
-    with jax.default_matmul_precision(run.config.precision):
-      measure(finished_run.open_subject(run, None))
+    config = workdir_lib.read_json(folder / 'config.json')['config']
+    with jax.default_matmul_precision(config['precision']):
+      if opened is None:
+        run = finished_run.read_run(folder, seed)
+        opened = lambda: finished_run.open_subject(run, None)
+      measure(opened())

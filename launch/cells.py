@@ -1,6 +1,7 @@
 """Runs the missing cells of a table, one run folder per cell and seed, and reads what is there."""
 
 import contextlib
+import dataclasses
 import gc
 import io
 import math
@@ -17,7 +18,7 @@ from fedjax_syn import config as config_lib
 from fedjax_syn import metrics
 from fedjax_syn import workdir as workdir_lib
 from launch import main as launcher
-from launch import spec
+from launch import origins, spec
 from launch.spec import Column, Entry, Result, Row
 from launch.watch import Watch
 
@@ -32,6 +33,7 @@ class Run(NamedTuple):
   seed: int
   config: config_lib.Resolved
   folder: pathlib.Path
+  origin: 'Run | None' = None  # the run in which this one begins
 
   @property
   def label(self) -> str:
@@ -71,7 +73,13 @@ class Table(NamedTuple):
       ValueError: if its settings are refused.
     """
     folder = self.workdir / spec.folder_of(self.entry, row, column) / f'seed{seed}'
-    return Run(row, column, seed, self.configure(row, column, seed), folder)
+    config = self.configure(row, column, seed)
+    if (cell := origins.find(self.entry, row, column)) is None:
+      return Run(row, column, seed, config, folder)
+    origin = self._replace(entry=cell[0]).run(*cell[1:], seed)
+    start = origins.checkpoint(origin.config, origin.folder, folder, self.workdir)
+    config = config_lib.check(dataclasses.replace(config, start_from=start))
+    return Run(row, column, seed, config, folder, origin)
 
   def existing(self) -> list[Run]:
     """Returns the runs of this table of which there is a folder, begun by this call or an earlier one."""
@@ -98,7 +106,8 @@ def plan(table: Table, rows: Sequence[Row], columns: Sequence[Column], seeds: in
   """
   runs = [table.run(r, c, seed) for seed in range(seeds) for c in columns for r in rows]
   for run in runs:
-    workdir_lib.check_config(run.folder, run.config)
+    for part in filter(None, (run.origin, run)):
+      workdir_lib.check_config(part.folder, part.config)
   return runs
 
 
@@ -124,6 +133,8 @@ def read(run: Run, without_phase: frozenset[str], probe: bool = True) -> Result:
   absent = untraced(run.row.algorithm, lines, without_phase) if state == 'finished' else []
   if absent:
     return Result('failed', f'no trace of {", ".join(absent)} in its metrics', summary, lines)
+  if run.origin:
+    lines = origins.earlier(run.origin.folder, lines) + lines
   return Result(state, '', summary, lines, described, run.folder)
 
 
@@ -160,6 +171,8 @@ def expected_seconds(run: Run, known: Mapping[tuple[str, str, int], float]) -> f
     Seconds; 0 if nothing is known yet.
   """
   row, column, _ = run.key
+  if run.origin and not origins.is_there(run.config.start_from, run.seed):
+    return expected_seconds(run.origin, known) + expected_seconds(run._replace(origin=None), known)
   same_cell = [s for (r, c, _), s in known.items() if (r, c) == (row, column)]
   same_row = [s for (r, _, _), s in known.items() if r == row]
   return max(same_cell or same_row or list(known.values()), default=0.0)
@@ -196,11 +209,12 @@ def run_missing(
     What it came to.
   """
   failures: dict[tuple[str, str, int], Result] = {}
+  tried: dict[pathlib.Path, Result] = {}  # columns may show the same runs
   deadline = time.monotonic() + budget
   late = 0
   with workdir_lib.stoppable() as stop, alarm(budget):
     for number, run in enumerate(runs):
-      result = read(run, without_phase, probe=False)
+      result = tried.get(run.folder) or read(run, without_phase, probe=False)
       begun = result.state == 'missing'
       if begun:
         if stop:
@@ -209,9 +223,9 @@ def run_missing(
           late += 1
           watch.skip()
           continue
-        watch.start(run.label, run.config.rounds)
-        result = attempt(run, execute, watch, without_phase)
-        gc.collect()  # the arrays of its engine, before those of the next
+        result = attempt_with_origin(run, execute, watch, without_phase)
+        if result:
+          tried[run.folder] = result
       if result is None:
         why = 'the budget is used up' if time.monotonic() >= deadline else 'interrupted'
         return Done(failures, why, len(runs) - number + late)
@@ -224,6 +238,29 @@ def run_missing(
       else:
         watch.skip()
   return Done(failures, 'the budget is used up' if late else '', late)
+
+
+def attempt_with_origin(
+  run: Run, execute: Callable[..., int], watch: Watch, without_phase: frozenset[str]
+) -> Result | None:
+  """Runs one run, and before it the one in which it begins, if that has not come so far; see `attempt`."""
+
+  def go(part):
+    watch.start(part.label, part.config.rounds)
+    result = attempt(part, execute, watch, without_phase)
+    gc.collect()  # the arrays of its engine, before those of the next
+    return result
+
+  there = lambda: run.origin is None or origins.is_there(run.config.start_from, run.seed)
+  if not there():
+    first = go(run.origin)
+    if first is None:
+      return None
+    watch.say(f'{run.origin.label}, in which {run.label} begins: {brief(first)}')
+    if not there():
+      reason = f'{run.origin.label}, in which it begins: {brief(first)}'
+      return Result('elsewhere') if first.state == 'elsewhere' else Result('failed', reason)
+  return go(run)
 
 
 def attempt(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from launch.spec import Column, Entry, Result, Row
+from launch.spec import Column, Entry, Result, Row, measure_of
 
 Draw = Callable[['Drawing', pathlib.Path], list[str]]
 
@@ -44,7 +44,8 @@ def curves(drawing: Drawing, folder: pathlib.Path) -> list[str]:
       if not lines:
         continue
       curve = figures.curve(lines)
-      (labels[row.title],) = axes.plot(curve.rounds, curve.mean, color=f'C{number}', linewidth=1.2)
+      style = {'color': f'C{number}', 'linestyle': '-' if number < 10 else '--'}  # ten colours
+      (labels[row.title],) = axes.plot(curve.rounds, curve.mean, linewidth=1.2, **style)
       if curve.std.any():
         low, high = curve.mean - curve.std, curve.mean + curve.std
         axes.fill_between(curve.rounds, low, high, color=f'C{number}', alpha=0.2, linewidth=0)
@@ -54,20 +55,55 @@ def curves(drawing: Drawing, folder: pathlib.Path) -> list[str]:
   return [_save(figure, folder / 'figure.png')]
 
 
-def against(key: str, label: str) -> Draw:
+def against(key: str, label: str, log: bool = False) -> Draw:
   """Returns what draws the table's numbers against a setting of the rows, a line per column."""
-  return functools.partial(_against, key, label)
+  return functools.partial(_against, key, label, log)
 
 
-def _against(key: str, label: str, drawing: Drawing, folder: pathlib.Path) -> list[str]:
+def along(key: str, label: str, log: bool = False) -> Draw:
+  """Returns what draws the table's numbers against a setting of the columns, a line per row."""
+  return functools.partial(_along, key, label, log)
+
+
+def _against(key: str, label: str, log: bool, drawing: Drawing, folder: pathlib.Path) -> list[str]:
+  cells = drawing.cells
+  lines = {
+    c.title: [
+      (r.settings[key], *cells[r.name, c.name]) for r in drawing.rows if (r.name, c.name) in cells
+    ]
+    for c in drawing.columns
+  }
+  return _lines(lines, label, log, drawing, folder)
+
+
+def _along(key: str, label: str, log: bool, drawing: Drawing, folder: pathlib.Path) -> list[str]:
+  cells = drawing.cells
+  lines = {
+    r.title: [
+      (c.settings[key], *cells[r.name, c.name])
+      for c in drawing.columns
+      if (r.name, c.name) in cells
+    ]
+    for r in drawing.rows
+  }
+  return _lines(lines, label, log, drawing, folder)
+
+
+def _lines(
+  lines: Mapping[str, list[tuple[float, float, float]]],
+  label: str,
+  log: bool,
+  drawing: Drawing,
+  folder: pathlib.Path,
+) -> list[str]:
   figure, (axes,) = _panels(1, 1, drawing.heading)
-  for column in drawing.columns:
-    rows = [row for row in drawing.rows if (row.name, column.name) in drawing.cells]
-    points = sorted((row.settings[key], *drawing.cells[row.name, column.name]) for row in rows)
+  for title, points in lines.items():
     if points:
-      x, mean, spread = np.array(points).T
-      axes.errorbar(x, mean, yerr=spread, marker='o', capsize=3, label=column.title)
+      x, mean, spread = np.array(sorted(points)).T
+      axes.errorbar(x, mean, yerr=spread, marker='o', capsize=3, label=title)
   axes.set(xlabel=label, ylabel=drawing.entry.measure.axis)
+  if log:
+    axes.set_xscale('log')
   if axes.get_legend_handles_labels()[0]:
     axes.legend(frameon=False)
   return [_save(figure, folder / 'figure.png')]
@@ -86,6 +122,19 @@ def bars(drawing: Drawing, folder: pathlib.Path) -> list[str]:
   axes.set(ylabel=drawing.entry.measure.axis)
   if len(drawing.rows) > 1:
     axes.legend(frameon=False)
+  return [_save(figure, folder / 'figure.png')]
+
+
+def panels(drawing: Drawing, folder: pathlib.Path) -> list[str]:
+  """Draws the table's numbers as bars, a panel per column: each may have a measure of its own."""
+  figure, axes_of = _panels(len(drawing.columns), min(3, len(drawing.columns)), drawing.heading)
+  for axes, column in zip(axes_of, drawing.columns, strict=True):
+    rows = [row for row in drawing.rows if (row.name, column.name) in drawing.cells]
+    for number, row in enumerate(rows):
+      mean, spread = drawing.cells[row.name, column.name]
+      axes.bar(number, mean, yerr=spread or np.nan, capsize=3)
+    axes.set_xticks(range(len(rows)), [row.title for row in rows], rotation=20)
+    axes.set(title=column.title, ylabel=measure_of(drawing.entry, column).axis)
   return [_save(figure, folder / 'figure.png')]
 
 

@@ -1,8 +1,14 @@
 """What the cells of a table show."""
 
+from collections.abc import Callable
+
+import numpy as np
+
 from fedjax_syn import metrics
 from fedjax_syn import workdir as workdir_lib
 from launch.spec import Measure, Result
+
+FIRST, FINAL, LAST_FIVE = slice(0, 1), slice(-1, None), slice(-5, None)
 
 
 def _accuracy(result: Result, base: Result | None) -> float | None:
@@ -21,7 +27,39 @@ def _from_scratch(result: Result, base: Result | None) -> float | None:
   return 100 * found['accuracy'][-1] if found else None
 
 
+def _local_seconds(result: Result, base: Result | None) -> float | None:
+  config = result.described['config']
+  visits = config['client']['participation'] * config['data']['clients']  # in a round
+  return result.summary['seconds']['rounds'] / visits
+
+
+def logged(
+  key: str, which: slice, scale: float = 100.0
+) -> Callable[[Result, Result | None], float | None]:
+  """Returns the mean over some of the lines of a run's metrics that have a number of this name."""
+
+  def value(result: Result, base: Result | None) -> float | None:
+    found = [line[key] for line in result.lines if key in line][which]
+    return scale * float(np.mean(found)) if found else None
+
+  return value
+
+
+def generation_seconds(what: str) -> Measure:
+  """Returns the measure that reads one of the times that `launch.after.generation_times` leaves."""
+
+  def value(result: Result, base: Result | None) -> float | None:
+    found = workdir_lib.read_json(result.folder / 'generation.json')
+    return found['seconds'][what] if found else None
+
+  return Measure('seconds for one client, alone on the machine', value, 'seconds', 3, best=min)
+
+
 ACCURACY = Measure('mean test accuracy of the last five rounds, per cent', _accuracy, 'accuracy, %')
+
+LAST = Measure(
+  'test accuracy after the last round, per cent', logged('test/accuracy', FINAL), 'accuracy, %'
+)
 
 ROUNDS = Measure(
   'the first round whose running mean of five evaluated rounds reaches the best such mean of FedAvg',
@@ -38,3 +76,30 @@ FROM_SCRATCH = Measure(
   _from_scratch,
   'accuracy, %',
 )
+
+LOCAL_SECONDS = Measure(
+  'seconds of all rounds, generation included, divided by the clients that take part in one',
+  _local_seconds,
+  'seconds',
+  digits=1,
+  best=min,
+)
+
+PERSONAL = Measure(
+  "after the last round, mean over clients of the accuracy of a client's own model on test rows in the proportions"
+  " of the client's labels, per cent",
+  logged('personal/test/accuracy', FINAL),
+  'accuracy, %',
+)
+
+
+def of_local_models(name: str, caption: str, axis: str, scale: float = 100.0) -> Measure:
+  """Returns a measure of the clients' models of round T0 + 1, mean over clients; the first that was logged."""
+  value = logged(f'personal/{name}', FIRST, scale)
+  return Measure(f'{caption}, of the local models of round T0 + 1, mean over clients', value, axis)
+
+
+def of_labels(name: str) -> Measure:
+  """Returns a measure of a multi-label problem: 'c_f1', say."""
+  caption = f'{name}, mean of the last five rounds, per cent'
+  return Measure(caption, logged(f'test/{name}', LAST_FIVE), f'{name}, %')

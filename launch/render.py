@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from fedjax_syn import config as config_lib
 from fedjax_syn import metrics
 from launch.cells import Table, environment
-from launch.spec import Column, Entry, Result, Row
+from launch.spec import AVERAGE, Column, Entry, Result, Row, measure_of
 
 Key = tuple[str, str, int]  # row, column, seed by name
 UNIMPORTANT = ('seeds', 'data.dir', 'checkpoint_every')  # change no result
@@ -23,7 +23,7 @@ class Cell(NamedTuple):
   values: Mapping[int, float | None]  # of the finished seeds
   mean: float | None
   std: float | None
-  paper: tuple[float, float] | None
+  paper: tuple[float, float | None] | None
   text: str
 
 
@@ -32,7 +32,7 @@ def make_cell(
   row: Row,
   column: Column,
   results: Mapping[Key, Result],
-  paper: tuple[float, float] | None = None,
+  paper: tuple[float, float | None] | None = None,
 ) -> Cell:
   """Puts the seeds of a cell together.
 
@@ -46,7 +46,7 @@ def make_cell(
   Returns:
     The cell.
   """
-  measure = entry.measure
+  measure = measure_of(entry, column)
   mine = {s: r for (a, b, s), r in sorted(results.items()) if (a, b) == (row.name, column.name)}
   values, lost = {}, False
   for seed, result in mine.items():
@@ -79,6 +79,26 @@ def make_cell(
   return Cell(row.name, column.name, mine, values, mean, std, paper, text)
 
 
+def average(
+  entry: Entry, row: Row, cells: Sequence[Cell], paper: tuple[float, float | None] | None
+) -> Cell:
+  """Returns the mean of a row's cells, of no run of its own; '-' if one is missing.
+
+  Args:
+    entry: has the columns.
+    row: the row.
+    cells: of all rows.
+    paper: what the paper reports.
+  """
+  means = [cell.mean for cell in cells if cell.row == row.name]
+  whole = len(means) == len(entry.columns) and None not in means
+  mean = sum(means) / len(means) if whole else None
+  text = number(mean, None, entry.measure.digits) if whole else '-'
+  if whole and paper:
+    text += f' ({number(*paper, entry.measure.digits)})'
+  return Cell(row.name, AVERAGE.name, {}, {}, mean, None, paper, text)
+
+
 def number(mean: float, std: float | None, digits: int) -> str:
   """Returns '76.61 ± 0.10', or '76.61' without a standard deviation."""
   return f'{mean:.{digits}f}' + ('' if std is None else f' ± {std:.{digits}f}')
@@ -90,7 +110,7 @@ class Content(NamedTuple):
   title: str
   heading: tuple[str, ...]  # lines above the table
   rows: tuple[Row, ...]
-  columns: tuple[Column, ...]
+  columns: tuple[Column, ...]  # with runs; `average` has its cells too
   cells: tuple[Cell, ...]
   marks: Mapping[str, str]  # by row, the mark of its footnote
   notes: tuple[str, ...]
@@ -124,11 +144,14 @@ def make(
     for row in rows
     for column in columns
   )
+  if entry.average:
+    key = AVERAGE.name
+    cells += tuple(average(entry, row, cells, paper.get((row.name, key))) for row in rows)
   marks: dict[str, str] = {}
   for row in rows:
     if row.note and row.note not in marks:
       marks[row.note] = str(len(marks) + 1).translate(SUPERSCRIPT)
-  heading = [f'Scale {scale.name}. {_sentence(entry.measure.caption)}']
+  heading = [f'Scale {scale.name}. {captions(entry, columns)}']
   notes = [f'{mark} {note}' for note, mark in marks.items()]
   if scale.comparable:
     if paper:
@@ -138,6 +161,8 @@ def make(
     notes += best_lines(entry, rows, columns, cells)
   else:
     heading.insert(0, f'**{scale.name}: not comparable**')
+  if entry.remarks:
+    notes += entry.remarks({k: r for k, r in results.items() if r.state == 'finished'})
   return Content(
     entry.title,
     tuple(heading),
@@ -147,8 +172,23 @@ def make(
     {row.name: marks[row.note] for row in rows if row.note},
     tuple(notes),
     environment(list(results.values())),
-    sum(r.summary['seconds']['total'] for r in results.values() if r.summary),
+    # Columns may show the same runs, and a run without a folder is one of those that failed.
+    sum(
+      {
+        r.folder or k: r.summary['seconds']['total'] for k, r in results.items() if r.summary
+      }.values()
+    ),
   )
+
+
+def captions(entry: Entry, columns: Sequence[Column]) -> str:
+  """Says what the cells show, by column where columns differ."""
+  titles: dict[str, list[str]] = {}
+  for column in columns:
+    titles.setdefault(measure_of(entry, column).caption, []).append(column.title)
+  several = len(titles) > 1
+  parts = [f'{", ".join(t)}: {what}' if several else _sentence(what) for what, t in titles.items()]
+  return f'{"; ".join(parts)}.' if several else ''.join(parts)
 
 
 def changes(table: Table, rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
@@ -207,9 +247,10 @@ def best_lines(
     tried = any(c.column == column.name and c.row == entry.subject and c.results for c in cells)
     if not means or not tried:
       continue
-    first = entry.measure.best(means, key=means.get)
+    measure = measure_of(entry, column)
+    first = measure.best(means, key=means.get)
     if first != entry.subject and means[first] != means.get(entry.subject):
-      has = lambda name: f'{means[name]:.{entry.measure.digits}f}' if name in means else 'no number'
+      has = lambda name: f'{means[name]:.{measure.digits}f}' if name in means else 'no number'
       lines.append(
         f'{column.title}: {titles[entry.subject]} ({has(entry.subject)}) is not the best;'
         f' {titles[first]} has {has(first)}'
@@ -219,7 +260,9 @@ def best_lines(
 
 def markdown(content: Content) -> str:
   """Returns the table as Markdown."""
-  head = ['method', *(column.title for column in content.columns)]
+  means = (AVERAGE,) if any(cell.column == AVERAGE.name for cell in content.cells) else ()
+  columns = (*content.columns, *means)
+  head = ['method', *(column.title for column in columns)]
   lines = [f'# {content.title}', '']
   for line in content.heading:
     lines += [line, '']
@@ -227,7 +270,7 @@ def markdown(content: Content) -> str:
   texts = {(cell.row, cell.column): cell.text for cell in content.cells}
   for row in content.rows:
     mark = content.marks.get(row.name, '')
-    line = [f'{row.title}{mark}', *(texts[row.name, column.name] for column in content.columns)]
+    line = [f'{row.title}{mark}', *(texts[row.name, column.name] for column in columns)]
     lines.append(f'| {" | ".join(line)} |')
   lines += ['', *(f'- {note}' for note in content.notes)]
   lines += [f'- machine: {machine}' for machine in content.environment['machines']]
@@ -254,7 +297,7 @@ def as_json(content: Content, table: Table) -> dict[str, Any]:
     'title': content.title,
     'scale': table.scale.name,
     'comparable': table.scale.comparable,
-    'measure': table.entry.measure.caption,
+    'measure': captions(table.entry, content.columns),
     'heading': list(content.heading),
     'cells': [cell(c) for c in content.cells],
     'notes': list(content.notes),

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Settings = Mapping[str, Any]  # dotted key of a config: value
-Reported = Mapping[
-  tuple[str, str], tuple[float, float]
-]  # (row, column): mean and what stands after ±
+# (row, column): mean and what stands after ±, if anything does
+Reported = Mapping[tuple[str, str], tuple[float, float | None]]
 
 
 class Scale(NamedTuple):
@@ -67,6 +66,9 @@ class Row(NamedTuple):
   ] = {}  # by column group ('' is all), chosen on held-out training rows
   note: str = ''
   word: str = ''
+  # The row of whose run of the same column and seed this one begins, where that run's program changes first;
+  # 'table:row' is a row of another table. See launch/origins.py.
+  origin: str = ''
 
   @property
   def algorithm(self) -> str:
@@ -84,6 +86,7 @@ class Column(NamedTuple):
   by_scale: Mapping[str, Settings] = {}
   group: str = ''  # columns that share tuned settings
   home: tuple[str, str] = ('', '')  # the table and column whose runs these are; else its own
+  measure: Measure | None = None  # what its cells show; else the entry's
 
 
 class Entry(NamedTuple):
@@ -100,15 +103,52 @@ class Entry(NamedTuple):
   # Parts of an algorithm's word that leave no trace of their own in the metrics.
   without_phase: frozenset[str] = frozenset()
   notes: tuple[str, ...] = ()
+  # (finished runs by row, column and seed) -> notes that depend on them
+  remarks: Callable[[Mapping[tuple[str, str, int], Result]], Sequence[str]] | None = None
+  average: bool = False  # a last column: the mean of a row's cells, where none is missing
   # (folder, seed, scale), of every finished run, see launch/after.py
   after: Callable[[pathlib.Path, int, Scale], None] | None = None
   draw: Callable[..., list[str]] | None = None  # (figure's data, folder), see launch/draw.py
 
 
+AVERAGE = Column('average', 'Avg.', '')  # of no run of its own
+
+
+def home_of(entry: Entry, column: Column) -> tuple[str, str]:
+  """Returns the table and the column that a column's runs belong to."""
+  return column.home if column.home[0] else (entry.name, column.name)
+
+
 def folder_of(entry: Entry, row: Row, column: Column) -> str:
   """Returns where a cell's runs lie in the work folder; tables that share a cell share the folder."""
-  table, name = column.home if column.home[0] else (entry.name, column.name)
+  table, name = home_of(entry, column)
   return f'{table}/{row.name}/{name}'
+
+
+def measure_of(entry: Entry, column: Column) -> Measure:
+  """Returns what a column shows."""
+  return column.measure or entry.measure
+
+
+def shared(column: Column, table: str, name: str = '', title: str = '') -> Column:
+  """Returns a column of another table with the same runs."""
+  return column._replace(
+    name=name or column.name, title=title or column.title, home=(table, column.name)
+  )
+
+
+def tuned(table: Mapping[str, Mapping[str, Settings]], word: str) -> dict[str, dict[str, Any]]:
+  """Returns a method's tuned settings by column group: a composition has those of its parts, then its own.
+
+  Args:
+    table: by method, by column group ('' is all).
+    word: the algorithm's word; outer parts win.
+  """
+  out: dict[str, dict[str, Any]] = {}
+  for part in dict.fromkeys([*word.split('+'), word]):
+    for group, settings in table.get(part, {}).items():
+      out[group] = {**out.get(group, {}), **settings}
+  return out
 
 
 def settings_of(row: Row, column: Column, scale: Scale) -> dict[str, Any]:
@@ -163,7 +203,8 @@ def reported(columns: Sequence[Column], text: str) -> Reported:
 
   Args:
     columns: in the paper's order.
-    text: a line per row: its name, then mean and ± for every column.
+    text: a line per row: its name, then for every column the mean, or for every column mean and ±; '-' stands
+      for what the paper leaves out.
 
   Returns:
     (mean, ±) by (row, column).
@@ -174,8 +215,12 @@ def reported(columns: Sequence[Column], text: str) -> Reported:
   out = {}
   for line in text.strip().splitlines():
     row, *numbers = line.split()
-    values = [float(number) for number in numbers]
-    pairs = zip(values[::2], values[1::2], strict=True)
+    values = [None if number == '-' else float(number) for number in numbers]
+    alone = len(values) == len(columns)
+    pairs = zip(
+      *(values, [None] * len(values)) if alone else (values[::2], values[1::2]), strict=True
+    )
     for column, pair in zip(columns, pairs, strict=True):
-      out[row, column.name] = pair
+      if pair[0] is not None:
+        out[row, column.name] = pair
   return out

@@ -21,6 +21,7 @@ Leaves W/<table>/table.md, table.json and, for figures, figure.png. Exit status:
 failed, 2 refused, 3 all diverged, 75 interrupted or out of time (start it again).
 """
 
+import dataclasses
 import json
 import math
 import os
@@ -47,7 +48,7 @@ flags.DEFINE_string('workdir', None, 'where results go', flag_values=FLAGS)
 flags.DEFINE_float('budget_minutes', None, 'minutes', lower_bound=0, flag_values=FLAGS)
 
 FINISHED, FAILED, DIVERGED, INTERRUPTED = 0, 1, 3, 75
-OWN = ('algorithm', 'compare', 'seeds')  # settings that the table decides
+OWN = ('algorithm', 'compare', 'seeds', 'start_from')  # settings that the table decides
 
 
 def parse(argv: Sequence[str]) -> list[str]:
@@ -139,7 +140,8 @@ def main(argv: Sequence[str]) -> int:
 
     table = cells.Table(entry, spec.SCALES[FLAGS.scale], workdir, tuple(settings))
     runs = cells.plan(table, rows, columns, FLAGS.seeds)
-    launcher.check_paths(runs[0].config, workdir)
+    # Where a run begins in another one, that one may have to be run first.
+    launcher.check_paths(dataclasses.replace(runs[0].config, start_from=''), workdir)
     launcher.prepare_jax(runs[0].config.layout.devices)
   import jax
 

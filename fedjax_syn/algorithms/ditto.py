@@ -80,8 +80,13 @@ def ditto(
       carry = jax.lax.fori_loop(0, count, lambda _, carry: local.step(carry), local.begin(own))
       return None, Variables(carry.params, carry.stats)
 
+    def metrics(ctx, visit, trained):  # of the personal model as the last visit left it
+      apart = optax.tree.sub(visit.state['ditto'].params, visit.params)
+      return {'distance': optax.tree.norm(apart)}
+
     return ClientTransform(
       'ditto',
+      metrics=metrics,
       init=lambda initial, shard: initial,
       finish=finish,
       personal=lambda ctx, visit, trained: visit.state['ditto'],

@@ -5,6 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.data import federated
 from fedjax_syn.fields import field
 from fedjax_syn.method import ClientTransform, Method
 from fedjax_syn.typing import Array
@@ -61,6 +62,10 @@ def feddecorr(base: Method | None = None, *, beta: float = 0.1) -> Method:
 
       return decorrelated
 
-    return ClientTransform('feddecorr', loss=loss)
+    def metrics(ctx, visit, trained):
+      x, _, mask = federated.first(task.data, visit.shard)
+      return {'correlation': correlation_loss(task.model.apply(trained, x).features, mask)}
+
+    return ClientTransform('feddecorr', loss=loss, metrics=metrics)
 
   return base.extend('feddecorr', client=client, hyper={'beta': beta})

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.data import federated
 from fedjax_syn.fields import field
 from fedjax_syn.method import ClientTransform, Method, Task
 from fedjax_syn.typing import Array, Params, Step, Variables
@@ -140,8 +141,20 @@ def fedreg(base: Method | None = None, **fields) -> Method:
       a, b = coefficients(drift, g2, g3)
       return jax.tree.map(lambda w, g2, g3: w - a * g2 - b * g3, new, g2, g3)
 
+    def metrics(w_global, visit, trained):
+      x, y, mask = federated.first(task.data, visit.shard)
+      step = Step(visit.key, jnp.zeros((), jnp.int32), x, y, mask, visit.stats)
+      pseudo = ascend(task, w_global, step, h['eta_s'], c.iterations)
+      log_p, log_q = (
+        jax.nn.log_softmax(task.model.apply(w, pseudo, train=False).logits)
+        for w in (w_global, trained)
+      )
+      lost = optax.losses.kl_divergence_with_log_targets(log_q, log_p)
+      return {'forgotten': jnp.sum(lost * mask) / jnp.maximum(mask.sum(), 1)}
+
     return ClientTransform(
       'fedreg',
+      metrics=metrics,
       prepare=lambda visit: Variables(visit.params, visit.stats),
       grad=grad,
       step=project if c.projection else None,

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.fields import field
@@ -70,8 +71,8 @@ def fedrep(base: Method | None = None, *, head: int = 10) -> Method:
 
       return masked
 
-    def step(switch, old, new, grads, index):  # momentum and decay move what has no gradient, too
-      keep = lambda path, o, n: jnp.where(rests(path, index, switch), o, n)
+    def step(switch, old, new, grads, now):  # momentum and decay move what has no gradient, too
+      keep = lambda path, o, n: jnp.where(rests(path, now.index, switch), o, n)
       return jax.tree_util.tree_map_with_path(keep, old, new)
 
     def seal(key, body):
@@ -89,8 +90,13 @@ def fedrep(base: Method | None = None, *, head: int = 10) -> Method:
         params=with_head(visit.params, heads(trained.params)), stats=visit.stats
       )
 
+    def metrics(switch, visit, trained):
+      moved = optax.tree.sub(heads(trained.params), heads(visit.params))
+      return {'head_moved': optax.tree.norm(moved)}
+
     return ClientTransform(
       'fedrep',
+      metrics=metrics,
       init=lambda initial, shard: heads(initial.params),
       start=lambda visit, params: with_head(params, visit.state['fedrep']),
       prepare=prepare,

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.data import federated
 from fedjax_syn.fields import field
 from fedjax_syn.method import ClientTransform, Method
+from fedjax_syn.typing import Params, Variables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,15 +33,27 @@ def fedsam(base: Method | None = None, *, rho: float = 0.05) -> Method:
   base = base or fedavg()
 
   def client(task):
+    def ascend(params: Params, g: Params) -> Params:
+      norm = optax.tree.norm(g)
+      scale = task.hyper['fedsam']['rho'] / jnp.where(norm > 0, norm, 1.0)
+      return jax.tree.map(lambda w, g: w + scale * g, params, g)
+
     def grad(ctx, grad_fn):
       def sharp(params, step):
         value, g = grad_fn(params, step)
-        norm = optax.tree.norm(g)
-        scale = task.hyper['fedsam']['rho'] / jnp.where(norm > 0, norm, 1.0)
-        return value, grad_fn(jax.tree.map(lambda w, g: w + scale * g, params, g), step)[1]
+        return value, grad_fn(ascend(params, g), step)[1]
 
       return sharp
 
-    return ClientTransform('fedsam', grad=grad)
+    def metrics(ctx, visit, trained):
+      x, y, mask = federated.first(task.data, visit.shard)
+
+      def loss(params):
+        return task.loss(task.model.apply(Variables(params, trained.stats), x).logits, y, mask)
+
+      value, g = jax.value_and_grad(loss)(trained.params)
+      return {'sharpness': loss(ascend(trained.params, g)) - value}
+
+    return ClientTransform('fedsam', grad=grad, metrics=metrics)
 
   return base.extend('fedsam', client=client, hyper={'rho': rho})

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.data import federated
 from fedjax_syn.fields import field
 from fedjax_syn.method import ClientTransform, Method
 from fedjax_syn.models.projection import with_projection
@@ -24,6 +25,11 @@ class Config:
   )
 
 
+def cosine(a: Array, b: Array) -> Array:
+  """Returns cosines of features [batch, features]: [batch]."""
+  return optax.losses.cosine_similarity(a, b, epsilon=1e-8)
+
+
 def contrastive_loss(z: Array, z_global: Array, z_previous: Array, mask: Array, tau) -> Array:
   """-log of exp(cos(z, z_global) / tau) over the sum with exp(cos(z, z_previous) / tau), a mean over the mask.
 
@@ -37,8 +43,7 @@ def contrastive_loss(z: Array, z_global: Array, z_previous: Array, mask: Array, 
   Returns:
     The loss, []; ln 2 where the two others agree.
   """
-  near = optax.losses.cosine_similarity(z, z_global, epsilon=1e-8)
-  far = optax.losses.cosine_similarity(z, z_previous, epsilon=1e-8)
+  near, far = cosine(z, z_global), cosine(z, z_previous)
   losses = jax.nn.softplus((far - near) / tau)
   return jnp.sum(losses * mask) / jnp.maximum(mask.sum(), 1)
 
@@ -79,8 +84,16 @@ def moon(
 
       return contrastive
 
+    def metrics(ctx, visit, trained):
+      x, _, mask = federated.first(task.data, visit.shard)
+      z, *others = (task.model.apply(w, x, train=False).features for w in (trained, *ctx))
+      mean = lambda values: jnp.sum(values * mask) / jnp.maximum(mask.sum(), 1)
+      near, far = (mean(cosine(z, other)) for other in others)
+      return {'cosine_global': near, 'cosine_previous': far}
+
     return ClientTransform(
       'moon',
+      metrics=metrics,
       init=lambda initial, shard: initial,
       prepare=prepare,
       loss=loss,

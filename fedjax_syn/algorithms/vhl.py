@@ -120,7 +120,17 @@ def vhl(base: Method | None = None, **fields) -> Method:
 
       return homogenised
 
-    return ClientTransform('vhl', prepare=prepare, loss=loss)
+    def metrics(ctx, visit, trained):
+      _, virtual, _ = ctx
+      rows = jnp.linspace(0, images - 1, size).astype(jnp.int32)  # all kinds of noise
+      x = render(virtual, rows, task.data.x.shape[1:]).astype(task.data.mean.dtype)
+      out = task.model.apply(trained, x, train=False)
+      logits = jnp.concatenate([out.logits, extra_logits(trained.params, out.features)], axis=1)
+      y = virtual.y[rows] + task.num_classes
+      loss = optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+      return {'noise_loss': loss}
+
+    return ClientTransform('vhl', prepare=prepare, loss=loss, metrics=metrics)
 
   def server(task):
     def shared(key, round, w):  # by a seed of its own: the key is another one in every round

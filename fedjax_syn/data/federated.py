@@ -130,3 +130,8 @@ def batch(
   positions = index * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
   x, y = take(data, shard, positions)
   return x, y, (positions < shard.size).astype(data.mean.dtype)
+
+
+def first(data: FederatedData, shard: Shard, rows: int = 128) -> tuple[Array, Array, Array]:
+  """Reads a client's first samples, for numbers that are only logged; as `batch`."""
+  return batch(data, shard, jnp.int32(0), rows)

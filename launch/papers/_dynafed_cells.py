@@ -1,6 +1,6 @@
 """The rows and columns of DynaFed's tables, and their settings."""
 
-from launch.spec import Column, Row
+from launch.spec import Column, Row, shared, tuned
 
 DATASETS = {  # by column name: title, config
   'fmnist': ('FMNIST', 'dynafed_fashion_mnist'),
@@ -77,17 +77,8 @@ SCAFFOLD_NOTE = (
 )
 
 
-def tuned(word: str) -> dict[str, dict]:
-  """A composition has the settings of its parts, the outer ones last, and then its own."""
-  out: dict[str, dict] = {}
-  for part in dict.fromkeys([*word.split('+'), word]):
-    for group, settings in TUNED.get(part, {}).items():
-      out[group] = out.get(group, {}) | settings
-  return out
-
-
 def _row(name: str, title: str, settings=None, note: str = '', word: str = '') -> Row:
-  return Row(name, title, settings or {}, {}, tuned(word or name), note, word)
+  return Row(name, title, settings or {}, {}, tuned(TUNED, word or name), note, word)
 
 
 DYNAFED = _row('dynafed', 'DynaFed')
@@ -163,13 +154,6 @@ MLP = tuple(
   )
   for a in (0.01, 0.04)
 )
-
-
-def shared(column: Column, table: str, name: str = '', title: str = '') -> Column:
-  """The same runs in another table."""
-  return column._replace(
-    name=name or column.name, title=title or column.title, home=(table, column.name)
-  )
 
 
 BY_NAME = {column.name: column for column in TABLE1}

@@ -20,10 +20,9 @@ from launch.papers._dynafed_cells import (
   TABLE5,
   TABLE6,
   lengths,
-  shared,
   sizes,
 )
-from launch.spec import Column, Entry, reported
+from launch.spec import Column, Entry, reported, shared
 
 NOTES = (
   '± is the standard deviation over seeds (ddof 1), and all seeds share one partition; the paper does not'

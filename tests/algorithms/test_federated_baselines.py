@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_syn import algorithms
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedavgm import fedavgm
 from fedjax_syn.algorithms.feddecorr import correlation_loss, feddecorr
@@ -178,6 +179,26 @@ def test_other_settings_are_not(make):
   assert max(float(np.abs(a - b).max()) for a, b in pairs) > 1e-5
 
 
+def test_logged_sharpness_by_hand():
+  """With rho = 0.2 A ends at 0.4 and B at 3.8 (above): A (0.6^2 - 0.4^2) / 2 = 0.1, B (0.4^2 - 0.2^2) / 2 = 0.06."""
+  report = quadratic(fedsam(sgd(), rho=0.2), 1)[1]
+  np.testing.assert_allclose(report['fedsam/sharpness'], 0.08, rtol=1e-5)
+
+
+def test_logged_cosines_and_correlation():
+  """In the first round the previous model is the global one; later they differ."""
+  base = lambda: fedavg(0.5, optimizer='sgd', batch_size=4, epochs=5)
+  engine = build(moon(base()), tiny.net(4, 3), tiny.federated([6, 0, 3]))
+  state, first = engine.run(0, engine.init(0), 1)
+  assert 0 < first['moon/cosine_global'] < 1
+  assert first['moon/cosine_global'] == first['moon/cosine_previous']
+  _, second = engine.run(0, state, 1)
+  assert second['moon/cosine_global'] != second['moon/cosine_previous']
+  engine = build(feddecorr(base()), tiny.net(4, 3), tiny.federated([6, 0, 3]))
+  _, report = engine.run(0, engine.init(0), 1)
+  assert report['feddecorr/correlation'] > 0
+
+
 @pytest.mark.parametrize('rho', [0.0, 0.9])
 def test_effective_steps_against_the_sum_of_the_weights(rho):
   """With momentum the gradient of step j enters all later velocities: its weight is sum_{i >= j} rho^(i - j)."""
@@ -212,3 +233,20 @@ def test_fednova_is_fedavg_at_equal_steps_and_refuses_adam():
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
   with pytest.raises(ValueError, match='client.optimizer=sgd'):
     fednova(fedavg(1e-3))
+
+
+LOGGED = {
+  'vhl': 'noise_loss',
+  'fedreg': 'forgotten',
+  'fedrep': 'head_moved',
+  'ditto': 'distance',
+}
+
+
+@pytest.mark.parametrize(('name', 'key'), LOGGED.items())
+def test_methods_that_change_the_loss_only_are_seen_in_the_log(name, key):
+  method = algorithms.wrapper(name)(fedavg(0.1, optimizer='sgd', batch_size=4))
+  model = create('mlp', shape=(2, 2, 1), num_classes=3, width=5, depth=1)
+  engine = build(method, model, tiny.federated([6, 0, 3]))
+  _, report = engine.run(0, engine.init(0), 2)  # Ditto's models are apart from the second round on
+  assert np.isfinite(report[f'{name}/{key}']) and report[f'{name}/{key}'] > 0

@@ -4,6 +4,7 @@ import json
 import pathlib
 import sys
 
+from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
 from launch import tables as tables_lib
 
@@ -32,6 +33,9 @@ class Runs(list):
     if status == 2:
       print('data.name=x: not | there', file=sys.stderr)
       return 2
+    if config.start_from and not (pathlib.Path(config.start_from) / f'seed_{seed}').is_dir():
+      print(f'start_from={config.start_from}: not there', file=sys.stderr)
+      return 2
     workdir.mkdir(parents=True, exist_ok=True)
     described = {
       'config': config_lib.to_dict(config),
@@ -46,8 +50,10 @@ class Runs(list):
       return 75
     accuracy = of(self.accuracy, 0.5)
     accuracy = accuracy[seed] if isinstance(accuracy, list) else accuracy
-    lines = []
-    for round, value in enumerate(of(self.curve, [accuracy] * 6), 1):
+    lines, first = [], int(pathlib.Path(config.start_from).name or 1)
+    for phase in algorithms.create(word, config).phases:
+      (workdir / f'checkpoints/{phase}/seed_{seed}').mkdir(parents=True, exist_ok=True)
+    for round, value in enumerate(of(self.curve, [accuracy] * 6), first):
       traces = {f'{p}/loss': 0.5 for p in word.split('+') if p not in self.untraced}
       lines.append({'round': round, 'seed': seed, 'test/accuracy': value, **traces})
     (workdir / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
@@ -56,7 +62,7 @@ class Runs(list):
     summary = {
       'test_accuracy': {'mean_last_5': {'mean': mean}},
       'status': {str(seed): {'status': state, 'round': 6}},
-      'seconds': {'total': self.seconds},
+      'seconds': {'total': self.seconds, 'rounds': self.seconds / 2},
     }
     (workdir / 'summary.json').write_text(json.dumps(summary))
     return status

@@ -7,7 +7,6 @@ import pytest
 from fedjax_syn import config as config_lib
 from launch import cells, papers, spec
 from launch import main as launcher
-from launch.papers import _dynafed_cells
 
 ENTRIES = papers.entries()
 ROOT = pathlib.Path(__file__).parents[2]
@@ -99,16 +98,15 @@ def test_tuned_settings_hold_where_numbers_mean_something():
   assert spec.settings_of(r, b, smoke)['client.lr'] == 1.0
 
 
-def test_a_composition_has_the_tuned_settings_of_its_parts(monkeypatch):
+def test_a_composition_has_the_tuned_settings_of_its_parts():
   tuned = {
     'fedprox': {'': {'fedprox.mu': 0.1, 'client.lr': 1.0}, 'g': {'client.lr': 2.0}},
     'dynafed': {'': {'client.lr': 3.0}},
     'fedprox+dynafed': {'g': {'fedprox.mu': 0.2}},
   }
-  monkeypatch.setattr(_dynafed_cells, 'TUNED', tuned)
-  assert _dynafed_cells.tuned('fedprox') == tuned['fedprox']
-  assert _dynafed_cells.tuned('fedprox+dynafed') == {
+  assert spec.tuned(tuned, 'fedprox') == tuned['fedprox']
+  assert spec.tuned(tuned, 'fedprox+dynafed') == {
     '': {'fedprox.mu': 0.1, 'client.lr': 3.0},
     'g': {'client.lr': 2.0, 'fedprox.mu': 0.2},
   }
-  assert _dynafed_cells.tuned('fedmix') == {}
+  assert spec.tuned(tuned, 'fedmix') == {}

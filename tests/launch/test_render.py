@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 import fedjax_syn
-from launch import after, papers
+from launch import after, draw, papers
 from tests.launch.table_runs import TWO, read_json, row, start
 
 pytest_plugins = ['tests.launch.table_fixtures']
@@ -130,8 +130,10 @@ def test_table_4_shows_the_paper_s_figures_at_its_own_scale_only(runs, capsys):
 @pytest.mark.parametrize('name', [name for name, entry in ENTRIES.items() if entry.draw])
 def test_figures_are_drawn_from_what_the_runs_left(name, runs, capsys, monkeypatch):
   entry = ENTRIES[name]
-  pictures = name.rpartition('/')[2] in ('figure3', 'figure4', 'figure6-left')
-  monkeypatch.setattr(after, '_once', lambda folder, seed, made, measure: leave(made))
+  drawer = getattr(entry.draw, 'func', entry.draw)
+  pictures = entry.draw.args if drawer is draw._pictures else ()
+  once = lambda folder, seed, made, measure, opened=None: leave(made)
+  monkeypatch.setattr(after, '_once', once)
 
   def leave(path):
     path.parent.mkdir(exist_ok=True)
@@ -139,18 +141,20 @@ def test_figures_are_drawn_from_what_the_runs_left(name, runs, capsys, monkeypat
 
   def run(config, workdir, **more):
     status = runs.run_experiment(config, workdir, **more)
-    for path in ('synthetic/synthetic.png', 'figures/dynamics.png') if pictures else ():
+    for path in pictures:
       leave(workdir / path)
     return status
 
   fedjax_syn.experiment.run_experiment = run
-  rows, columns = (','.join(x.name for x in some[-2:]) for some in (entry.rows, entry.columns))
-  select = f'--rows={rows}', f'--cols={columns}', '--seeds=2'
+  rows, columns = ([x.name for x in some[-2:]] for some in (entry.rows, entry.columns))
+  select = f'--rows={",".join(rows)}', f'--cols={",".join(columns)}', '--seeds=2'
   assert start(*select, table=name, scale='smoke') == 0
   folder = pathlib.Path('W', name)
-  left = sorted(p.name for p in folder.iterdir())
-  drawn = 'dynafed-cifar10-0.01.png' if pictures else 'figure.png'
-  assert left == sorted([drawn, 'table.json', 'table.md'])
-  content = (folder / drawn).read_bytes()
-  assert content == b'picture' if pictures else content.startswith(b'\x89PNG')
-  assert str(folder / drawn) in capsys.readouterr().out
+  left = sorted(p.name for p in folder.iterdir() if p.is_file())
+  names = [f'{r}-{c}.png' for r in rows for c in columns] if pictures else ['figure.png']
+  assert left == sorted([*names, 'table.json', 'table.md'])
+  out = capsys.readouterr().out
+  for drawn in names:
+    content = (folder / drawn).read_bytes()
+    assert content == b'picture' if pictures else content.startswith(b'\x89PNG')
+    assert str(folder / drawn) in out

@@ -1,0 +1,169 @@
+"""What a finished run of FedCOG generates, again: its images after any number of steps, and how long it takes."""
+
+import dataclasses
+import pathlib
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_syn import algorithms, assemble, checkpoint, figures
+from fedjax_syn import config as config_lib
+from fedjax_syn import workdir as workdir_lib
+from fedjax_syn.algorithms.fedcog import Generated
+from fedjax_syn.client import local
+from fedjax_syn.data import federated
+from fedjax_syn.engine import Layout, build, clients
+from fedjax_syn.keys import Purpose, fold, stream
+from fedjax_syn.losses import cross_entropy
+from fedjax_syn.method import ClientTransform, Method, State, Task, Visit
+from fedjax_syn.typing import Model
+
+NAME = 'fedcog'
+REPEATS = 5  # of a timed program; the median counts
+
+
+class Subject(NamedTuple):
+  """A finished run at the end of round T0, where generation begins."""
+
+  config: config_lib.Resolved
+  problem: assemble.Problem
+  method: Method
+  model: Model  # with what the method adds to it
+  state: State
+  seed: int
+
+
+def open_subject(folder: pathlib.Path, seed: int) -> Subject:
+  """Opens a run.
+
+  Args:
+    folder: with a config.json, and a checkpoint of round T0, which every run keeps.
+    seed: which of its seeds.
+
+  Raises:
+    ValueError: if it is no run of FedCOG, has no such checkpoint, or its data set is not there.
+  """
+  stored = workdir_lib.read_json(folder / 'config.json')
+  config = config_lib.check(stored['config'])
+  if NAME not in config.algorithm.split('+'):
+    raise ValueError(f'{folder}: algorithm={config.algorithm!r} generates nothing')
+  path = folder / 'checkpoints' / str(config.blocks[NAME].start) / f'seed_{seed}'
+  if not path.is_dir():
+    raise ValueError(f'{folder}: no checkpoint {path.relative_to(folder)} to generate from')
+  try:
+    problem = assemble.load(config)
+  except OSError as error:
+    raise ValueError(str(error)) from error
+  if problem.dataset.checksum != stored['dataset']['checksum']:
+    raise ValueError(f'data.name={config.data.name!r}: differs from the data set of the run')
+  method = algorithms.create(config.algorithm, config)
+  engine = build(
+    method,
+    problem.model,
+    problem.data,
+    num_classes=problem.dataset.num_classes,
+    layout=Layout(devices=1),
+  )
+  state = jax.tree.map(jnp.asarray, checkpoint.read(path).tree)
+  return Subject(config, problem, method, engine.model, state, seed)
+
+
+def with_fields(subject: Subject, **fields) -> Subject:
+  """Returns the subject with other fields of FedCOG."""
+  block = dataclasses.replace(subject.config.blocks[NAME], **fields)
+  config = dataclasses.replace(subject.config, blocks={**subject.config.blocks, NAME: block})
+  return subject._replace(config=config, method=algorithms.create(config.algorithm, config))
+
+
+def visit_of(subject: Subject, client: int) -> Visit:
+  """Returns a client's visit in round T0 + 1, as the run had it."""
+  state = subject.state
+  number = state.round + 1
+  return Visit(
+    key=fold(stream(subject.seed, Purpose.CLIENT, number), client),
+    round=number,
+    params=state.params,
+    stats=state.stats,
+    broadcast={},
+    state=jax.tree.map(lambda leaf: leaf[client], state.clients),
+    shard=federated.shard_of(subject.problem.data, jnp.int32(client)),
+  )
+
+
+def _task(subject: Subject, data: federated.FederatedData) -> Task:
+  block = subject.config.blocks[NAME]
+  num_clients, num_classes = data.class_counts.shape
+  hyper = subject.method.hyper
+  return Task(subject.model, cross_entropy, data, num_clients, num_classes, hyper, block.start + 1)
+
+
+def generator(subject: Subject) -> Callable[[Visit, federated.FederatedData], Generated]:
+  """Returns what generates a visit's data: (visit, data) -> Generated, compiled at its first call."""
+
+  def generate(visit, data):
+    transforms = [make(_task(subject, data)) for make in subject.method.client_transforms]
+    own: ClientTransform = next(t for t in transforms if t.name == NAME)
+    return own.prepare(visit)[1]
+
+  return jax.jit(generate)
+
+
+def training(subject: Subject) -> Callable[[Visit, federated.FederatedData], Any]:
+  """Returns what runs a whole visit of the method that FedCOG is put around, without FedCOG."""
+  parts = [part for part in subject.config.algorithm.split('+') if part != NAME]
+  alone = subject._replace(method=algorithms.create('+'.join(parts) or 'fedavg', subject.config))
+  run = lambda visit, data: clients.run_one(local.close(alone.method, _task(alone, data)), visit)[0]
+  return jax.jit(run)
+
+
+def seconds(subject: Subject, samples: Sequence[int], client: int = 0) -> dict[str, float]:
+  """Times one client, alone on the default device, compilation excluded.
+
+  Args:
+    subject: a run.
+    samples: how many samples are generated, one program each.
+    client: which client.
+
+  Returns:
+    Seconds by number of samples, as text, and of a visit's local training under 'training'.
+  """
+  visit, data = visit_of(subject, client), subject.problem.data
+  programs = {str(n): generator(with_fields(subject, samples=n)) for n in samples}
+  found = {}
+  for name, program in {**programs, 'training': training(subject)}.items():
+    jax.block_until_ready(program(visit, data))
+    taken = []
+    for _ in range(REPEATS):
+      begin = time.perf_counter()
+      jax.block_until_ready(program(visit, data))
+      taken.append(time.perf_counter() - begin)
+    found[name] = statistics.median(taken)
+  return found
+
+
+def draw(subject: Subject, steps: Sequence[int], path: pathlib.Path, client: int = 0) -> None:
+  """Draws a client's data after several numbers of generation steps from the same noise, an image a class.
+
+  Args:
+    subject: a run.
+    steps: of generation.
+    path: where the picture goes.
+    client: which client.
+  """
+  visit, data = visit_of(subject, client), subject.problem.data
+  rows, labels = {}, []
+  for count in steps:
+    made = jax.device_get(generator(with_fields(subject, steps=count))(visit, data))
+    labels, first = np.unique(made.y, return_index=True)
+    labels, first = labels[: figures.ACROSS], first[: figures.ACROSS]
+    rows[f'{count} steps'] = made.x[first]
+  dataset = subject.problem.dataset
+  title = (
+    f'{dataset.title}, seed {subject.seed}: client {client} after round {int(subject.state.round)}'
+  )
+  figures.image_rows(rows, [str(label) for label in labels], dataset.normalisation, path, title)
