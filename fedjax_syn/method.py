@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn.losses import Objective, single_label
 from fedjax_syn.typing import (
   Array,
   GradFn,
@@ -39,6 +40,7 @@ class Task(NamedTuple):
   num_classes: int
   hyper: Hyper  # traced numbers: a sweep over them compiles once
   first_round: int  # the first round of the static phase that is being traced
+  objective: Objective = single_label  # single- or multi-label: what logits and labels mean
 
 
 class Visit(NamedTuple):
@@ -168,6 +170,8 @@ def weighted_mean(key: PRNGKey, old: Params, messages: Messages) -> tuple[Params
 
 
 PROXIES = ('', 'images', 'labels')  # from the least that a method can need to the most
+# What a method can take for granted of the data, and how a refusal puts it.
+NEEDS = {'one_class': 'one class per sample, and these data have several labels per sample'}
 
 
 class Method(NamedTuple):
@@ -183,6 +187,7 @@ class Method(NamedTuple):
   phases: tuple[int, ...] = ()  # rounds after which the program changes
   every_message: bool = False  # keep all messages of a round, not only their sums: memory x clients
   proxy: str = ''  # the server data that it cannot do without: '', 'images' or 'labels'
+  needs: tuple[str, ...] = ()  # of `NEEDS`: what its formulas take for granted
   hyper: Hyper = {}
 
   def extend(
@@ -196,6 +201,7 @@ class Method(NamedTuple):
     phases: tuple[int, ...] = (),
     every_message: bool = False,
     proxy: str = '',
+    needs: tuple[str, ...] = (),
     hyper: dict[str, Any] | None = None,
   ) -> Method:
     """Returns this method with one more layer around it.
@@ -209,6 +215,7 @@ class Method(NamedTuple):
       phases: rounds after which the traced program changes.
       every_message: whether the server looks at single messages, not only at `mean` and `sum`.
       proxy: the server data that the layer needs: '', 'images' or 'labels' (images with labels).
+      needs: what the layer takes for granted, of `NEEDS`; data that are otherwise are refused.
       hyper: numbers that change no shape, read as `task.hyper[name]`.
 
     Raises:
@@ -231,6 +238,7 @@ class Method(NamedTuple):
       phases=tuple(sorted({*self.phases, *phases})),
       every_message=self.every_message or every_message,
       proxy=max(self.proxy, proxy, key=PROXIES.index),
+      needs=tuple(sorted({*self.needs, *needs})),
       hyper={**self.hyper, name: dict(hyper or {})},
     )
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 Line = dict[str, Any]
+# What is measured with several labels per sample: means over labels (c_) and over all (o_).
+OF_LABELS = ('test/c_', 'test/o_', 'validation/c_', 'validation/o_')
 
 
 def append(path: Path, line: Line) -> None:
@@ -221,7 +223,8 @@ def summarise(
     status: by seed, 'status' ('finished' or 'diverged') and details.
 
   Returns:
-    'test_accuracy', 'validation_accuracy' (where there is a validation split), 'rounds_to_accuracy',
+    'test_accuracy', 'validation_accuracy' (where there is a validation split), the like of 'test_o_f1'
+    (with several labels per sample), 'rounds_to_accuracy',
     'eval_every', 'padding_efficiency' (mean over the lines that have one; None without) and 'status'.
   """
   diverged = [seed for seed in seeds if status[str(seed)]['status'] == 'diverged']
@@ -230,6 +233,11 @@ def summarise(
     key = f'{split}/accuracy'
     if split == 'test' or any(key in line for line in lines):
       result[f'{split}_accuracy'] = accuracy_summary(lines, seeds, rounds, diverged, key)
+  result |= {
+    key.replace('/', '_'): accuracy_summary(lines, seeds, rounds, diverged, key)
+    for key in dict.fromkeys(key for line in lines for key in line)
+    if key.startswith(OF_LABELS)
+  }
   result['rounds_to_accuracy'] = rounds_to_accuracy(lines, seeds, targets)
   result['eval_every'] = eval_every
   efficiency = [line['padding_efficiency'] for line in lines if 'padding_efficiency' in line]

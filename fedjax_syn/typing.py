@@ -25,7 +25,7 @@ class Variables(NamedTuple):
 class Output(NamedTuple):
   """What a model's `apply` returns for a batch."""
 
-  logits: Array  # [batch, classes]
+  logits: Array  # [batch, classes] (or labels)
   features: Array  # [batch, features], the input of the classifier head
   stats: Stats  # running statistics after this batch; unchanged outside training
 
@@ -46,7 +46,7 @@ class Step(NamedTuple):
   key: PRNGKey  # fresh in every step
   index: Array  # [], 0, 1, ... within this visit
   x: Array  # [batch, height, width, channels], normalised
-  y: Array  # [batch], int32 class labels
+  y: Array  # [batch], int32 class labels; multi-label: [batch, labels], 0 or 1
   mask: Array  # [batch], 1 for a sample and 0 for padding
   stats: Stats  # running statistics before the step
 
@@ -61,4 +61,4 @@ class Shard(NamedTuple):
   client: Array  # []
   start: Array  # []
   size: Array  # []
-  class_counts: Array  # [classes]
+  class_counts: Array  # [classes]; multi-label: samples with each label

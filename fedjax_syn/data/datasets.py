@@ -58,7 +58,7 @@ def names() -> dict[str, str]:
     'digits': 'scikit-learn digits: 1,198 + 599 images, 8x8x1, 10 classes; nothing to download',
     **described,
     'arrays': 'a folder (data.dir) of train.npz and test.npz with x (uint8 NHWC) and y, '
-    'optionally meta.json {name, normalisation}',
+    'optionally meta.json {name, normalisation}; several labels per image: y multi-hot',
   }
 
 
@@ -147,7 +147,8 @@ def _digits(name: str, folder: Path) -> Dataset:
 
 def _arrays(name: str, folder: Path) -> Dataset:
   found = arrays.read(folder)
-  classes = 1 + int(max(found.train.y.max(), found.test.y.max()))
+  labels = found.train.y, found.test.y
+  classes = labels[0].shape[1] if labels[0].ndim == 2 else 1 + int(max(y.max() for y in labels))
   return _from_folder(name, folder.resolve().name, found, classes, 'auto')
 
 

@@ -16,14 +16,14 @@ class Proxy(NamedTuple):
   """The server's own samples, for methods that need some; no client has them, and they are no test data."""
 
   x: Array  # uint8 [rows, height, width, channels]
-  y: Array  # int32 [rows]; -1 where the labels mean nothing here
+  y: Array  # int32 [rows], or multi-hot [rows, labels]; -1 where the labels mean nothing here
 
 
 class FederatedData(NamedTuple):
   """A partitioned training set; a pytree of arrays, so that jitted rounds take it as an argument."""
 
   x: Array  # uint8 [rows, height, width, channels]
-  y: Array  # int32 [rows]
+  y: Array  # int32 [rows], or multi-hot [rows, labels]
   order: Array  # int32 [rows], rows of x client by client
   start: Array  # int32 [clients]
   size: Array  # int32 [clients]
@@ -96,7 +96,7 @@ def take(data: FederatedData, shard: Shard, positions: Array) -> tuple[Array, Ar
     positions: [batch], 0 .. size - 1; others are clipped into the array and must be masked.
 
   Returns:
-    Normalised images [batch, height, width, channels] and labels [batch].
+    Normalised images [batch, height, width, channels] and labels [batch] (multi-hot: [batch, labels]).
   """
   flat = jnp.minimum(shard.start + positions, data.order.shape[0] - 1)
   rows = data.order[flat]

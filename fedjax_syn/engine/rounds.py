@@ -12,6 +12,7 @@ from fedjax_syn.background import Background
 from fedjax_syn.client import local as local_training
 from fedjax_syn.data import federated
 from fedjax_syn.engine import clients as clients_lib
+from fedjax_syn.engine import refusals
 from fedjax_syn.engine.evaluate import make_evaluator
 from fedjax_syn.engine.interface import Engine
 from fedjax_syn.engine.layout import Layout, resolve
@@ -19,7 +20,7 @@ from fedjax_syn.engine.mesh import alone, mesh_of, place, replicated
 from fedjax_syn.engine.report import round_report
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.losses import cross_entropy
+from fedjax_syn.losses import objective_of
 from fedjax_syn.method import LocalTraining, Method, State, Task, Visit, weighted_mean
 from fedjax_syn.typing import Array, Model, Params, Stats, Variables
 
@@ -47,7 +48,7 @@ def build(
   participation: float = 1.0,
   sampler: str = 'fixed',
   layout: Layout = Layout(),  # noqa: B008 (an immutable NamedTuple)
-  loss: Callable[[Array, Array, Array], Array] = cross_entropy,
+  loss: Callable[[Array, Array, Array], Array] | None = None,
 ) -> Engine:
   """Closes a method into an engine.
 
@@ -59,21 +60,18 @@ def build(
     participation: share of the clients in a round, 0 < p <= 1.
     sampler: 'fixed' or 'poisson'.
     layout: how clients lie on devices; zeros are filled in from the table.
-    loss: (logits, y, mask) -> mean loss.
+    loss: (logits, y, mask) -> mean loss; default: that of the labels' kind, `losses.objective_of`.
 
   Returns:
     An `Engine`.
 
   Raises:
-    ValueError: if the sampler or the layout cannot be had.
+    ValueError: if the sampler or the layout cannot be had, or the method cannot work on these data.
   """
-  if sampler not in SAMPLERS:
-    raise ValueError(f'client.sampler={sampler!r} is unknown; known: {", ".join(SAMPLERS)}')
-  if method.proxy and (data.proxy is None or (method.proxy == 'labels' and data.proxy.y.min() < 0)):
-    raise ValueError(
-      f'{method.name} needs server data with {method.proxy}, and data.proxy has none: load the data with '
-      "proxy='held_out'"
-    )
+  refusals.check(method, data, sampler)
+  objective = objective_of(data.y)
+  if loss is not None:
+    objective = objective._replace(loss=loss)
   for adapt in method.adapt:
     model = adapt(model, data.x.shape[1:])
   num_clients = data.start.shape[0]
@@ -86,7 +84,9 @@ def build(
   hyper = place(jax.tree.map(jnp.asarray, method.hyper), everywhere)
 
   def task_of(data, hyper, first_round):
-    return Task(model, loss, data, num_clients, num_classes, hyper, first_round)
+    return Task(
+      model, objective.loss, data, num_clients, num_classes, hyper, first_round, objective
+    )
 
   def close_client(task):
     return (
@@ -328,7 +328,7 @@ def build(
     return report
 
   def evaluator(x, y):
-    return make_evaluator(model, data, loss, np.asarray(x), np.asarray(y), mesh)
+    return make_evaluator(model, data, objective, np.asarray(x), np.asarray(y), mesh)
 
   return Engine(
     method,
