@@ -129,9 +129,23 @@ def check(config: Any) -> Resolved:
   sections = {name: cls(**values[name]) for name, cls in SECTIONS.items()}
   blocks = {name: cls(**values.get(name, {})) for name, cls in _blocks(outside).items()}
   resolved = Resolved(**values[''] | {'outside': outside}, **sections, blocks=blocks)
+  resolved = _resolve_blocks(resolved)
   _check_names(resolved)
   _check_combinations(resolved)
   return resolved
+
+
+def _resolve_blocks(resolved: Resolved) -> Resolved:
+  """Lets the methods in use fill in what follows from the rest of the config."""
+  blocks = dict(resolved.blocks)
+  for part in resolved.parts:
+    hook = getattr(_module(part), 'resolve', None)
+    if hook is not None:
+      try:
+        blocks[_block_name(part)] = hook(blocks[_block_name(part)], resolved)
+      except ValueError as error:
+        raise ConfigError(str(error)) from error
+  return dataclasses.replace(resolved, blocks=blocks)
 
 
 def check_algorithm(key: str, word: str) -> None:

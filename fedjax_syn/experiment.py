@@ -19,13 +19,20 @@ from fedjax_syn.recorder import Recorder
 FINISHED, REFUSED, DIVERGED, INTERRUPTED = 0, 2, 3, 75
 
 
-def run_experiment(config: Any, workdir: str | Path, *, config_name: str = '') -> int:
+def run_experiment(
+  config: Any,
+  workdir: str | Path,
+  *,
+  config_name: str = '',
+  show: progress.Silent | None = None,
+) -> int:
   """Runs a config, or goes on with it.
 
   Args:
     config: a ConfigDict, a nested dict or a checked config.
     workdir: the run's folder; made if it is not there.
     config_name: the config's name, for config.json.
+    show: told how far it is; a bar on a terminal and lines elsewhere by default.
 
   Returns:
     0 finished (also if it was finished before), 2 refused (one line says why), 3 all seeds diverged,
@@ -33,7 +40,7 @@ def run_experiment(config: Any, workdir: str | Path, *, config_name: str = '') -
   """
   folder = Path(workdir)
   write = jax.process_index() == 0
-  show = progress.make(write)
+  show = show or progress.make(write)
   with contextlib.ExitStack() as stack:
     try:
       resolved = config_lib.check(config)

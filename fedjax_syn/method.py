@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.losses import Objective, single_label
+from fedjax_syn.privacy import Mechanism
 from fedjax_syn.typing import (
   Array,
   GradFn,
@@ -40,6 +41,7 @@ class Task(NamedTuple):
   num_classes: int
   hyper: Hyper  # traced numbers: a sweep over them compiles once
   first_round: int  # the first round of the static phase that is being traced
+  cohort: float = 0.0  # clients in a round, or their expected number
   objective: Objective = single_label  # single- or multi-label: what logits and labels mean
 
 
@@ -111,7 +113,7 @@ class LocalTraining(NamedTuple):
   steps: int = 0  # local steps, whatever the client's size
   batch_size: int = 32  # the last batch of an epoch may be partial
   persistent: bool = False  # keep each client's optimizer state between its visits
-  plain: bool = False  # a step is -lr times the gradient: SGD without momentum
+  momentum: float | None = None  # heavy-ball momentum of SGD; None: not SGD
   schedule: Callable[[Array], Array] = lambda round: jnp.ones(
     ()
   )  # factor on hyper['client']['lr'] by round
@@ -119,10 +121,13 @@ class LocalTraining(NamedTuple):
 
 
 class Client(NamedTuple):
-  """A client written directly, for methods that do not train locally."""
+  """A client written directly, for methods that do not train locally; built from the Task."""
 
   init: Callable[[Variables, Shard], PyTree]
-  update: Callable[[Visit], tuple[Message, PyTree, dict]]  # -> message, state, metrics
+  # -> message, state, metrics [] by name: 'loss', 'finite' and others as '<method>/<name>'
+  update: Callable[[Visit], tuple[Message, PyTree, dict]]
+  # [clients, classes] samples -> bytes that each client sends, [clients]; None: the message's arrays
+  bytes: Callable[[Array], Array] | None = None
 
 
 class ServerTransform(NamedTuple):
@@ -178,7 +183,7 @@ class Method(NamedTuple):
   """A federated method as a value; wrappers add to the tuples by `extend`."""
 
   name: str
-  client: LocalTraining | Client
+  client: LocalTraining | Callable[[Task], Client]
   weighting: str = 'uniform'  # or 'size'
   client_transforms: tuple[Callable[[Task], ClientTransform], ...] = ()
   aggregate: Callable[[Task], Aggregate] | None = None  # None: weighted_mean
@@ -188,6 +193,7 @@ class Method(NamedTuple):
   every_message: bool = False  # keep all messages of a round, not only their sums: memory x clients
   proxy: str = ''  # the server data that it cannot do without: '', 'images' or 'labels'
   needs: tuple[str, ...] = ()  # of `NEEDS`: what its formulas take for granted
+  mechanism: Mechanism | None = None  # the noise that makes it differentially private
   hyper: Hyper = {}
 
   def extend(

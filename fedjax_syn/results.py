@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from fedjax_syn import config as config_lib
-from fedjax_syn import metrics
+from fedjax_syn import metrics, privacy
 from fedjax_syn.clock import Clock
 from fedjax_syn.data.datasets import Dataset
 from fedjax_syn.engine import Engine
@@ -29,7 +29,7 @@ def summarise(
     clock: holds the seconds.
 
   Returns:
-    JSON values; bytes are per seed over all rounds, `epsilon` is null without differential privacy.
+    JSON values; bytes are per seed over all rounds, `epsilon` is null without noise.
   """
   shapes = jax.eval_shape(engine.model.init, jax.random.key(0)).params
   up, down = engine.bytes_per_round()
@@ -51,9 +51,19 @@ def summarise(
     'seconds': clock.seconds(),
     'bytes_up': up * config.rounds,
     'bytes_down': down * config.rounds,
-    'epsilon': None,
+    'epsilon': _epsilon(config, engine),
     'peak_memory_bytes': max(recorder.peak, peak_memory_bytes()),
   }
+
+
+def _epsilon(config: config_lib.Resolved, engine: Engine) -> float | None:
+  """Epsilon of the whole run, None without differential privacy or without noise."""
+  mechanism = engine.method.mechanism
+  if mechanism is None or not mechanism.noise_multiplier:
+    return None
+  c = config.client
+  sampling = privacy.Sampling(c.sampler, config.data.clients, c.participation, config.rounds)
+  return privacy.epsilon(mechanism, sampling)
 
 
 def draw_partition(folder: Path, dataset: Dataset, counts: np.ndarray) -> None:

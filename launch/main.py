@@ -106,12 +106,26 @@ def load_config(path: str, settings: Iterable[str] = ()):
     raise ValueError(f'--config={":".join([path, *lines[-1:]])}: {message}') from error
   import ml_collections
 
-  from fedjax_syn import config as config_lib
-
   if not isinstance(config, ml_collections.ConfigDict):
     raise ValueError(
       f'--config={path}: get_config() returns a {type(config).__name__}, not a ConfigDict'
     )
+  apply(config, settings)
+  return config
+
+
+def apply(config, settings: Iterable[str]) -> None:
+  """Applies settings to a config, in place.
+
+  Args:
+    config: a ConfigDict.
+    settings: '--config.key=value', as on the command line.
+
+  Raises:
+    ValueError: if a setting is unknown, of a wrong type or has no value.
+  """
+  from fedjax_syn import config as config_lib
+
   pairs = []
   for setting in settings:
     key, equals, text = setting.lstrip('-').removeprefix('config.').partition('=')
@@ -121,7 +135,6 @@ def load_config(path: str, settings: Iterable[str] = ()):
   # Algorithms first: one from outside the package brings the fields that other settings may name.
   for key, text in sorted(pairs, key=lambda pair: pair[0] not in ('algorithm', 'compare')):
     config_lib.override(config, key, text)
-  return config
 
 
 def default_workdir(config, config_name: str) -> pathlib.Path:

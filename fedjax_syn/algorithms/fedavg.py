@@ -57,7 +57,7 @@ def fedavg(
     steps=steps,
     batch_size=batch_size,
     persistent=persistent,
-    plain=optimizer == 'sgd' and not momentum,
+    momentum=momentum if optimizer == 'sgd' else None,
     schedule=schedule_by_name(schedule, rounds),
     augment=resolve_augment(augment),
   )

@@ -41,7 +41,7 @@ def scaffold(base: Method | None = None, *, option: int = 0) -> Method:
   if option not in (0, 1, 2):
     raise ValueError(f'scaffold.option={option!r} is unknown; known: 0, 1, 2')
   base = base or fedavg()
-  option = option or (2 if getattr(base.client, 'plain', False) else 1)
+  option = option or (2 if getattr(base.client, 'momentum', None) == 0 else 1)
 
   def client(task):
     batch = 128

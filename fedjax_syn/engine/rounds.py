@@ -21,7 +21,7 @@ from fedjax_syn.engine.report import round_report
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import objective_of
-from fedjax_syn.method import LocalTraining, Method, State, Task, Visit, weighted_mean
+from fedjax_syn.method import Client, LocalTraining, Method, State, Task, Visit, weighted_mean
 from fedjax_syn.typing import Array, Model, Params, Stats, Variables
 
 
@@ -77,6 +77,7 @@ def build(
   num_clients = data.start.shape[0]
   num_classes = num_classes or data.class_counts.shape[1]
   slots, sample = SAMPLERS[sampler](num_clients, participation)
+  cohort = participation * num_clients if sampler == 'poisson' else slots
   layout = resolve(layout, slots)
   mesh = mesh_of(layout)
   everywhere = replicated(mesh)
@@ -84,15 +85,14 @@ def build(
   hyper = place(jax.tree.map(jnp.asarray, method.hyper), everywhere)
 
   def task_of(data, hyper, first_round):
-    return Task(
-      model, objective.loss, data, num_clients, num_classes, hyper, first_round, objective
-    )
+    sizes = num_clients, num_classes
+    return Task(model, objective.loss, data, *sizes, hyper, first_round, cohort, objective)
 
   def close_client(task):
     return (
       local_training.close(method, task)
       if isinstance(method.client, LocalTraining)
-      else method.client
+      else method.client(task)
     )
 
   def servers_of(task):
@@ -185,9 +185,8 @@ def build(
     aggregate = method.aggregate(task) if method.aggregate else weighted_mean
     new, logged = aggregate(stream(seed, Purpose.AGGREGATE, number), state.params, messages)
     any_weight = messages.weight.sum() > 0
-    stats = jax.tree.map(
-      lambda old, mean: jnp.where(any_weight, mean, old), state.stats, messages.mean('stats')
-    )
+    sent = messages.mean('stats') if 'stats' in messages.weighted else state.stats
+    stats = jax.tree.map(lambda old, mean: jnp.where(any_weight, mean, old), state.stats, sent)
     server = dict(state.server)
     for i, t in enumerate(servers):
       if t.update is not None:
@@ -312,7 +311,10 @@ def build(
 
     up, down = jax.eval_shape(message, state)
     count = lambda tree: sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-    return slots * count(up), slots * count(down)
+    client, each = close_client(task), count(up)
+    if isinstance(client, Client) and client.bytes:  # sets of different classes: the mean client
+      each = float(np.mean(client.bytes(np.asarray(data.class_counts))))
+    return round(slots * each), slots * count(down)
 
   def synthetic(state):
     own = alone(state.server, mesh)

@@ -9,6 +9,7 @@ from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedavgm import fedavgm
 from fedjax_syn.algorithms.feddecorr import correlation_loss, feddecorr
 from fedjax_syn.algorithms.fedexp import fedexp
+from fedjax_syn.algorithms.fednova import effective_steps, fednova
 from fedjax_syn.algorithms.fedsam import fedsam
 from fedjax_syn.algorithms.moon import contrastive_loss, moon
 from fedjax_syn.engine import build
@@ -175,3 +176,39 @@ def test_neutral_settings_are_fedavg(name):
 def test_other_settings_are_not(make):
   pairs = zip(params_after(make(base())), params_after(base()), strict=True)
   assert max(float(np.abs(a - b).max()) for a, b in pairs) > 1e-5
+
+
+@pytest.mark.parametrize('rho', [0.0, 0.9])
+def test_effective_steps_against_the_sum_of_the_weights(rho):
+  """With momentum the gradient of step j enters all later velocities: its weight is sum_{i >= j} rho^(i - j)."""
+  for tau in (1, 2, 7):
+    want = sum(rho ** (i - j) for j in range(tau) for i in range(j, tau))
+    np.testing.assert_allclose(effective_steps(jnp.int32(tau), rho), want, rtol=1e-5)
+
+
+def test_fednova_round_by_hand():
+  """w = 1: A takes 1 step, d = -0.5; B takes 3, d = 2.625. Means: a = 2, d / a = (-0.5 + 0.875) / 2 = 0.1875: 1.375.
+
+  With momentum 1/2, B: velocities 3, then 3 - 1.5 ... by numpy below."""
+  got, report, _ = quadratic(fednova(sgd()), 1)
+  np.testing.assert_allclose(got, 1.375, rtol=1e-6)
+  np.testing.assert_allclose(report['fednova/effective_steps'], 2, rtol=1e-6)
+  heavy = fedavg(0.5, optimizer='sgd', momentum=0.5, batch_size=1)
+  differences = []
+  for x, steps in ((0, 1), (4, 3)):
+    w, v = 1.0, 0.0
+    for _ in range(steps):
+      v = 0.5 * v + (w - x)
+      w -= 0.5 * v
+    differences.append(w - 1.0)
+  a = np.array([1.0, 1.75 + 1.5 + 1.0])
+  want = 1 + a.mean() * (np.array(differences) / a).mean()
+  np.testing.assert_allclose(quadratic(fednova(heavy), 1)[0], want, rtol=1e-5)
+
+
+def test_fednova_is_fedavg_at_equal_steps_and_refuses_adam():
+  equal = lambda: fedavg(0.1, optimizer='sgd', momentum=0.9, batch_size=2, epochs=0, steps=5)
+  for a, b in zip(params_after(fednova(equal())), params_after(equal()), strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+  with pytest.raises(ValueError, match='client.optimizer=sgd'):
+    fednova(fedavg(1e-3))

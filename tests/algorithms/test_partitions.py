@@ -10,8 +10,10 @@ from fedjax_syn import config as config_lib
 from fedjax_syn.data import partition as partition_lib
 from fedjax_syn.data.federated import Proxy
 from fedjax_syn.engine import build
+from fedjax_syn.models import create
 from tests import tiny
 
+NET = lambda: create('mlp', shape=(2, 2, 1), num_classes=3, width=5, depth=1)
 CLIENTS = 6
 ROWS = 60
 
@@ -30,10 +32,18 @@ def small(name: str):
     'noise': 2,
     'start': 2,
     'samples': 4,
+    'server_steps': 3,
+    'server_batch': 4,
+    'real_batch': 4,
+    'matches': 2,
+    'match_steps': 2,
+    'least': 2,
   }
   config = config_lib.get_default()
   config.data.proxy = 'held_out'
   config.client.batch_size = 4
+  config.client.optimizer = 'sgd'  # FedNova counts its steps
+  config.client.lr = 0.01
   config.rounds = 5
   config.algorithm = name
   block = config.get(name, {})
@@ -79,7 +89,7 @@ def partitioned(name: str):
 
 
 def rounds_without_nan(name, data):
-  engine = build(small(name), tiny.net(4, 3), data, num_classes=3)
+  engine = build(small(name), NET(), data, num_classes=3)
   state = engine.init(0)
   while int(state.round) < 5:
     while engine.pending(state):

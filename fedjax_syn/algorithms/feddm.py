@@ -1,0 +1,140 @@
+"""FedDM: clients send sets whose features match theirs, the server trains on the union (Xiong et al., CVPR 2023)."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_syn.data import federated
+from fedjax_syn.fields import field
+from fedjax_syn.keys import fold
+from fedjax_syn.method import Client, Message, Method, ServerTransform
+from fedjax_syn.server import sets as sets_lib
+from fedjax_syn.synthesis import ball
+from fedjax_syn.synthesis import distribution as dm
+from fedjax_syn.synthesis.class_sets import ClassSet, bytes_of
+from fedjax_syn.typing import Variables
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  images_per_class: int = field(10, 'distilled images of each class that a client has', low=1)
+  iterations: int = field(1000, 'matching iterations of a client in a round', low=1)
+  lr: float = field(1.0, 'rate of the images, SGD', above=0.0)
+  momentum: float = field(0.5, 'of the images', low=0.0, high=1.0)
+  real_batch: int = field(
+    256, 'real samples per class and iteration, drawn with replacement', low=1
+  )
+  radius: float = field(
+    5.0, 'rho: a model is drawn within it around the global one in every iteration', low=0.0
+  )
+  least: int = field(10, 'samples below which a class of a client is left out', low=1)
+  init: str = field('real', "images begin as 'real' ones or as 'noise'", choices=('real', 'noise'))
+  server_steps: int = field(
+    1000, "the server's steps in a round (500 passes over about two batches)", low=1
+  )
+  server_batch: int = field(256, "images in a server's step", low=1)
+  server_lr: float = field(0.01, "the server's rate, SGD with momentum 0.9", above=0.0)
+  server_weight_decay: float = field(5e-4, "the server's weight decay", low=0.0)
+
+
+def feddm(base: Method | None = None, **fields) -> Method:
+  """Matches ||mean features||^2 and ||mean logits||^2 of each class under models drawn around the global one.
+
+  Args:
+    base: must be None or plain FedAvg, whose participation it shares; nothing is trained locally.
+    **fields: see `Config`.
+
+  Returns:
+    The method. Constants are those of re-implementations, since there is no official code: each says so in
+    its config. A server's batch is drawn with replacement.
+
+  Raises:
+    TypeError: if a field does not exist.
+    ValueError: if it is put around another method.
+  """
+  c = Config(**fields)
+  sets_lib.refuse_base(base, 'feddm')
+
+  def client(task):
+    shape = task.data.x.shape[1:]
+    h = task.hyper['feddm']
+
+    def update(visit):
+      counts, data = visit.shard.class_counts, task.data
+      present = counts >= c.least
+      positions, begin = dm.by_class(data, visit.shard)
+
+      def real(key, cls, rows):
+        drawn = begin[cls] + jax.random.randint(key, (rows,), 0, jnp.maximum(counts[cls], 1))
+        return federated.take(data, visit.shard, positions[drawn])[0]
+
+      def first(cls):
+        key = fold(visit.key, cls, 1)
+        if c.init == 'noise':
+          return jax.random.normal(key, (c.images_per_class, *shape))
+        return real(key, cls, c.images_per_class)
+
+      def loss(x, cls, i):
+        key = fold(visit.key, i)
+        w = Variables(ball.sample(fold(key, 0), visit.params, h['radius']), visit.stats)
+        embed = lambda x: dm.layers(task.model, w, x, 'last+logits')
+        goal = embed(real(fold(key, cls, 1), cls, c.real_batch))
+        return sum(
+          dm.distance(jax.lax.stop_gradient(a.mean(0)), b.mean(0), squared=True)
+          for a, b in zip(goal, embed(x), strict=True)
+        )
+
+      classes = jnp.arange(task.num_classes, dtype=jnp.int32)
+      start = jax.vmap(first)(classes) * present.reshape(-1, 1, 1, 1, 1)
+      own = dm.descend(
+        loss, ClassSet(start, present), c.iterations, lr=h['lr'], momentum=c.momentum
+      )
+      left = jnp.where(present, jax.lax.map(lambda k: loss(own.x[k], k, c.iterations), classes), 0)
+      metrics = {
+        'loss': left.sum() / jnp.maximum(present.sum(), 1),
+        'finite': jnp.isfinite(own.x).all(),
+        'feddm/classes': present.sum().astype(own.x.dtype),
+      }
+      weight = present.any().astype(own.x.dtype)
+      return Message(weight, {'feddm': sets_lib.sent(own)}), {}, metrics
+
+    bytes_up = lambda counts: bytes_of(counts >= c.least, c.images_per_class, shape)
+    return Client(lambda initial, shard: {}, update, bytes_up)
+
+  def server(task):
+    def update(key, round, state, before, new, messages):
+      received = sets_lib.received(messages.body['feddm'])
+      optimizer = optax.chain(
+        optax.add_decayed_weights(c.server_weight_decay),
+        optax.sgd(task.hyper['feddm']['server_lr'], momentum=0.9),
+      )
+      w = sets_lib.train(
+        key,
+        task,
+        new,
+        before.stats,
+        [received],
+        optimizer,
+        steps=c.server_steps,
+        batch_size=c.server_batch,
+      )
+      return w, received.present.sum().astype(state.dtype) * c.images_per_class
+
+    return ServerTransform(
+      'feddm',
+      init=lambda key, params, enrolled: jnp.zeros(()),
+      update=update,
+      metrics=lambda images: {'images': images},
+    )
+
+  return Method(
+    'feddm',
+    client,
+    aggregate=sets_lib.keep,
+    server_transforms=(server,),
+    every_message=True,
+    needs=('one_class',),
+    hyper={'feddm': {'lr': c.lr, 'radius': c.radius, 'server_lr': c.server_lr}},
+  )

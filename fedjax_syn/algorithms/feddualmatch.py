@@ -1,0 +1,234 @@
+"""FedDualMatch: layer-wise distribution matching on the clients, gradient matching on the server (ICLR 2025 submission)."""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn.client.optimizers import OPTIMIZERS
+from fedjax_syn.client.optimizers import optimizer as optimizer_by_name
+from fedjax_syn.fields import field
+from fedjax_syn.keys import fold
+from fedjax_syn.method import Client, Message, Method, ServerTransform
+from fedjax_syn.server import sets as sets_lib
+from fedjax_syn.synthesis import ball, gradient
+from fedjax_syn.synthesis import distribution as dm
+from fedjax_syn.synthesis.class_sets import ClassSet, bytes_of
+from fedjax_syn.typing import Array, Variables
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  images_per_class: int = field(
+    10, 'distilled images of each class of a client (paper not stated)', low=1
+  )
+  iterations: int = field(200, 'local matching iterations (paper 200)', low=1)
+  per_stage: bool = field(
+    True, 'iterations count for each layer stage (Algorithm 1 loops so), not for all'
+  )
+  lr: float = field(1.0, 'rate of the images, SGD (paper 1.0)', above=0.0)
+  momentum: float = field(0.5, 'of the images (not stated; as in FedDM)', low=0.0, high=1.0)
+  layers: str = field(
+    'pooled',
+    "embedding: 'pooled' (J = 3) or 'pooled+logits' (the text's last layer)",
+    choices=('pooled', 'pooled+logits'),
+  )
+  alignment: str = field(
+    'backward',
+    "'backward': stages p = J..1 with the layers q >= p; 'all' at once; 'last' alone",
+    choices=('backward', 'all', 'last'),
+  )
+  squared: bool = field(
+    True, 'squared norms (paper not; the images move further, accuracy is higher)'
+  )
+  resample: bool = field(
+    False, 'w^k is drawn anew in every iteration (Algorithm 1: once, real means are constants)'
+  )
+  radius: float = field(5.0, 'R_0, of the first round (paper 5)', low=0.0)
+  radius_lr: float = field(
+    1.0,
+    "step that R_t is measured with: the images' rate; with the model's the ball vanishes",
+    low=0.0,
+  )
+  matches: int = field(
+    10, 'M, models that the server matches gradients at (paper 10); 0: no gradient matching', low=0
+  )
+  match_steps: int = field(10, 'steps at each (paper 10)', low=1)
+  match_lr: float = field(0.1, 'their rate (paper 0.1)', above=0.0)
+  restart: bool = field(
+    True, "S' begins at S for every model (Algorithm 1), and does not accumulate"
+  )
+  alternate: bool = field(
+    False, 'fine-tune after every one of the M matches (text), not once (Algorithm 1)'
+  )
+  server_steps: int = field(500, 'T_g, fine-tuning steps in a round (paper 500)', low=1)
+  server_batch: int = field(256, 'images in a step (paper 256)', low=1)
+  server_lr: float = field(1e-3, 'fine-tuning rate (paper 0.001)', above=0.0)
+  server_optimizer: str = field(
+    'adam', 'not stated; SGD of this rate hardly moves', choices=OPTIMIZERS
+  )
+  clip: float = field(
+    0.0, "C, bound on the norm of the set's gradient; 0: none (paper: not stated)", low=0.0
+  )
+  sigma_s: float = field(0.0, 'noise on that gradient, in units of C / images (paper 0)', low=0.0)
+  sigma_r: float = field(0.0, 'noise on R_t (paper 0)', low=0.0)
+
+
+def check(block: Config, rounds: int) -> None:
+  """Refuses settings that cannot work together, with one line.
+
+  Raises:
+    ValueError: naming the key, the value and what would work.
+  """
+  if block.sigma_s and not block.clip:
+    raise ValueError(
+      f'feddualmatch.sigma_s={block.sigma_s} needs a bound: set feddualmatch.clip above 0'
+    )
+  if block.resample and block.sigma_s:
+    raise ValueError(
+      'feddualmatch.resample=True with sigma_s: draw w^k once for differential privacy'
+    )
+
+
+class Server(NamedTuple):
+  """The server's state."""
+
+  radius: Array  # [], R_t; goes down to the clients
+  distance: Array  # [], mean gradient distance before the last matching step
+  images: Array  # [], distilled images of the last round
+
+
+def feddualmatch(base: Method | None = None, **fields) -> Method:
+  """Clients distil (LDM, Eq. 3), the server re-distils (GGM, Eq. 4) and trains on both unions (Algorithm 1).
+
+  Args:
+    base: must be None or plain FedAvg, whose participation it shares; nothing is trained locally.
+    **fields: see `Config`: what the paper leaves open, with the reason for each default.
+
+  Returns:
+    The method. Clients draw their model within the radius of the round before (R_0 at first): the server
+    knows R_t only when it has their sets. With plain gradient matching absent classes of a client stay absent.
+
+  Raises:
+    TypeError: if a field does not exist.
+    ValueError: if the fields do not go together, or it is put around another method.
+  """
+  c = Config(**fields)
+  check(c, 1)
+  sets_lib.refuse_base(base, 'feddualmatch')
+
+  def client(task):
+    shape = task.data.x.shape[1:]
+    h = task.hyper['feddualmatch']
+
+    def update(visit):
+      counts, data = visit.shard.class_counts, task.data
+      present = counts > 0
+
+      def embedding(key):
+        w = ball.sample(key, visit.params, visit.broadcast['feddualmatch'])
+        return lambda x: dm.layers(task.model, Variables(w, visit.stats), x, c.layers)
+
+      embed = embedding(fold(visit.key, 0))
+      goal = dm.class_means(data, visit.shard, embed)
+      count = len(goal)
+      stages = {
+        'backward': dm.backward_stages(count),
+        'all': jnp.ones((1, count)),
+        'last': jnp.ones((1, 1)) * (jnp.arange(count) == count - 1),
+      }[c.alignment]
+      steps = c.iterations * (len(stages) if c.per_stage else 1)
+
+      def loss(x, cls, i):
+        weights = stages[jnp.minimum(i * len(stages) // steps, len(stages) - 1)]
+        here, there = embed, goal
+        if c.resample:
+          here = embedding(fold(visit.key, i, 1))
+          there = dm.class_means(data, visit.shard, here)
+        apart = [
+          dm.distance(a[cls], b.mean(0), c.squared) for a, b in zip(there, here(x), strict=True)
+        ]
+        return jnp.dot(weights.astype(apart[0].dtype), jnp.stack(apart))
+
+      noise = None
+      if c.clip:
+        mechanism = dm.Noise(h['clip'], h['sigma_s'])
+        noise = lambda grads, i: dm.privatise(fold(visit.key, i, 2), grads, present, mechanism)
+      start = jax.random.normal(
+        fold(visit.key, 0, 3), (task.num_classes, c.images_per_class, *shape)
+      ) * present.reshape(-1, 1, 1, 1, 1)
+      own = dm.descend(
+        loss, ClassSet(start, present), steps, lr=h['lr'], momentum=c.momentum, noise=noise
+      )
+      classes = jnp.arange(task.num_classes, dtype=jnp.int32)
+      left = jnp.where(present, jax.lax.map(lambda k: loss(own.x[k], k, steps), classes), 0)
+      metrics = {
+        'loss': left.sum() / jnp.maximum(present.sum(), 1),
+        'finite': jnp.isfinite(own.x).all(),
+        'feddualmatch/classes': present.sum().astype(own.x.dtype),
+      }
+      weight = present.any().astype(own.x.dtype)
+      return Message(weight, {'feddualmatch': sets_lib.sent(own)}), {}, metrics
+
+    bytes_up = lambda counts: bytes_of(counts > 0, c.images_per_class, shape)
+    return Client(lambda initial, shard: {}, update, bytes_up)
+
+  def server(task):
+    h = task.hyper['feddualmatch']
+
+    def update(key, round, state, before, new, messages):
+      sets = sets_lib.received(messages.body['feddualmatch'])
+      center, stats = before.params, before.stats  # w_{t-1}
+      radius = gradient.radius(task.model, center, stats, sets, h['radius_lr'])
+      radius += h['sigma_r'] * jax.random.normal(fold(key, 0))
+      radius = jnp.where(sets.present.any(), jnp.maximum(radius, 0.0), state.radius)
+      optimizer = optimizer_by_name(c.server_optimizer)(h['server_lr'])
+
+      def tune(w, matched, key, steps):
+        union = [sets, matched] if c.matches else [sets]
+        return sets_lib.train(
+          key, task, w, stats, union, optimizer, steps=steps, batch_size=c.server_batch
+        )
+
+      def match(carry, m):
+        w, matched = carry
+        w_g = ball.sample(fold(key, m, 1), w if c.alternate else center, radius)
+        target = gradient.union_gradient(task.model, w_g, stats, sets)
+        one = lambda own: gradient.match(
+          task.model, w_g, stats, own, target, c.match_steps, h['match_lr']
+        )
+        matched, distances = jax.lax.map(one, sets if c.restart else matched)
+        anyone = sets.present.any(axis=-1)
+        distance = jnp.sum(distances * anyone) / jnp.maximum(anyone.sum(), 1)
+        if c.alternate:
+          w = tune(w, matched, fold(key, m, 2), max(c.server_steps // c.matches, 1))
+        return (w, matched), distance
+
+      (w, matched), distances = jax.lax.scan(match, (center, sets), jnp.arange(c.matches))
+      if not c.alternate or not c.matches:
+        w = tune(w, matched, fold(key, 0, 2), c.server_steps)
+      last = distances[-1] if c.matches else jnp.zeros(())
+      images = sets.present.sum() * float(c.images_per_class)
+      return w, Server(radius.astype(state.radius.dtype), last, images)
+
+    return ServerTransform(
+      'feddualmatch',
+      init=lambda key, params, enrolled: Server(
+        jnp.asarray(c.radius, jnp.result_type(float)), jnp.zeros(()), jnp.zeros(())
+      ),
+      broadcast=lambda state: state.radius,
+      update=update,
+      metrics=lambda state: state._asdict(),
+    )
+
+  rates = ('lr', 'radius_lr', 'match_lr', 'server_lr', 'clip', 'sigma_s', 'sigma_r')
+  return Method(
+    'feddualmatch',
+    client,
+    aggregate=sets_lib.keep,
+    server_transforms=(server,),
+    every_message=True,
+    needs=('one_class',),
+    hyper={'feddualmatch': {name: getattr(c, name) for name in rates}},
+  )

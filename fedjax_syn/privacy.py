@@ -1,0 +1,103 @@
+"""What a noised run guarantees: epsilon at a delta, by dp-accounting, for the sampling that is really used."""
+
+from typing import Any, NamedTuple
+
+TOLERANCE = (
+  1e-2  # of a noise multiplier that is looked for; it is added, so that the target is kept
+)
+HINT = "needs the privacy extra: pip install -e '.[privacy]'"
+
+
+class Mechanism(NamedTuple):
+  """Gaussian noise on a sum over the clients of a round."""
+
+  noise_multiplier: (
+    float  # noise's standard deviation over the bound on one client's share of the sum
+  )
+  delta: float
+
+
+class Sampling(NamedTuple):
+  """Who takes part, and how often noise is added."""
+
+  sampler: str  # 'fixed' or 'poisson'
+  clients: int
+  participation: float
+  rounds: int
+
+
+def _event(multiplier: float, sampling: Sampling) -> tuple[Any, Any]:
+  """The run as an event of dp-accounting, and the neighbours that it is private for."""
+  dp = _library()
+  if sampling.sampler == 'poisson':
+    relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    one = dp.PoissonSampledDpEvent(sampling.participation, dp.GaussianDpEvent(multiplier))
+  else:
+    # The number of clients is fixed, so that one is replaced by another: the sum moves by twice the bound.
+    relation = dp.NeighboringRelation.REPLACE_ONE
+    one = dp.GaussianDpEvent(multiplier / 2)
+    drawn = max(round(sampling.participation * sampling.clients), 1)
+    if drawn < sampling.clients:
+      one = dp.SampledWithoutReplacementDpEvent(sampling.clients, drawn, one)
+  return dp.SelfComposedDpEvent(one, sampling.rounds), relation
+
+
+def epsilon(mechanism: Mechanism, sampling: Sampling) -> float:
+  """Returns epsilon of a whole run, at the mechanism's delta, for one client as the unit.
+
+  Args:
+    mechanism: the noise of a round.
+    sampling: who takes part. 'poisson': neighbours differ by one client more or less; 'fixed': by one client
+      exchanged for another, so that the same noise counts for half.
+
+  Returns:
+    Epsilon by Renyi accounting; infinity without noise.
+
+  Raises:
+    ValueError: if dp-accounting is not installed.
+  """
+  if not mechanism.noise_multiplier:
+    return float('inf')
+  dp = _library()
+  event, relation = _event(mechanism.noise_multiplier, sampling)
+  accountant = dp.rdp.RdpAccountant(orders=_orders(), neighboring_relation=relation)
+  return float(accountant.compose(event).get_epsilon(mechanism.delta))
+
+
+def noise_multiplier(target_epsilon: float, delta: float, sampling: Sampling) -> float:
+  """Returns a noise multiplier, within 0.02 of the least one, with which a run keeps a target epsilon at a delta.
+
+  Raises:
+    ValueError: if dp-accounting is not installed or no noise up to 10,000 is enough.
+  """
+  dp = _library()
+  relation = _event(1.0, sampling)[1]
+  try:
+    return TOLERANCE + float(
+      dp.calibrate_dp_mechanism(
+        lambda: dp.rdp.RdpAccountant(orders=_orders(), neighboring_relation=relation),
+        lambda multiplier: _event(multiplier, sampling)[0],
+        target_epsilon,
+        delta,
+        dp.ExplicitBracketInterval(0.01, 1e4),
+        tol=TOLERANCE,
+      )
+    )
+  except (ValueError, RuntimeError) as error:
+    raise ValueError(
+      f'no noise keeps epsilon={target_epsilon} at delta={delta}: use a larger one'
+    ) from error
+
+
+def _orders() -> list[float]:
+  # Whole orders: fractional ones do not converge at high sampling rates, and change the third digit.
+  return [*range(2, 17), *range(20, 41, 4), *(16 * k for k in (3, 4, 6, 8, 12, 16, 24, 32))]
+
+
+def _library() -> Any:
+  try:
+    import dp_accounting
+    from dp_accounting import rdp  # noqa: F401 (makes dp_accounting.rdp)
+  except ImportError as error:
+    raise ValueError(f'dp-accounting {HINT}') from error
+  return dp_accounting
