@@ -39,7 +39,7 @@ def from_partition(dataset: Dataset, partition: partition_lib.Partition) -> Fede
 
   Args:
     dataset: the data set; only its training split and normalisation are used.
-    partition: order [rows], start [clients] and size [clients].
+    partition: order [rows that are dealt], start [clients] and size [clients].
 
   Returns:
     The arrays on the default device.
@@ -50,10 +50,14 @@ def from_partition(dataset: Dataset, partition: partition_lib.Partition) -> Fede
   if partition.size.max(initial=0) == 0:
     raise ValueError('data.partition: no client has a sample; lower data.clients')
   counts = partition_lib.class_counts(partition, dataset.train.y, dataset.num_classes)
+  (x, y), order = dataset.train, partition.order
+  if len(order) < len(y):  # rows that no client has stay where they are, on disk perhaps
+    rows = np.sort(order)
+    x, y, order = x[rows], y[rows], np.searchsorted(rows, order)
   return FederatedData(
-    x=jnp.asarray(dataset.train.x),
-    y=jnp.asarray(dataset.train.y, jnp.int32),
-    order=jnp.asarray(partition.order, jnp.int32),
+    x=jnp.asarray(x),
+    y=jnp.asarray(y, jnp.int32),
+    order=jnp.asarray(order, jnp.int32),
     start=jnp.asarray(partition.start, jnp.int32),
     size=jnp.asarray(partition.size, jnp.int32),
     class_counts=jnp.asarray(counts, jnp.int32),

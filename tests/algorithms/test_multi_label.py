@@ -30,7 +30,7 @@ WORK = (
   'scaffold',
   'abavg',
 )
-REFUSE = ('dynafed', 'fedbe', 'feddf', 'fedgen', 'fedmix')
+REFUSE = ('dynafed', 'fedbe', 'feddf', 'fedgen', 'fedmix', 'feddm', 'feddualmatch')
 LABELS = 3
 
 
