@@ -185,6 +185,12 @@ def _check_names(resolved: Resolved) -> None:
     _check_name('data.proxy', data.proxy, 'datasets')
   _check_name('data.partition', data.partition, 'partitions')
   _check_name('model.name', model.name, 'models')
+  takes_images = ':' not in model.name and model.name not in models.TEXT
+  if takes_images and 'pixels' in kinds.LACKS.get(data.name, ()):
+    raise ConfigError(
+      f'model.name={model.name!r}: takes images, and data.name={data.name!r} has tokens; use'
+      f' {", ".join(models.TEXT)}'
+    )
   for key, value, known in (
     ('data.normalisation', data.normalisation, ('', *NORMALISATIONS)),
     ('model.norm', model.norm, models.NORMS),

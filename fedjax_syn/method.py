@@ -176,7 +176,10 @@ def weighted_mean(key: PRNGKey, old: Params, messages: Messages) -> tuple[Params
 
 PROXIES = ('', 'images', 'labels')  # from the least that a method can need to the most
 # What a method can take for granted of the data, and how a refusal puts it.
-NEEDS = {'one_class': 'one class per sample, and these data have several labels per sample'}
+NEEDS = {
+  'one_class': 'one class per sample, and these data have several labels per sample',
+  'pixels': 'images, and these data are tokens',
+}
 
 
 class Method(NamedTuple):

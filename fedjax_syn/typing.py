@@ -38,6 +38,8 @@ class Model(NamedTuple):
   apply: Callable[..., Output]  # apply(variables, x, train=False, mask=None) -> Output
   head: Callable[[Params, Array], Array]  # (params, features) -> logits
   is_head: Callable[[tuple], bool]  # path of a leaf in params -> does it belong to the head
+  # (params, x) -> real-valued inputs, which `apply` takes in place of x; None: x is real-valued itself
+  embed: Callable[[Params, Array], Array] | None = None
 
 
 class Step(NamedTuple):
@@ -45,7 +47,7 @@ class Step(NamedTuple):
 
   key: PRNGKey  # fresh in every step
   index: Array  # [], 0, 1, ... within this visit
-  x: Array  # [batch, height, width, channels], normalised
+  x: Array  # [batch, height, width, channels], normalised; tokens: int32 [batch, length]
   y: Array  # [batch], int32 class labels; multi-label: [batch, labels], 0 or 1
   mask: Array  # [batch], 1 for a sample and 0 for padding
   stats: Stats  # running statistics before the step

@@ -91,7 +91,7 @@ def check(block: Config, rounds: int) -> None:
 class Generated(NamedTuple):
   """A client's complementary data of one round."""
 
-  x: Array  # [samples, height, width, channels]
+  x: Array  # [samples, height, width, channels], or embedded tokens [samples, length, width]
   y: Array  # target labels, [samples] or multi-hot [samples, labels]
   log_p: Array  # the global model's predictions, `Objective.log_distribution` of its logits
 
@@ -122,6 +122,9 @@ def fedcog(base: Method | None = None, **fields) -> Method:
     With several labels per sample, losses, divergences and distillation are means over the labels, each a
     distribution over absent and present; target labels are those of `complementary.label_sets`.
 
+    Of tokens the data are generated where they are real-valued, behind the global model's embedding (A.1.2); so
+    the base's loss sees real samples embedded too, by the model that is trained.
+
   Raises:
     TypeError: if a field does not exist.
     ValueError: if the fields do not go together.
@@ -131,7 +134,7 @@ def fedcog(base: Method | None = None, **fields) -> Method:
   base = base or fedavg()
 
   def generate(task, key: PRNGKey, w: Variables, previous: Previous | None, y: Array) -> Generated:
-    shape = task.data.x.shape[1:]
+    shape = comp.input_shape(task.model, w.params, task.data.x)
     h = task.hyper['fedcog']
 
     def log_p(model, x):
@@ -195,13 +198,14 @@ def fedcog(base: Method | None = None, **fields) -> Method:
     def loss(ctx, loss_fn):
       key, generated, (real_weight, kd_weight) = ctx
       size = min(c.kd_batch, c.samples)
+      inside = task.model.embed or (lambda params, x: x)
 
       def distilled(params, step):
         rows = minibatch(key, c.samples, size, step.index)
         batch = step.y.shape[0]
         # Real and generated samples share a pass; the mask keeps the latter out of the base's loss.
         joint = step._replace(
-          x=jnp.concatenate([step.x, generated.x[rows]]),
+          x=jnp.concatenate([inside(params, step.x), generated.x[rows]]),
           y=jnp.concatenate([step.y, generated.y[rows]]),
           mask=jnp.concatenate([step.mask, jnp.zeros(size, step.mask.dtype)]),
         )
@@ -242,5 +246,6 @@ def fedcog(base: Method | None = None, **fields) -> Method:
     client=client,
     server=server if c.shared else None,
     phases=(c.start,) if c.start else (),
+    needs=('pixels',) if c.generator or c.total_variation else (),
     hyper={name: getattr(c, name) for name in rates},
   )

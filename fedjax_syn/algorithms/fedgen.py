@@ -170,5 +170,10 @@ def fedgen(base: Method | None = None, **fields) -> Method:
 
   rates = {name: getattr(c, name) for name in ('alpha', 'beta', 'decay', 'diversity', 'lr')}
   return base.extend(
-    'fedgen', client=client, server=server, every_message=True, needs=('one_class',), hyper=rates
+    'fedgen',
+    client=client,
+    server=server,
+    every_message=True,
+    needs=('one_class', 'pixels'),
+    hyper=rates,
   )

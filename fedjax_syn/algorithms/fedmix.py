@@ -88,5 +88,5 @@ def fedmix(base: Method | None = None, *, mixing: float = 0.05) -> Method:
     )
 
   return base.extend(
-    'fedmix', client=client, server=server, needs=('one_class',), hyper={'mixing': mixing}
+    'fedmix', client=client, server=server, needs=('one_class', 'pixels'), hyper={'mixing': mixing}
   )

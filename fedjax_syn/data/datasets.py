@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_syn.data.builders import arrays, digits, flair, prepared
+from fedjax_syn.data.builders import arrays, digits, flair, fortunes, prepared
 from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.data.builders.split import Split, check_split, checksum, stratified
 from fedjax_syn.data.kinds import FLAIR
@@ -43,8 +43,8 @@ class Dataset:
   proxy: Split | None = None  # the server's own rows; labels -1 where they mean nothing here
 
   @property
-  def shape(self) -> tuple[int, int, int]:
-    """Height, width and channels of an image."""
+  def shape(self) -> tuple[int, ...]:
+    """Height, width and channels of an image; the length of a row of tokens."""
     return self.train.x.shape[1:]
 
 
@@ -63,6 +63,7 @@ def names() -> dict[str, str]:
       f'any number per image; put {flair.METADATA} and {flair.IMAGES}/ into data.dir'
       for name, side in FLAIR.items()
     },
+    'fortunes': "the texts of Debian's package fortunes: 7,586 + 1,896 rows of 32 hashed words, 12 topics",
     'arrays': 'a folder (data.dir) of train.npz and test.npz with x (uint8 NHWC) and y, '
     'optionally meta.json {name, normalisation}; several labels per image: y multi-hot',
   }
@@ -136,7 +137,7 @@ def _folder(data_dir: str) -> Path:
 
 def _reader(name: str) -> Callable[[str, Path], Dataset]:
   readers = {'digits': _digits, 'arrays': _arrays, **dict.fromkeys(SOURCES, _named)}
-  readers |= dict.fromkeys(FLAIR, _flair)
+  readers |= {'fortunes': _fortunes, **dict.fromkeys(FLAIR, _flair)}
   if name not in readers:
     near = difflib.get_close_matches(name, readers, n=1)
     raise ValueError(
@@ -183,6 +184,13 @@ def _flair(name: str, folder: Path) -> Dataset:
     found.checksum,
     found.clients,
   )
+
+
+def _fortunes(name: str, folder: Path) -> Dataset:
+  found = fortunes.read(folder)
+  clients = found.train.y.astype(np.int32)  # a client has one topic
+  topics = len(found.topics)
+  return _dataset(name, 'fortunes', found.train, found.test, topics, 'unit', clients)
 
 
 def _from_folder(

@@ -22,7 +22,7 @@ class Proxy(NamedTuple):
 class FederatedData(NamedTuple):
   """A partitioned training set; a pytree of arrays, so that jitted rounds take it as an argument."""
 
-  x: Array  # uint8 [rows, height, width, channels]
+  x: Array  # uint8 [rows, height, width, channels]; tokens: int32 [rows, length]
   y: Array  # int32 [rows], or multi-hot [rows, labels]
   order: Array  # int32 [rows], rows of x client by client
   start: Array  # int32 [clients]
@@ -75,7 +75,9 @@ def _proxy(dataset: Dataset) -> Proxy | None:
 
 
 def normalise(data: FederatedData, x: Array) -> Array:
-  """Turns uint8 pixels [..., channels] into the floats that a model sees: (x / 255 - mean) / std."""
+  """Turns uint8 pixels [..., channels] into the floats that a model sees, (x / 255 - mean) / std; keeps tokens."""
+  if x.dtype == jnp.int32:
+    return x
   return x.astype(data.mean.dtype) * (1 / (255 * data.std)) - data.mean / data.std
 
 
@@ -100,7 +102,7 @@ def take(data: FederatedData, shard: Shard, positions: Array) -> tuple[Array, Ar
     positions: [batch], 0 .. size - 1; others are clipped into the array and must be masked.
 
   Returns:
-    Normalised images [batch, height, width, channels] and labels [batch] (multi-hot: [batch, labels]).
+    Normalised images [batch, height, width, channels] (or tokens [batch, length]) and labels [batch] (multi-hot: [batch, labels]).
   """
   flat = jnp.minimum(shard.start + positions, data.order.shape[0] - 1)
   rows = data.order[flat]

@@ -5,7 +5,11 @@ from fedjax_syn.data.partitioners import PARTITIONERS
 # Side of the images, in pixels; FLAIR's own are 256 x 256.
 FLAIR = {'flair': 64, 'flair_128': 128, 'flair_256': 256}
 # By data set, of `fedjax_syn.method.NEEDS`.
-LACKS: dict[str, tuple[str, ...]] = dict.fromkeys(FLAIR, ('one_class',))
+LACKS: dict[str, tuple[str, ...]] = {
+  **dict.fromkeys(FLAIR, ('one_class',)),
+  'fortunes': ('pixels',),
+}
+VOCABULARY = 4096  # tokens are 0 (padding) .. VOCABULARY - 1
 
 
 def check_partition(name: str, partition: str) -> None:

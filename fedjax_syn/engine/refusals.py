@@ -2,7 +2,7 @@
 
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine.sampling import SAMPLERS
-from fedjax_syn.method import NEEDS, Method
+from fedjax_syn.method import NEEDS, LocalTraining, Method
 
 
 def check(method: Method, data: FederatedData, sampler: str) -> None:
@@ -23,7 +23,10 @@ def check(method: Method, data: FederatedData, sampler: str) -> None:
       f'{method.name} needs server data with {method.proxy}, and data.proxy has none: load the data with '
       "proxy='held_out'"
     )
-  missing = {'one_class': data.y.ndim > 1}
+  missing = {'one_class': data.y.ndim > 1, 'pixels': data.x.ndim < 4}
   for need in method.needs:
     if missing[need]:
       raise ValueError(f'algorithm={method.name!r}: needs {NEEDS[need]}')
+  local = method.client
+  if missing['pixels'] and isinstance(local, LocalTraining) and local.augment is not None:
+    raise ValueError(f"client.augment: needs {NEEDS['pixels']}; 'none' would work")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.models.layers import DECAY
-from fedjax_syn.typing import Array, Model, PRNGKey, PyTree, Variables
+from fedjax_syn.typing import Array, Model, Params, PRNGKey, PyTree, Variables
 
 
 def complement(class_counts: Array) -> Array:
@@ -157,6 +157,13 @@ def optimise(
   cut = lambda a: jnp.concatenate([a, a[:fill]]).reshape(-1, size, *a.shape[1:])
   moved = jax.lax.map(run, (jax.tree.map(cut, inputs), cut(y)))
   return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:samples], moved)
+
+
+def input_shape(model: Model, params: Params, x: Array) -> tuple[int, ...]:
+  """The shape of one real-valued input: that of x [rows, ...], or of what a model embeds x as (FedCOG, A.1.2)."""
+  if model.embed is None:
+    return x.shape[1:]
+  return jax.eval_shape(model.embed, params, x[:1]).shape[1:]
 
 
 def noise(key: PRNGKey, samples: int, shape: tuple[int, ...]) -> Array:

@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_syn.data.kinds import VOCABULARY
+
 
 class Split(NamedTuple):
   """Images and their labels."""
 
-  x: np.ndarray  # uint8 [n, height, width, channels]
+  x: np.ndarray  # uint8 [n, height, width, channels]; tokens: int32 [n, length]
   y: np.ndarray  # int32 [n]; several labels per row: multi-hot [n, labels]
 
 
@@ -17,7 +19,7 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
   """Returns arrays as a read-only Split, or says in one line what is wrong with them.
 
   Args:
-    x: images, uint8 [n, height, width, channels].
+    x: images, uint8 [n, height, width, channels], or tokens, int32 [n, length].
     y: labels, any integer type [n], or multi-hot [n, labels].
     where: what the message names, a file for instance.
     num_classes: labels must be below it (multi-hot: its columns); None accepts every label from 0 on.
@@ -29,7 +31,8 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
     ValueError: if a type, a shape or a label is wrong.
   """
   x, y = np.asarray(x), np.asarray(y)
-  if x.dtype != np.uint8 or x.ndim != 4:
+  tokens = x.dtype == np.int32 and x.ndim == 2
+  if not tokens and (x.dtype != np.uint8 or x.ndim != 4):
     raise ValueError(
       f'{where}: x must be uint8 [n, height, width, channels], got {x.dtype} {list(x.shape)}'
     )
@@ -41,6 +44,8 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
     raise ValueError(f'{where}: {len(x)} images in x, but {len(y)} labels in y')
   if not x.size:
     raise ValueError(f'{where}: x is empty, its shape is {list(x.shape)}')
+  if tokens and (x.min() < 0 or x.max() >= VOCABULARY):
+    raise ValueError(f'{where}: tokens must lie in 0..{VOCABULARY - 1}, got {x.min()}..{x.max()}')
   if y.ndim == 2 and y.shape[1] != (num_classes or y.shape[1]):
     raise ValueError(f'{where}: y must have {num_classes} columns, got {y.dtype} {list(y.shape)}')
   top = np.iinfo(np.int32).max if num_classes is None else num_classes - 1
