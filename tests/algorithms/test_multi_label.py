@@ -52,7 +52,7 @@ def setup(**fields):
   """A client with 6 samples and 8, 1, 0 of the labels: 9 / 6 labels per sample, lacking 0, 7, 8."""
   data, model = federated(), tiny.net(4, LABELS)
   method = fedcog(base(), **{'start': 1, 'samples': 10, 'lr': 0.05, **fields})
-  task = Task(model, multi_label.loss, data, 3, LABELS, method.hyper, 2, multi_label)
+  task = Task(model, multi_label.loss, data, 3, LABELS, method.hyper, 2, objective=multi_label)
   transform = method.client_transforms[0](task)
   previous = model.init(jax.random.key(7))
   state = transform.init(previous, None)._replace(visited=jnp.ones((), bool))
