@@ -45,6 +45,7 @@ def run(
   alpha: float = 0.1,
   participation: float = 1.0,
   eval_every: int = 1,
+  personal_every: int = 0,
   data_dir: str = '',
   partition_seed: int = 0,
   layout: engine_lib.Layout = engine_lib.Layout(),  # noqa: B008 (an immutable NamedTuple)
@@ -62,6 +63,7 @@ def run(
     alpha: concentration, for Dirichlet partitions.
     participation: share of the clients in a round, 0 < p <= 1.
     eval_every: rounds between evaluations; the last five rounds always are evaluated.
+    personal_every: evaluated rounds that are multiples, and the last, measure the clients' own models; 0: none.
     data_dir: where data sets lie, if `dataset` is a name.
     partition_seed: shared by all seeds.
     layout: how clients lie on devices.
@@ -93,11 +95,16 @@ def run(
     method, model, data, num_classes=dataset.num_classes, participation=participation, layout=layout
   )
   evaluators = {'test': engine.evaluator(dataset.test.x, dataset.test.y)}
-  plan = loop.Plan(rounds, eval_every)
+  test = dataset.test
+  personal = engine.personal(test.x, test.y) if personal_every else None
+  plan = loop.Plan(rounds, eval_every, personal_every=personal_every)
   history, variables = [], {}
   with Clock() as clock:
     for seed in seeds:
-      for step in loop.train(engine, evaluators, plan, seed, engine.init(seed), clock):
+      steps = loop.train(
+        engine, evaluators, plan, seed, engine.init(seed), clock, personal=personal
+      )
+      for step in steps:
         if step.kind == 'evaluated':
           seconds = clock.seconds()['total']
           history.append({'round': step.round, 'seed': seed, **step.report, 'seconds': seconds})

@@ -219,14 +219,19 @@ def _check_combinations(resolved: Resolved) -> None:
       f'client.participation={client.participation}: is less than one of data.clients={clients};'
       f' at least {1 / clients:g}'
     )
+  if resolved.personal_every % resolved.eval_every:
+    raise ConfigError(
+      f'personal_every={resolved.personal_every}: must be a multiple of eval_every={resolved.eval_every}'
+    )
   try:
     for word in filter(None, (resolved.algorithm, resolved.compare)):
-      method = algorithms.create(
-        word, resolved
-      )  # optimizers, schedules and compositions refuse here
+      # Optimizers, schedules and compositions refuse here.
+      method = algorithms.create(word, resolved)
       _check_proxy(word, method.proxy, resolved.data.proxy)
       _check_needs(word, method, resolved.data.name)
     kinds.check_partition(resolved.data.name, resolved.data.partition)
+    if resolved.personal_every and 'one_class' in kinds.LACKS.get(resolved.data.name, ()):
+      raise ValueError(f'personal_every: needs {NEEDS["one_class"]}; 0 would work')
     for part in resolved.parts:
       hook = getattr(_module(part), 'check', None)
       if hook is not None:

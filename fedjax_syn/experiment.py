@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,8 @@ def _train(
   evaluators = {
     k: engine.evaluator(s.x, s.y) for k, s in splits.items() if s is not None and len(s.y)
   }
+  test = dataset.test
+  personal = engine.personal(test.x, test.y) if config.personal_every else None
   recorder = Recorder(job.folder, config.checkpoint_every, show.say, write)
   with contextlib.closing(recorder), Clock(recorder.seconds) as clock:
     for number, seed in enumerate(config.seeds, 1):
@@ -125,7 +128,7 @@ def _train(
       state, resumed = _begin(engine, recorder, sources, seed, show)
       show.begin(label, config.rounds, int(state.round))
       over = _train_seed(
-        job, problem, evaluators, recorder, clock, seed, state, resumed, show, stop
+        job, problem, evaluators, personal, recorder, clock, seed, state, resumed, show, stop
       )
       if not over or (number < len(config.seeds) and hosts.anywhere(bool(stop))):
         return None
@@ -156,6 +159,7 @@ def _train_seed(
   job: Job,
   problem: Problem,
   evaluators: loop.Evaluators,
+  personal: Callable[[int, State], Any] | None,
   recorder: Recorder,
   clock: Clock,
   seed: int,
@@ -166,10 +170,12 @@ def _train_seed(
 ) -> bool:
   """Trains one seed to its end; returns False if it was interrupted and saved."""
   config, engine = job.config, job.engine
-  plan = loop.Plan(config.rounds, config.eval_every, config.checkpoint_every)
+  plan = loop.Plan(config.rounds, config.eval_every, config.checkpoint_every, config.personal_every)
   status = {'status': 'finished', 'round': config.rounds}
   try:
-    for step in loop.train(engine, evaluators, plan, seed, state, clock, resumed=resumed):
+    for step in loop.train(
+      engine, evaluators, plan, seed, state, clock, resumed=resumed, personal=personal
+    ):
       state = step.state
       if step.kind == 'diverged':
         client = step.report.get('diverged_client', -1)

@@ -24,6 +24,7 @@ class Purpose(enum.IntEnum):
   BETWEEN = 6
   DIAGNOSE = 7
   SHARED = 8
+  PERSONAL = 9
 
 
 TAGS = 8  # how many streams one key can be tagged for

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from fedjax_syn import hosts
 from fedjax_syn.clock import Clock
+from fedjax_syn.engine import personal as personal_lib
 from fedjax_syn.method import State
 
 STRETCH_SECONDS = 10.0  # bounds how long a request to stop has to wait
@@ -20,6 +21,7 @@ class Plan(NamedTuple):
   rounds: int
   eval_every: int = 1
   pause_every: int = 0  # rounds at which to stop for a checkpoint besides; 0: none
+  personal_every: int = 0  # evaluated rounds at which to look at personal models too; 0: none
 
 
 class Step(NamedTuple):
@@ -39,6 +41,12 @@ class Step(NamedTuple):
 def next_evaluation(round: int, plan: Plan) -> int:
   """Returns the next round to evaluate: a multiple of `eval_every`, or one of the last five."""
   return min((round // plan.eval_every + 1) * plan.eval_every, max(round + 1, plan.rounds - 4))
+
+
+def personal_due(round: int, plan: Plan) -> bool:
+  """Says whether an evaluated round looks at personal models: every so often, and in the last round."""
+  every = plan.personal_every
+  return every > 0 and round > 0 and (round % every == 0 or round == plan.rounds)
 
 
 def evaluate(evaluators: Evaluators, state: State, clock: Clock) -> dict[str, float]:
@@ -69,6 +77,7 @@ def train(
   clock: Clock,
   *,
   resumed: bool = False,
+  personal: Callable[[int, State], personal_lib.Personal] | None = None,
 ) -> Iterator[Step]:
   """Trains one seed to the end of the plan.
 
@@ -83,13 +92,22 @@ def train(
     state: where to begin; it is consumed.
     clock: counts seconds as 'rounds', 'synthesis' and 'evaluation'.
     resumed: the state comes from a checkpoint of this run, so that it has been evaluated already.
+    personal: measures the clients' own models, in the rounds that the plan says; it changes nothing.
 
   Yields:
     A step after every stretch, evaluation and chunk; after one of kind 'diverged' nothing follows. Its
     report holds 'diverged_round' and, where they are known, 'diverged_client' and 'reason'.
   """
+
+  def evaluated(state):
+    report = evaluate(evaluators, state, clock)
+    if personal is not None and personal_due(int(state.round), plan):
+      with clock.part('evaluation'):
+        report |= personal_lib.report(personal(seed, state))
+    return report
+
   if not resumed:
-    step = _checked(Step('evaluated', state, evaluate(evaluators, state, clock)))
+    step = _checked(Step('evaluated', state, evaluated(state)))
     yield step
     if step.kind == 'diverged':
       return
@@ -122,7 +140,7 @@ def train(
     report = {k: v for k, v in report.items() if not k.startswith('diverged')}
     step = Step('rounds', state, report, phase_end=round + rounds == phase_end)
     if round + rounds == evaluation:
-      report = {**evaluate(evaluators, state, clock), **report}
+      report = {**evaluated(state), **report}
       step = _checked(step._replace(kind='evaluated', report=report))
     yield step
     if step.kind == 'diverged':

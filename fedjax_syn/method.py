@@ -27,6 +27,7 @@ from fedjax_syn.typing import (
   PyTree,
   Shard,
   Stats,
+  Step,
   Variables,
 )
 
@@ -89,20 +90,20 @@ class ClientTransform(NamedTuple):
   name: str
   init: Callable[[Variables, Shard], PyTree] | None = None  # per-client state at round 0
   enrol: Callable[[PRNGKey, Shard], PyTree] | None = None  # every client's message before round 1
-  start: Callable[[Visit, Params], Params] | None = None  # where local training begins
+  # the global model as this client has it: where local training begins, and `visit.params` from here on
+  start: Callable[[Visit, Params], Params] | None = None
   prepare: Callable[[Visit], PyTree] | None = None  # -> ctx, once per visit
   loss: Callable[[PyTree, LossFn], LossFn] | None = None
   grad: Callable[[PyTree, GradFn], GradFn] | None = None
-  # (ctx, old, new, grads, index) -> new, after the optimizer
-  step: Callable[[PyTree, Params, Params, Params, Array], Params] | None = None
+  # (ctx, old, new, grads, the batch that was stepped on) -> new, after the optimizer
+  step: Callable[[PyTree, Params, Params, Params, Step], Params] | None = None
   # (ctx, visit, trained model, steps) -> (part of the message or None, state)
   finish: Callable[[PyTree, Visit, Variables, Array], tuple[PyTree, PyTree]] | None = None
   # (ctx, visit, trained model) -> numbers for the log (not sent: a simulation's view), under '<name>/'
   metrics: Callable[[PyTree, Visit, Variables], dict[str, Array]] | None = None
   seal: Callable[[PRNGKey, dict], dict] | None = None  # last word on the message's body
-  personal: Callable[[Visit, Params], Params] | None = (
-    None  # what is evaluated as this client's model
-  )
+  # (ctx, visit, trained model) -> what is evaluated as this client's model; None: the trained model
+  personal: Callable[[PyTree, Visit, Variables], Variables] | None = None
 
 
 class LocalTraining(NamedTuple):
@@ -128,6 +129,7 @@ class Client(NamedTuple):
   update: Callable[[Visit], tuple[Message, PyTree, dict]]
   # [clients, classes] samples -> bytes that each client sends, [clients]; None: the message's arrays
   bytes: Callable[[Array], Array] | None = None
+  personal: Callable[[Visit], Variables] | None = None  # None: the global model
 
 
 class ServerTransform(NamedTuple):
@@ -197,7 +199,13 @@ class Method(NamedTuple):
   proxy: str = ''  # the server data that it cannot do without: '', 'images' or 'labels'
   needs: tuple[str, ...] = ()  # of `NEEDS`: what its formulas take for granted
   mechanism: Mechanism | None = None  # the noise that makes it differentially private
+  # (model, path of a leaf of its parameters) -> does the leaf stay on the clients
+  private: tuple[Callable[[Model, tuple], bool], ...] = ()
   hyper: Hyper = {}
+
+  def is_private(self, model: Model, path: tuple) -> bool:
+    """Says whether a leaf of the model's parameters stays on the clients: it is neither sent nor counted."""
+    return any(private(model, path) for private in self.private)
 
   def extend(
     self,
@@ -211,6 +219,7 @@ class Method(NamedTuple):
     every_message: bool = False,
     proxy: str = '',
     needs: tuple[str, ...] = (),
+    private: Callable[[Model, tuple], bool] | None = None,
     hyper: dict[str, Any] | None = None,
   ) -> Method:
     """Returns this method with one more layer around it.
@@ -225,6 +234,8 @@ class Method(NamedTuple):
       every_message: whether the server looks at single messages, not only at `mean` and `sum`.
       proxy: the server data that the layer needs: '', 'images' or 'labels' (images with labels).
       needs: what the layer takes for granted, of `NEEDS`; data that are otherwise are refused.
+      private: (model, path of a leaf of its parameters) -> does it stay on the clients; the layer's `seal`
+        must take it out of the messages.
       hyper: numbers that change no shape, read as `task.hyper[name]`.
 
     Raises:
@@ -248,6 +259,7 @@ class Method(NamedTuple):
       every_message=self.every_message or every_message,
       proxy=max(self.proxy, proxy, key=PROXIES.index),
       needs=tuple(sorted({*self.needs, *needs})),
+      private=self.private + ((private,) if private else ()),
       hyper={**self.hyper, name: dict(hyper or {})},
     )
 

@@ -223,9 +223,10 @@ def summarise(
     status: by seed, 'status' ('finished' or 'diverged') and details.
 
   Returns:
-    'test_accuracy', 'validation_accuracy' (where there is a validation split), the like of 'test_o_f1'
-    (with several labels per sample), 'rounds_to_accuracy',
-    'eval_every', 'padding_efficiency' (mean over the lines that have one; None without) and 'status'.
+    'test_accuracy', 'validation_accuracy' (where there is a validation split), the like of 'test_o_f1' (with
+    several labels per sample), 'personal' (where it was measured: `statistics` of the last round, by name
+    without 'personal/'), 'rounds_to_accuracy', 'eval_every', 'padding_efficiency' (mean over the lines that
+    have one; None without) and 'status'.
   """
   diverged = [seed for seed in seeds if status[str(seed)]['status'] == 'diverged']
   result = {}
@@ -238,6 +239,13 @@ def summarise(
     for key in dict.fromkeys(key for line in lines for key in line)
     if key.startswith(OF_LABELS)
   }
+  names = dict.fromkeys(k for line in lines for k in line if k.startswith('personal/'))
+  if names:
+    last = {line['seed']: line for line in lines if line['round'] == rounds}
+    ended = [{} if seed in diverged else last.get(seed, {}) for seed in seeds]
+    result['personal'] = {
+      name.partition('/')[2]: statistics([line.get(name) for line in ended]) for name in names
+    }
   result['rounds_to_accuracy'] = rounds_to_accuracy(lines, seeds, targets)
   result['eval_every'] = eval_every
   efficiency = [line['padding_efficiency'] for line in lines if 'padding_efficiency' in line]

@@ -174,6 +174,9 @@ def summary_panel(rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -
     for seed, status in summary['status'].items():
       if status['status'] == 'diverged':
         notes.append(Text(f'{label}: {diverged_text(seed, status)}'))
+    if 'test/accuracy' in summary.get('personal', {}):
+      own = _statistics(summary['personal']['test/accuracy'])
+      notes.append(Text(f'{label}: accuracy of personal models {own}'))
   parts = ', '.join(f'{k} {v:.1f}' for k, v in first['seconds'].items() if k != 'total' and v)
   notes.append(Text(f'seconds: {parts}'))
   notes.append(

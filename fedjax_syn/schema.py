@@ -94,6 +94,11 @@ class Resolved:
   rounds: int = field(200, 'rounds of communication, 1..rounds', low=1)
   seeds: tuple[int, ...] = field((0,), 'seeds, trained side by side', low=0, high=2**31 - 1)
   eval_every: int = field(1, 'rounds between evaluations; the last five always are', low=1)
+  personal_every: int = field(
+    0,
+    "rounds between evaluations of the clients' own models, a multiple of eval_every; 0: never",
+    low=0,
+  )
   checkpoint_every: int = field(10, 'rounds between checkpoints; the last always is', low=1)
   targets: tuple[float, ...] = field((), 'accuracies for rounds_to_accuracy', above=0, high=1)
   start_from: str = field(

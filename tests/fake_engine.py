@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn.engine import Engine, Layout
+from fedjax_syn.engine.personal import Personal
 from fedjax_syn.method import State
 
 PHASE = 3  # the program changes after this round
@@ -98,6 +99,14 @@ class Fake(NamedTuple):
 
       return evaluate
 
+    def personal(x, y):
+      def measure(seed, state):
+        self.on('personal', seed, int(state.round))
+        own = np.full(4, 1 / (1 + np.abs(np.asarray(state.params['w'])).sum()))
+        return Personal(own, own / 2, own * 2, np.array([True, True, True, False]))
+
+      return measure
+
     def synthetic(state):
       if not learns or int(state.server['dynafed']['iteration']) < ITERATIONS:
         return None
@@ -127,4 +136,5 @@ class Fake(NamedTuple):
       bytes_per_round=lambda: (10, 20),
       synthetic=synthetic,
       diagnose=lambda seed, state: {},
+      personal=personal,
     )

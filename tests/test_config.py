@@ -70,6 +70,11 @@ BAD = [
     {'client.steps': 10},
     'client.epochs=1: exactly one of client.epochs and client.steps must be non-zero, and client.steps=10',
   ),
+  ({'personal_every': -1}, 'personal_every=-1: must be at least 0'),
+  (
+    {'personal_every': 5, 'eval_every': 2},
+    'personal_every=5: must be a multiple of eval_every=2',
+  ),
   ({'client.lrr': 0.1}, 'client.lrr=0.1: no such field; nearest: client.lr'),
   ({'option': 1}, 'option=1: no such field; nearest: scaffold.option'),
   ({'data': 3}, 'data=3: no such field'),

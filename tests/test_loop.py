@@ -16,11 +16,13 @@ LEARNING = fedavg().extend(
 )
 
 
-def steps_of(plan, *, method=LEARNING, fake=None, seed=0, state=None, resumed=False):
+def steps_of(plan, *, method=LEARNING, fake=None, seed=0, state=None, resumed=False, personal=None):
   engine = (fake or Fake()).build(method, None, None)
   evaluators = {'test': engine.evaluator(None, None)}
   state = engine.init(seed) if state is None else state
-  return list(loop.train(engine, evaluators, plan, seed, state, Clock(), resumed=resumed))
+  return list(
+    loop.train(engine, evaluators, plan, seed, state, Clock(), resumed=resumed, personal=personal)
+  )
 
 
 @given(rounds=st.integers(1, 40), every=st.integers(1, 50), pause=st.integers(0, 7))
@@ -33,6 +35,20 @@ def test_evaluated_rounds(rounds, every, pause):
   assert evaluated == sorted(wanted | ({PHASE} if rounds >= PHASE else set()))
   paused = {s.round for s in steps if s.kind == 'rounds'}
   assert {r for r in range(1, rounds) if pause and r % pause == 0} <= paused | set(evaluated)
+
+
+@given(rounds=st.integers(1, 20), every=st.integers(1, 5), times=st.integers(0, 3))
+@settings(max_examples=20, deadline=None)
+def test_personal_models_are_measured_in_multiples_and_in_the_last_round(rounds, every, times):
+  """And the other numbers are what they are without."""
+  plan = loop.Plan(rounds, every, personal_every=every * times)
+  personal = Fake().build(LEARNING, None, None).personal(None, None)
+  plain = {s.round: s.report for s in steps_of(plan) if s.kind == 'evaluated'}
+  steps = {s.round: s.report for s in steps_of(plan, personal=personal) if s.kind == 'evaluated'}
+  wanted = {*range(every * times, rounds + 1, every * times), rounds} if times else set()
+  assert {r for r, report in steps.items() if 'personal/test/accuracy' in report} == wanted
+  rest = lambda report: {k: v for k, v in report.items() if not k.startswith('personal/')}
+  assert {r: rest(report) for r, report in steps.items()} == plain
 
 
 def test_work_between_rounds_comes_after_the_evaluation_of_its_round():

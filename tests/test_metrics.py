@@ -126,6 +126,17 @@ def test_summary_has_a_validation_part_only_with_a_validation_split():
   assert summary['padding_efficiency'] is None  # never measured: null, not 0
 
 
+def test_summary_has_a_personal_part_only_where_it_was_measured():
+  """Of the last round, by seed; a seed that diverged has none."""
+  status = {'0': {'status': 'finished'}, '1': {'status': 'diverged'}}
+  common = {'seeds': (0, 1), 'rounds': 7, 'targets': (), 'eval_every': 1, 'status': status}
+  lines = lines_of(0, SEED0)
+  assert 'personal' not in metrics.summarise(lines, **common)
+  lines = [{**line, 'personal/test/accuracy': line['round'] / 8} for line in lines]
+  personal = metrics.summarise(lines, **common)['personal']
+  assert personal == {'test/accuracy': {'mean': None, 'std': None, 'per_seed': [7 / 8, None]}}
+
+
 def test_padding_efficiency_is_averaged_over_the_lines_that_have_it():
   status = {'0': {'status': 'finished'}}
   lines = lines_of(0, {0: 0.1}) + [

@@ -20,6 +20,31 @@ def quadratic(start: float) -> Model:
   return Model('quadratic', init, apply, lambda params, z: z, lambda path: False)
 
 
+def product(body: float, head: float) -> Model:
+  """logits = body * head - x, a representation and a head of one number each; for `half_square`, too."""
+
+  def apply(variables, x, train=False, mask=None):
+    params, stats = variables
+    residual = params['body'] * params['head'] - x.reshape(x.shape[0], 1)
+    return Output(residual, residual, stats)
+
+  number = lambda value: jnp.full((), value, jnp.result_type(float))
+  init = lambda key: Variables({'body': number(body), 'head': number(head)}, {})
+  is_head = lambda path: path[0].key == 'head'
+  return Model('product', init, apply, lambda params, z: z, is_head)
+
+
+def table(classes: int) -> Model:
+  """Says of an image what its one pixel says, whatever the parameter: test rows are a confusion matrix."""
+
+  def apply(variables, x, train=False, mask=None):
+    logits = jax.nn.one_hot(x.reshape(x.shape[0]).astype(jnp.int32), classes)
+    return Output(logits * (1 + variables.params['w'] ** 2), logits, variables.stats)
+
+  init = lambda key: Variables({'w': jnp.ones((), jnp.result_type(float))}, {})
+  return Model('table', init, apply, lambda params, z: z, lambda path: False)
+
+
 def half_square(logits, y, mask):
   return 0.5 * jnp.sum(logits[:, 0] ** 2 * mask) / jnp.maximum(mask.sum(), 1)
 

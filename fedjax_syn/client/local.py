@@ -36,6 +36,9 @@ class LocalClient(NamedTuple):
   begin: Any  # (visit) -> Carry
   step: Any  # (Carry) -> Carry
   end: Any  # (Carry) -> (Message, state, metrics)
+  personal: (
+    Any  # (Carry) -> Variables, what is evaluated as this client's model; None: the trained model
+  )
 
 
 def close(method: Method, task: Task) -> LocalClient:
@@ -79,6 +82,7 @@ def close(method: Method, task: Task) -> LocalClient:
     params = visit.params
     for t in with_hook('start'):
       params = t.start(visit, params)
+    visit = visit._replace(params=params)  # what is sent is the difference from the start
     ctx = {t.name: t.prepare(visit) for t in with_hook('prepare')}
     opt_state = visit.state[OPTIMIZER] if local.persistent else optimizer(visit.round).init(params)
     zero = jnp.zeros((), jnp.int32)
@@ -115,12 +119,12 @@ def close(method: Method, task: Task) -> LocalClient:
       new_epoch = (index % per_epoch == 0) & (index > 0)
       order = jax.lax.cond(new_epoch, lambda: shuffle(visit, index // per_epoch), lambda: order)
     x, y, mask = batch(visit, order, index)
-    key = fold(visit.key, index, STEP)
-    (loss, out), grads = gradient(ctx)(carry.params, Step(key, index, x, y, mask, carry.stats))
+    now = Step(fold(visit.key, index, STEP), index, x, y, mask, carry.stats)
+    (loss, out), grads = gradient(ctx)(carry.params, now)
     updates, opt_state = optimizer(visit.round).update(grads, carry.opt_state, carry.params)
     params = optax.apply_updates(carry.params, updates)
     for t in with_hook('step'):
-      params = t.step(ctx.get(t.name), carry.params, params, grads, index)
+      params = t.step(ctx.get(t.name), carry.params, params, grads, now)
     return Carry(visit, ctx, params, out.stats, opt_state, order, index + 1, carry.loss_sum + loss)
 
   def end(carry):
@@ -152,4 +156,10 @@ def close(method: Method, task: Task) -> LocalClient:
       metrics |= {f'{t.name}/{name}': value for name, value in measured.items()}
     return Message(weight, body), state, metrics
 
-  return LocalClient(init, steps, begin, step, end)
+  def personal(carry):
+    own = Variables(carry.params, carry.stats)
+    for t in with_hook('personal'):
+      own = t.personal(carry.ctx.get(t.name), carry.visit, own)
+    return own
+
+  return LocalClient(init, steps, begin, step, end, personal if with_hook('personal') else None)

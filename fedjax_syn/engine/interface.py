@@ -24,3 +24,4 @@ class Engine(NamedTuple):
   bytes_per_round: Callable  # () -> (up, down), all sampled clients
   synthetic: Callable  # (state) -> dict of numpy arrays, or None
   diagnose: Callable  # (seed, state) -> cosine distances by label, or {}
+  personal: Callable  # (x, y) -> ((seed, state) -> Personal, arrays [clients])

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,31 +11,19 @@ from fedjax_syn.background import Background
 from fedjax_syn.client import local as local_training
 from fedjax_syn.data import federated
 from fedjax_syn.engine import clients as clients_lib
-from fedjax_syn.engine import refusals
+from fedjax_syn.engine import refusals, traffic
 from fedjax_syn.engine.evaluate import make_evaluator
 from fedjax_syn.engine.interface import Engine
 from fedjax_syn.engine.layout import Layout, resolve
 from fedjax_syn.engine.mesh import alone, mesh_of, place, replicated
+from fedjax_syn.engine.personal import make_personal
 from fedjax_syn.engine.report import round_report
 from fedjax_syn.engine.sampling import SAMPLERS
+from fedjax_syn.engine.visits import Operands, close, downlink, first_round_of, servers_of, visit_of
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import objective_of
-from fedjax_syn.method import Client, LocalTraining, Method, State, Task, Visit, weighted_mean
-from fedjax_syn.typing import Array, Model, Params, Stats, Variables
-
-
-class Operands(NamedTuple):
-  """What a client reads in one round, the same on every device."""
-
-  seed: Array
-  round: Array
-  hyper: Any
-  data: federated.FederatedData
-  params: Params
-  stats: Stats
-  broadcast: Any
-  state: Any  # per-client rows of the sampled clients, leaves [slots, ...]
-  sampled: Array  # [slots]
+from fedjax_syn.method import Method, State, Task, weighted_mean
+from fedjax_syn.typing import Array, Model, Variables
 
 
 def build(
@@ -88,18 +75,8 @@ def build(
     sizes = num_clients, num_classes
     return Task(model, objective.loss, data, *sizes, hyper, first_round, cohort, objective)
 
-  def close_client(task):
-    return (
-      local_training.close(method, task)
-      if isinstance(method.client, LocalTraining)
-      else method.client(task)
-    )
-
-  def servers_of(task):
-    return [build_transform(task) for build_transform in method.server_transforms]
-
   # Work between rounds runs on one device; plain numbers are not bound to the mesh.
-  host_servers = servers_of(task_of(data, method.hyper, 1))
+  host_servers = servers_of(method, task_of(data, method.hyper, 1))
 
   def enrolled(seed, data, hyper):
     task = task_of(data, hyper, 1)
@@ -118,11 +95,11 @@ def build(
   @functools.partial(jax.jit, out_shardings=everywhere)
   def init(seed, data, hyper):
     task = task_of(data, hyper, 1)
-    client = close_client(task)
+    client = close(method, task)
     params, stats = model.init(stream(seed, Purpose.INIT))
     messages = enrolled(seed, data, hyper)
     server = {}
-    for i, t in enumerate(servers_of(task)):
+    for i, t in enumerate(servers_of(method, task)):
       if t.init is not None:
         server[t.name] = t.init(fold(stream(seed, Purpose.SERVER), i), params, messages.get(t.name))
     everyone = jax.vmap(lambda c: federated.shard_of(data, c))(
@@ -131,44 +108,26 @@ def build(
     rows = jax.vmap(lambda shard: client.init(Variables(params, stats), shard))(everyone)
     return State(jnp.zeros((), jnp.int32), params, stats, server, rows)
 
-  def make_visit(operands, slot):
-    client_id = jnp.where(slot < slots, operands.sampled[jnp.minimum(slot, slots - 1)], num_clients)
-    return Visit(
-      key=fold(stream(operands.seed, Purpose.CLIENT, operands.round), client_id),
-      round=operands.round,
-      params=operands.params,
-      stats=operands.stats,
-      broadcast=operands.broadcast,
-      state=jax.tree.map(lambda leaf: leaf[jnp.minimum(slot, slots - 1)], operands.state),
-      shard=federated.shard_of(operands.data, client_id),
-    )
-
   def one_round(seed, state, data, hyper, first_round):
     task = task_of(data, hyper, first_round)
-    servers = servers_of(task)
+    servers = servers_of(method, task)
     number = state.round + 1
     sampled = sample(stream(seed, Purpose.SAMPLE, number))
     size = jnp.where(sampled < num_clients, data.size[jnp.minimum(sampled, num_clients - 1)], 0)
     rows = jax.tree.map(lambda leaf: leaf[jnp.minimum(sampled, num_clients - 1)], state.clients)
-    broadcast = {
-      t.name: t.broadcast(state.server.get(t.name)) for t in servers if t.broadcast is not None
-    }
-    for i, t in enumerate(servers):
-      if t.shared is not None:
-        key = fold(stream(seed, Purpose.SHARED, number), i)
-        broadcast[t.name] = t.shared(key, number, Variables(state.params, state.stats))
-    operands = Operands(
-      seed, number, hyper, data, state.params, state.stats, broadcast, rows, sampled
-    )
+    sent, alike = downlink(servers, stream(seed, Purpose.SHARED, number), number, state)
+    key = stream(seed, Purpose.CLIENT, number)
+    down = state.params, state.stats, sent | alike
+    operands = Operands(key, number, hyper, data, *down, rows, sampled)
 
     def client_of(operands):
-      return close_client(task_of(operands.data, operands.hyper, first_round))
+      return close(method, task_of(operands.data, operands.hyper, first_round))
 
     client = client_of(operands)
     cost = client.steps(size) if isinstance(client, local_training.LocalClient) else size
     messages, rows, metrics, efficiency = clients_lib.run_clients(
       client_of,
-      make_visit,
+      visit_of,
       operands,
       cost,
       layout,
@@ -217,9 +176,6 @@ def build(
     _, state, report = jax.lax.while_loop(go, body, (jnp.int32(0), state, blank))
     return state, report
 
-  def first_round_of(done):
-    return max((p + 1 for p in method.phases if p <= done), default=1)
-
   def next_stop(done):
     return min((p for p in method.phases if p > done), default=None)
 
@@ -230,7 +186,7 @@ def build(
       raise ValueError(
         f'{rounds} rounds from round {done} cross round {stop}, where the program changes'
       )
-    state, first_round = place(state, everywhere), first_round_of(done)
+    state, first_round = place(state, everywhere), first_round_of(method, done)
     arguments = np.int32(seed), state, data, hyper, np.int32(rounds)
     if first_round in warm:
       state, report = warm[first_round].result()(*arguments)
@@ -278,43 +234,9 @@ def build(
     return state, not pending(state), report
 
   def bytes_per_round():
+    first_round = first_round_of(method, max(method.phases, default=0))
     state = jax.eval_shape(init, jnp.int32(0), data, hyper)
-    task = task_of(data, hyper, first_round_of(max(method.phases, default=0)))
-
-    def message(state):
-      sent = {
-        t.name: t.broadcast(state.server.get(t.name))
-        for t in servers_of(task)
-        if t.broadcast is not None
-      }
-      alike = {
-        t.name: t.shared(
-          stream(0, Purpose.SHARED), jnp.int32(1), Variables(state.params, state.stats)
-        )
-        for t in servers_of(task)
-        if t.shared is not None
-      }
-      rows = jax.tree.map(lambda leaf: leaf[:slots], state.clients)
-      operands = Operands(
-        jnp.int32(0),
-        jnp.int32(1),
-        hyper,
-        data,
-        state.params,
-        state.stats,
-        sent | alike,
-        rows,
-        jnp.zeros(slots, jnp.int32),
-      )
-      body = clients_lib.run_one(close_client(task), make_visit(operands, jnp.int32(0)))[0].body
-      return body, (state.params, state.stats, sent)
-
-    up, down = jax.eval_shape(message, state)
-    count = lambda tree: sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-    client, each = close_client(task), count(up)
-    if isinstance(client, Client) and client.bytes:  # sets of different classes: the mean client
-      each = float(np.mean(client.bytes(np.asarray(data.class_counts))))
-    return round(slots * each), slots * count(down)
+    return traffic.bytes_per_round(method, task_of(data, hyper, first_round), state, slots)
 
   def synthetic(state):
     own = alone(state.server, mesh)
@@ -323,7 +245,7 @@ def build(
 
   def diagnose(seed, state):
     report, own = {}, alone(state, mesh)
-    for i, t in enumerate(servers_of(task_of(alone(data, mesh), method.hyper, 1))):
+    for i, t in enumerate(servers_of(method, task_of(alone(data, mesh), method.hyper, 1))):
       if t.diagnose is not None:
         key = fold(stream(seed, Purpose.DIAGNOSE), i)
         report |= t.diagnose(key, own.server[t.name], own.stats)
@@ -331,6 +253,9 @@ def build(
 
   def evaluator(x, y):
     return make_evaluator(model, data, objective, np.asarray(x), np.asarray(y), mesh)
+
+  def personal(x, y):
+    return make_personal(method, task_of, data, hyper, layout, mesh, x, y)
 
   return Engine(
     method,
@@ -346,4 +271,5 @@ def build(
     bytes_per_round,
     synthetic,
     diagnose,
+    personal,
   )

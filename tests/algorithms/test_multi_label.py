@@ -29,8 +29,21 @@ WORK = (
   'moon',
   'scaffold',
   'abavg',
+  'ditto',
+  'fedrep',
+  'fednova',
 )
-REFUSE = ('dynafed', 'fedbe', 'feddf', 'fedgen', 'fedmix', 'feddm', 'feddualmatch')
+REFUSE = (
+  'dynafed',
+  'fedbe',
+  'feddf',
+  'fedgen',
+  'fedmix',
+  'feddm',
+  'feddualmatch',
+  'vhl',
+  'fedreg',
+)
 LABELS = 3
 
 
@@ -211,6 +224,8 @@ def test_a_folder_of_multi_hot_arrays_from_end_to_end(tmp_path):
   result = fs.run(fedavg(0.1), data, 'mlp', rounds=2, clients=4, partition='natural')
   letters = {f'test/{a}_{b}' for a in 'co' for b in ('precision', 'recall', 'f1')}
   assert letters < set(result.history[-1])
+  with pytest.raises(ValueError, match='personal_every: needs one class per sample'):
+    fs.run(fedavg(0.1), data, 'mlp', rounds=1, clients=4, partition='iid', personal_every=1)
   with pytest.raises(ValueError, match="'dirichlet' needs one class per row"):
     fs.run(fedavg(0.1), data, 'mlp', rounds=2, clients=4, partition='dirichlet')
 

@@ -116,7 +116,9 @@ def test_training_on_topics(corpus, wrap, least):
   assert result.history[-1]['test/accuracy'] > least
 
 
-@pytest.mark.parametrize('name', ['dynafed', 'fedgen', 'fedmix', 'feddm', 'feddualmatch'])
+@pytest.mark.parametrize(
+  'name', ['dynafed', 'fedgen', 'fedmix', 'feddm', 'feddualmatch', 'vhl', 'fedreg']
+)
 def test_methods_for_images_refuse(corpus, name):
   module = importlib.import_module(f'fedjax_syn.algorithms.{name}')
   with pytest.raises(

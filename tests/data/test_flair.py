@@ -172,6 +172,7 @@ def test_another_size_and_nowhere(tmp_path):
   [
     ({'algorithm': 'scaffold+dynafed'}, "algorithm='scaffold+dynafed': needs one class per sample"),
     ({'algorithm': 'fedmix'}, "algorithm='fedmix': needs one class per sample"),
+    ({'algorithm': 'fedavg+vhl'}, "algorithm='fedavg+vhl': needs one class per sample"),
     ({'algorithm': 'fedavg'}, "data.partition='balanced_dirichlet': needs one class per row"),
   ],
 )

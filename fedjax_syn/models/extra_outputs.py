@@ -1,0 +1,64 @@
+"""Outputs beside a network's classes, on the same features, for samples that are none of its classes."""
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn.keys import fold
+from fedjax_syn.typing import Array, Model, Params, Variables
+
+NAME = 'extra'  # the key of the outputs' parameters
+STREAM = 2**20  # of the initial key, far from the numbers that a network folds or splits
+
+
+def with_extra_outputs(model: Model, shape: tuple[int, int, int]) -> Model:
+  """Doubles the outputs of a model: its own logits stay what they are, `extra_logits` gives the others.
+
+  Args:
+    model: the network with C classes.
+    shape: (height, width, channels) of an image.
+
+  Returns:
+    The model with a linear layer of C more outputs in `params['extra']`. Logits, and with them loss and
+    evaluation, remain the first C; all other parameters begin as they would without the layer.
+  """
+  variables = jax.eval_shape(model.init, jax.random.key(0))
+  image = jax.ShapeDtypeStruct((1, *shape), jnp.result_type(float))
+  out = jax.eval_shape(model.apply, variables, image)
+  size, classes = out.features.shape[-1], out.logits.shape[-1]
+
+  def init(key):
+    params, stats = model.init(key)
+    kernel = jax.random.normal(fold(key, STREAM), (size, classes), out.logits.dtype)
+    layer = {'kernel': kernel / size**0.5, 'bias': jnp.zeros(classes, out.logits.dtype)}
+    return Variables({**params, NAME: layer}, stats)
+
+  def apply(variables, x, **options):
+    own = {k: v for k, v in variables.params.items() if k != NAME}
+    return model.apply(Variables(own, variables.stats), x, **options)
+
+  def is_head(path):
+    return getattr(path[0], 'key', path[0]) == NAME or model.is_head(path)
+
+  return Model(model.name, init, apply, model.head, is_head)
+
+
+def extra_logits(params: Params, features: Array) -> Array:
+  """Returns the C other outputs of a model of `with_extra_outputs`.
+
+  Args:
+    params: the model's.
+    features: [batch, features], as the model returns them.
+
+  Returns:
+    [batch, classes].
+
+  Raises:
+    ValueError: if the features are not those that the outputs were made for.
+  """
+  layer = params[NAME]
+  if layer['kernel'].shape[0] != features.shape[-1]:
+    raise ValueError(
+      f'the extra outputs are for {layer["kernel"].shape[0]} features, and a later layer of the method '
+      f"made them {features.shape[-1]}: name it first, as in 'moon+vhl'"
+    )
+  return features @ layer['kernel'] + layer['bias']

@@ -1,0 +1,169 @@
+"""FedReg against numbers worked by hand and an independent numpy version, and at its neutral setting."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.algorithms.fedreg import ascend, coefficients, fedreg
+from fedjax_syn.engine import Layout, build
+from fedjax_syn.losses import cross_entropy
+from fedjax_syn.method import Task
+from fedjax_syn.typing import Model, Output, Step, Variables
+from tests import tiny
+
+
+def linear() -> Model:
+  """logits = x W."""
+
+  def apply(variables, x, train=False, mask=None):
+    flat = x.reshape(x.shape[0], -1)
+    return Output(flat @ variables.params['w'], flat, variables.stats)
+
+  init = lambda key: Variables({'w': jax.random.normal(key, (4, 3))}, {})
+  return Model('linear', init, apply, lambda p, z: z @ p['w'], lambda path: True)
+
+
+def softmax(z):
+  p = np.exp(z - z.max(-1, keepdims=True))
+  return p / p.sum(-1, keepdims=True)
+
+
+def ascend_by_numpy(x, y, w, eta, k):
+  """dCE/dx = W (p - onehot), up by its sign."""
+  for _ in range(k):
+    x = x + eta * np.sign((softmax(x @ w) - np.eye(3)[y]) @ w.T)
+  return x
+
+
+def setup(**fields):
+  """Transform, task, global and local weights, and a batch whose last sample is padding."""
+  method = fedreg(**fields)
+  data = tiny.federated([3, 2])
+  hyper = {name: {k: jnp.asarray(v) for k, v in h.items()} for name, h in method.hyper.items()}
+  task = Task(linear(), cross_entropy, data, 2, 3, hyper, 1)
+  rng = np.random.default_rng(1)
+  w_global, w = rng.normal(size=(2, 4, 3)).astype(np.float32)
+  x, y = rng.normal(size=(4, 4)).astype(np.float32), np.array([0, 2, 1, 1])
+  mask = jnp.array([1.0, 1.0, 1.0, 0.0])
+  step = Step(jax.random.key(0), 0, jnp.asarray(x.reshape(4, 2, 2, 1)), jnp.asarray(y), mask, {})
+  return method.client_transforms[0](task), task, w_global, w, x, y, step
+
+
+@pytest.mark.parametrize('eta', [0.1, 1e-3])
+def test_ascent_against_numpy(eta):
+  _, task, w_global, _, x, y, step = setup()
+  got = ascend(task, Variables({'w': jnp.asarray(w_global)}, {}), step, eta, 7).reshape(4, 4)
+  np.testing.assert_allclose(got[:3], ascend_by_numpy(x, y, w_global, eta, 7)[:3], atol=1e-5)
+  np.testing.assert_allclose(
+    np.abs(got[:3] - x[:3]).max(), 7 * eta, rtol=1e-2
+  )  # somewhere, always up
+  np.testing.assert_array_equal(got[3], x[3])
+  wrong = lambda x: -np.log(softmax(x @ w_global)[np.arange(3), y[:3]])
+  assert (wrong(np.asarray(got[:3])) > wrong(x[:3])).all()
+
+
+def test_gradient_at_the_mixed_point_by_hand():
+  """Rate 1/2, gamma 1/2, from 1; the gradient is (w + 1) / 2 - x.
+
+  A ({0}): 1 to 0.5. B ({4, 4, 4}): -3 to 2.5; 1.75 - 4 = -2.25 to 3.625; 2.3125 - 4 = -1.6875 to 4.46875.
+  The mean is 2.484375."""
+  method = fedreg(fedavg(0.5, optimizer='sgd', batch_size=1), gamma=0.5, projection=False)
+  engine = build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
+  state, _ = engine.run(0, engine.init(0), 1)
+  np.testing.assert_allclose(state.params['w'], 2.484375, rtol=1e-6)
+
+
+def test_coefficients_by_hand():
+  """d = (3, 1), g2 = (1, 1): a = 4 / 2 = 2. d - 2 g2 = (1, -1), g3 = (2, -1): b = 3 / 5.
+
+  Turned round, g2 is not climbed: a = 0, and b = <(3, 1), (2, -1)> / 5 = 1. Without g2 it is the same."""
+  tree = lambda a, b: {'a': jnp.array([a]), 'b': jnp.array([[b]])}
+  d, g3 = tree(3.0, 1.0), tree(2.0, -1.0)
+  np.testing.assert_allclose(coefficients(d, tree(1.0, 1.0), g3), (2, 0.6), rtol=1e-6)
+  np.testing.assert_allclose(coefficients(d, tree(-1.0, -1.0), g3), (0, 1), rtol=1e-6)
+  np.testing.assert_allclose(coefficients(d, tree(0.0, 0.0), g3), (0, 1), rtol=1e-6)
+  np.testing.assert_allclose(coefficients(d, tree(0.0, 0.0), tree(-2.0, 1.0)), (0, 0), rtol=1e-6)
+
+
+def test_projection_of_a_step_by_hand():
+  """Rate 3 overshoots, from 1: A ({0}) to -2; perturbed 2 times by 0.1 away from 1 its sample is -0.2, the gradient
+  at (-2 + 1) / 2 is -0.3, b = (-3)(-0.3) / 0.09 = 10 and -2 + 10 * 0.3 = 1. In one dimension a step that forgets
+  is taken back as a whole; so is B's, to 10: b = 9 / (5.5 - 4.2) and 10 - b * 1.3 = 1, three times.
+
+  With the rate 1/2 both losses fall, b = 0, and the round is FedAvg's, 2.0625. One output has the probability 1
+  whatever it is, so that a = 0."""
+
+  def after(lr, projection):
+    base = fedavg(lr, optimizer='sgd', batch_size=1)
+    method = fedreg(base, gamma=1.0, projection=projection, eta_p=0.1, iterations=2)
+    engine = build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
+    return engine.run(0, engine.init(0), 1)[0].params['w']
+
+  np.testing.assert_allclose(after(3.0, True), 1, rtol=1e-5)
+  assert abs(after(3.0, False) - 1) > 1
+  np.testing.assert_allclose(after(0.5, True), 2.0625, rtol=1e-6)
+
+
+@pytest.mark.parametrize('labels', ['hard', 'soft'])
+def test_projection_against_numpy(labels):
+  """Softmax regression: the gradient of CE(t, softmax(x W)) is x^T (p - t) / rows, at 0.3 w + 0.7 w_global."""
+  transform, _, w_global, w, x, y, step = setup(
+    beta=0.3, eta_s=0.3, eta_p=0.05, iterations=3, perturbed_labels=labels
+  )
+  x, y, between = x[:3], y[:3], 0.3 * w + 0.7 * w_global
+
+  def gradient(eta, soft):
+    moved = ascend_by_numpy(x, y, w_global, eta, 3)
+    target = softmax(moved @ w_global) if soft else np.eye(3)[y]
+    return moved.T @ (softmax(moved @ between) - target) / 3
+
+  g2, g3, drift = gradient(0.3, True), gradient(0.05, labels == 'soft'), w - w_global
+  a = max(0, (drift * g2).sum() / (g2**2).sum())
+  b = max(0, ((drift - a * g2) * g3).sum() / (g3**2).sum())
+  assert a > 0 and b > 0
+  context = Variables({'w': jnp.asarray(w_global)}, {})
+  got = transform.step(context, None, {'w': jnp.asarray(w)}, None, step)['w']
+  np.testing.assert_allclose(got, w - a * g2 - b * g3, rtol=0, atol=2e-5)
+
+
+def test_a_batch_of_padding_changes_nothing():
+  transform, _, w_global, w, _, _, step = setup()
+  new = {'w': jnp.asarray(w)}
+  empty = step._replace(mask=jnp.zeros(4))
+  got = transform.step(Variables({'w': jnp.asarray(w_global)}, {}), None, new, None, empty)
+  np.testing.assert_array_equal(got['w'], w)
+
+
+def params_after(method, optimizer='sgd', **kwargs):
+  engine = build(method(fedavg(0.1, optimizer=optimizer, batch_size=2)), tiny.net(4, 3), **kwargs)
+  return jax.tree.leaves(engine.run(0, engine.init(0), 3)[0].params)
+
+
+@pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
+def test_neutral_setting_is_fedavg_and_others_are_not(optimizer):
+  run = lambda method: params_after(method, optimizer, data=tiny.federated([4, 0, 3]))
+  plain = run(lambda base: base)
+
+  def distance(**fields):
+    pairs = zip(run(lambda base: fedreg(base, **fields)), plain, strict=True)
+    return max(float(np.abs(a - b).max()) for a, b in pairs)
+
+  assert distance(gamma=1.0, projection=False) <= 1e-6
+  if optimizer == 'sgd':
+    assert distance(gamma=0.5, projection=False) > 1e-4
+    assert distance(gamma=1.0) > 1e-4
+
+
+def test_layouts_agree_in_float64():
+  with jax.enable_x64(True):
+    data = tiny.federated([5, 0, 1, 3])
+    data = data._replace(mean=data.mean.astype(jnp.float64), std=data.std.astype(jnp.float64))
+    one, blocks = (
+      params_after(fedreg, data=data, layout=layout)
+      for layout in (Layout(1, 'loop', 1), Layout(3, 'blocks', 2))
+    )
+    for a, b in zip(one, blocks, strict=True):
+      assert a.dtype == jnp.float64
+      np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)

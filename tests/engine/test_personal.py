@@ -1,0 +1,177 @@
+"""Personal models: what they are worth by hand, in every layout, and that looking at them changes nothing."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_syn.algorithms.ditto import ditto
+from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.algorithms.fedcog import fedcog
+from fedjax_syn.algorithms.fedprox import fedprox
+from fedjax_syn.algorithms.fedrep import fedrep
+from fedjax_syn.algorithms.scaffold import scaffold
+from fedjax_syn.engine import Layout, build
+from fedjax_syn.engine.personal import Personal, own_accuracy, report
+from fedjax_syn.method import Client, Message, Method
+from fedjax_syn.typing import Variables
+from tests import tiny
+
+SIZES = [5, 0, 1, 9, 4, 2]
+
+
+def sgd(**fields):
+  return fedavg(0.1, optimizer='sgd', batch_size=2, **fields)
+
+
+def split(rows=37, seed=1):
+  rng = np.random.default_rng(seed)
+  return rng.integers(0, 256, (rows, 2, 2, 1)).astype(np.uint8), rng.integers(0, 3, rows)
+
+
+def test_own_accuracy_by_hand():
+  """Of four, two, no and one test rows three, one, none and no are right; the client holds 1, 3, 6 and 0.
+
+  The third class cannot be tested: (1 * 3/4 + 3 * 1/2) / 4 = 0.5625. A client with nothing else has 0."""
+  hits, rows = jnp.array([3, 1, 0, 0]), jnp.array([4, 2, 0, 1])
+  assert float(own_accuracy(hits, rows, jnp.array([1, 3, 6, 0]))) == 0.5625
+  assert float(own_accuracy(hits, rows, jnp.array([0, 0, 6, 0]))) == 0.0
+
+
+@pytest.mark.parametrize('layout', [Layout(1, 'loop', 1), Layout(2, 'blocks', 2)])
+def test_a_confusion_by_hand(layout):
+  """Test rows of class 0 are taken for 0, 0, 1, of class 1 for 1, 0, of class 2 for 2: 2/3, 1/2 and 1.
+
+  A holds class 0 alone: 2/3. B holds 1 of class 0 and 3 of class 1: (2/3 + 3/2) / 4 = 13/24. C is empty.
+  D holds 2 of class 2: 1. On the plain split each has 4 of 6. The worst tenth of three clients is one."""
+  pixels, labels = np.array([0, 0, 1, 1, 0, 2], np.uint8), np.array([0, 0, 0, 1, 1, 2])
+  held = np.array([0, 0, 0, 1, 1, 1, 2, 2])
+  data = tiny.clients_of(np.zeros((8, 1, 1, 1), np.uint8), held, [2, 4, 0, 2], 3)
+  engine = build(sgd(), tiny.table(3), data, layout=layout)
+  measured = engine.personal(pixels.reshape(-1, 1, 1, 1), labels)(0, engine.init(0))
+  np.testing.assert_array_equal(measured.present, [True, True, False, True])
+  own = np.asarray(measured.accuracy)[[0, 1, 3]]
+  np.testing.assert_allclose(own, [2 / 3, 13 / 24, 1], rtol=1e-6)
+  np.testing.assert_allclose(measured.generalisation, 4 / 6, rtol=1e-6)
+  got = report(measured)
+  assert got['personal/test/accuracy'] == pytest.approx(own.mean(), rel=1e-6)
+  assert got['personal/test/accuracy_std'] == pytest.approx(own.std(), rel=1e-6)
+  assert got['personal/test/accuracy_worst_decile'] == pytest.approx(13 / 24, rel=1e-6)
+
+
+def test_the_local_model_is_that_after_local_training_by_hand():
+  """w = 1, SGD 0.5, one step: A goes to 0.5, B to 2.5 (`test_one_fedavg_round_by_hand`); FedProx starts alike.
+
+  After that round w = 1.5: A goes to 0.75, B to 2.75; FedProx with mu 1 takes two full steps to
+  the same ends, since there the second gradients, 0.75 + (0.75 - 1.5) and (2.75 - 4) + (2.75 - 1.5), are zero."""
+  x, y = np.zeros((1, 1, 1, 1), np.uint8), np.zeros(1, int)
+
+  def drift(method, rounds):
+    engine = build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
+    state = engine.init(0)
+    state = engine.run(0, state, rounds)[0] if rounds else state
+    return engine.personal(x, y)(0, state).difference
+
+  plain = fedavg(0.5, optimizer='sgd')
+  np.testing.assert_allclose(drift(plain, 0), [0.5, 1.5], rtol=1e-6)
+  np.testing.assert_allclose(drift(fedprox(plain, mu=7.0), 0), [0.5, 1.5], rtol=1e-6)
+  np.testing.assert_allclose(drift(plain, 1), [0.75, 1.25], rtol=1e-6)
+  two = fedprox(fedavg(0.5, optimizer='sgd', epochs=0, steps=2, batch_size=3), mu=1.0)
+  engine = build(two, tiny.quadratic(1.5), tiny.two_points(), loss=tiny.half_square)
+  got = engine.personal(x, y)(0, engine.init(0)).difference
+  np.testing.assert_allclose(got, [0.75, 1.25], rtol=1e-6)
+
+
+METHODS = {
+  'fedavg': lambda: sgd(momentum=0.9),
+  'persistent': lambda: fedavg(0.01, batch_size=2, persistent=True),
+  'scaffold': lambda: scaffold(sgd()),
+  'fedcog': lambda: fedcog(sgd(), start=1, samples=4, steps=2),
+  'shared': lambda: fedcog(sgd(), start=1, samples=4, steps=2, source='global', shared=True),
+  'fedrep': lambda: fedrep(sgd(), head=2),
+  'ditto': lambda: ditto(sgd()),
+}
+
+
+@pytest.mark.parametrize('name', METHODS)
+def test_looking_changes_nothing(name):
+  """Two rounds with a look after every one end where two rounds without end, to the last bit."""
+  data = tiny.federated(SIZES)
+  engine = build(METHODS[name](), tiny.net(4, 3), data, participation=0.5)
+  personal = engine.personal(*split())
+  looked = {}
+  for look in (False, True):
+    state = engine.init(0)
+    for round in range(2):
+      if look:
+        first, second = personal(0, state), personal(0, state)
+        chex.assert_trees_all_equal(first, second)
+        assert all(np.isfinite(a).all() for a in first) and first.accuracy.shape == (6,)
+        np.testing.assert_array_equal(first.present, np.array(SIZES) > 0)
+        assert round == 0 or float(first.difference.max()) > 0
+      state, looked[look, round] = engine.run(0, state, 1)
+    looked[look] = jax.tree.map(np.asarray, state)
+  chex.assert_trees_all_equal(looked[False], looked[True])
+  assert looked[False, 1] == looked[True, 1]
+
+
+@pytest.mark.parametrize('name', ['fedavg', 'fedrep', 'ditto'])
+def test_layouts_agree(name):
+  data = tiny.federated(SIZES)
+  found = []
+  for layout in (Layout(1, 'loop', 1), Layout(4, 'blocks', 1), Layout(2, 'blocks', 3), Layout()):
+    engine = build(METHODS[name](), tiny.net(4, 3), data, layout=layout)
+    state, _ = engine.run(0, engine.init(0), 1)
+    found.append(engine.personal(*split())(0, state))
+  for other in found[1:]:
+    for a, b in zip(found[0], other, strict=True):
+      np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+
+
+def test_with_hardly_any_rate_every_client_has_the_global_model():
+  """Also: 1,003 rows divide by no batch, and a client's p is that of its training labels."""
+  data, (x, y) = tiny.federated(SIZES), split(1003)
+  engine = build(fedavg(1e-12, optimizer='sgd', batch_size=2), tiny.net(4, 3), data)
+  state = engine.init(0)
+  measured = engine.personal(x, y)(0, state)
+  whole = engine.evaluator(x, y)(state.params, state.stats)['accuracy']
+  np.testing.assert_allclose(measured.generalisation, whole, rtol=1e-6)
+  logits = engine.model.apply(state[1:3], jnp.asarray((x / 255 - 0.5) / 0.3, jnp.float32)).logits
+  right = np.asarray(logits.argmax(axis=1)) == y
+  by_class = np.array([right[y == c].mean() for c in range(3)])
+  counts = np.asarray(data.class_counts)[[0, 2, 3, 4, 5]]
+  want = (counts * by_class).sum(axis=1) / counts.sum(axis=1)
+  np.testing.assert_allclose(np.asarray(measured.accuracy)[[0, 2, 3, 4, 5]], want, rtol=1e-6)
+  assert float(measured.difference.max()) < 1e-6
+
+
+def test_a_client_that_does_not_train_has_the_global_model_or_its_own():
+  def update(visit):
+    return Message(jnp.ones(()), {}), {}, {}
+
+  client = Client(init=lambda initial, shard: {}, update=update)
+  own = client._replace(personal=lambda visit: Variables({'w': visit.params['w'] + 2}, visit.stats))
+  data, (x, y) = tiny.two_points(), (np.zeros((1, 1, 1, 1), np.uint8), np.zeros(1, int))
+  for written in (client, own):
+    engine = build(
+      Method('written', lambda task: written), tiny.quadratic(1.0), data, loss=tiny.half_square
+    )
+    measured = engine.personal(x, y)(0, engine.init(0))
+    np.testing.assert_array_equal(measured.difference, [0.0, 0.0])
+    np.testing.assert_array_equal(measured.accuracy, [1.0, 1.0])
+
+
+def test_report_leaves_out_who_has_nothing_and_what_is_not_finite():
+  measured = Personal(
+    *(np.array(a) for a in ([0.5, 1.0, 9.0], [0.25, 0.75, 9.0], [1.0, np.inf, 9.0])),
+    np.array([True, True, False]),
+  )
+  got = report(measured)
+  assert got == {
+    'personal/test/accuracy': 0.75,
+    'personal/test/accuracy_std': 0.25,
+    'personal/test/accuracy_worst_decile': 0.5,
+    'personal/generalisation': 0.5,
+  }
+  assert report(measured._replace(present=np.zeros(3, bool))) == {}
