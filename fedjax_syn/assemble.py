@@ -12,7 +12,7 @@ from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.data import datasets, federated
 from fedjax_syn.data import partition as partition_lib
-from fedjax_syn.engine import Engine, Layout, build
+from fedjax_syn.engine import Engine, Layout, build, personal
 from fedjax_syn.typing import Model
 
 
@@ -56,6 +56,8 @@ def load(resolved: config_lib.Resolved) -> Problem:
     proxy=d.proxy,
     proxy_share=d.proxy_share,
   )
+  if resolved.personal_every:
+    personal.check(dataset.train.y)
   part = partition_lib.partition(
     d.partition,
     dataset.train.y,

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import ml_collections
 
 from fedjax_syn import algorithms
+from fedjax_syn.data import kinds
 from fedjax_syn.data.normalisation import NORMALISATIONS
+from fedjax_syn.method import NEEDS, Method
 from fedjax_syn.schema import SECTIONS, ConfigError, Resolved, check_range, coerce
 
 HELD_OUT = 'held_out'  # of data.proxy; named here too, since data sets are slow to import
@@ -183,6 +185,12 @@ def _check_names(resolved: Resolved) -> None:
     _check_name('data.proxy', data.proxy, 'datasets')
   _check_name('data.partition', data.partition, 'partitions')
   _check_name('model.name', model.name, 'models')
+  takes_images = ':' not in model.name and model.name not in models.TEXT
+  if takes_images and 'pixels' in kinds.LACKS.get(data.name, ()):
+    raise ConfigError(
+      f'model.name={model.name!r}: takes images, and data.name={data.name!r} has tokens; use'
+      f' {", ".join(models.TEXT)}'
+    )
   for key, value, known in (
     ('data.normalisation', data.normalisation, ('', *NORMALISATIONS)),
     ('model.norm', model.norm, models.NORMS),
@@ -218,7 +226,12 @@ def _check_combinations(resolved: Resolved) -> None:
   try:
     for word in filter(None, (resolved.algorithm, resolved.compare)):
       # Optimizers, schedules and compositions refuse here.
-      _check_proxy(word, algorithms.create(word, resolved).proxy, resolved.data.proxy)
+      method = algorithms.create(word, resolved)
+      _check_proxy(word, method.proxy, resolved.data.proxy)
+      _check_needs(word, method, resolved.data.name)
+    kinds.check_partition(resolved.data.name, resolved.data.partition)
+    if resolved.personal_every and 'one_class' in kinds.LACKS.get(resolved.data.name, ()):
+      raise ValueError(f'personal_every: needs {NEEDS["one_class"]}; 0 would work')
     for part in resolved.parts:
       hook = getattr(_module(part), 'check', None)
       if hook is not None:
@@ -238,6 +251,12 @@ def _check_proxy(word: str, needed: str, given: str) -> None:
       f"algorithm={word!r}: needs labels on the server's data; data.proxy={given!r} has other classes,"
       f' try {HELD_OUT!r}'
     )
+
+
+def _check_needs(word: str, method: Method, name: str) -> None:
+  for need in method.needs:
+    if need in kinds.LACKS.get(name, ()):
+      raise ConfigError(f'algorithm={word!r}: needs {NEEDS[need]} (data.name={name!r})')
 
 
 def to_dict(config: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn.losses import Objective, single_label
 from fedjax_syn.privacy import Mechanism
 from fedjax_syn.typing import (
   Array,
@@ -42,6 +43,7 @@ class Task(NamedTuple):
   hyper: Hyper  # traced numbers: a sweep over them compiles once
   first_round: int  # the first round of the static phase that is being traced
   cohort: float = 0.0  # clients in a round, or their expected number
+  objective: Objective = single_label  # single- or multi-label: what logits and labels mean
 
 
 class Visit(NamedTuple):
@@ -175,6 +177,11 @@ def weighted_mean(key: PRNGKey, old: Params, messages: Messages) -> tuple[Params
 
 
 PROXIES = ('', 'images', 'labels')  # from the least that a method can need to the most
+# What a method can take for granted of the data, and how a refusal puts it.
+NEEDS = {
+  'one_class': 'one class per sample, and these data have several labels per sample',
+  'pixels': 'images, and these data are tokens',
+}
 
 
 class Method(NamedTuple):
@@ -190,6 +197,7 @@ class Method(NamedTuple):
   phases: tuple[int, ...] = ()  # rounds after which the program changes
   every_message: bool = False  # keep all messages of a round, not only their sums: memory x clients
   proxy: str = ''  # the server data that it cannot do without: '', 'images' or 'labels'
+  needs: tuple[str, ...] = ()  # of `NEEDS`: what its formulas take for granted
   mechanism: Mechanism | None = None  # the noise that makes it differentially private
   # (model, path of a leaf of its parameters) -> does the leaf stay on the clients
   private: tuple[Callable[[Model, tuple], bool], ...] = ()
@@ -210,6 +218,7 @@ class Method(NamedTuple):
     phases: tuple[int, ...] = (),
     every_message: bool = False,
     proxy: str = '',
+    needs: tuple[str, ...] = (),
     private: Callable[[Model, tuple], bool] | None = None,
     hyper: dict[str, Any] | None = None,
   ) -> Method:
@@ -224,6 +233,7 @@ class Method(NamedTuple):
       phases: rounds after which the traced program changes.
       every_message: whether the server looks at single messages, not only at `mean` and `sum`.
       proxy: the server data that the layer needs: '', 'images' or 'labels' (images with labels).
+      needs: what the layer takes for granted, of `NEEDS`; data that are otherwise are refused.
       private: (model, path of a leaf of its parameters) -> does it stay on the clients; the layer's `seal`
         must take it out of the messages.
       hyper: numbers that change no shape, read as `task.hyper[name]`.
@@ -248,6 +258,7 @@ class Method(NamedTuple):
       phases=tuple(sorted({*self.phases, *phases})),
       every_message=self.every_message or every_message,
       proxy=max(self.proxy, proxy, key=PROXIES.index),
+      needs=tuple(sorted({*self.needs, *needs})),
       private=self.private + ((private,) if private else ()),
       hyper={**self.hyper, name: dict(hyper or {})},
     )

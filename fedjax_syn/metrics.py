@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 Line = dict[str, Any]
+# What is measured with several labels per sample: means over labels (c_) and over all (o_).
+OF_LABELS = ('test/c_', 'test/o_', 'validation/c_', 'validation/o_')
 
 
 def append(path: Path, line: Line) -> None:
@@ -221,8 +223,10 @@ def summarise(
     status: by seed, 'status' ('finished' or 'diverged') and details.
 
   Returns:
-    'test_accuracy', 'validation_accuracy' (where there is a validation split), 'personal' (where it was
-    measured: `statistics` of the last round, by name without 'personal/'), 'rounds_to_accuracy', 'eval_every', 'padding_efficiency' (mean over the lines that have one; None without) and 'status'.
+    'test_accuracy', 'validation_accuracy' (where there is a validation split), the like of 'test_o_f1' (with
+    several labels per sample), 'personal' (where it was measured: `statistics` of the last round, by name
+    without 'personal/'), 'rounds_to_accuracy', 'eval_every', 'padding_efficiency' (mean over the lines that
+    have one; None without) and 'status'.
   """
   diverged = [seed for seed in seeds if status[str(seed)]['status'] == 'diverged']
   result = {}
@@ -230,6 +234,11 @@ def summarise(
     key = f'{split}/accuracy'
     if split == 'test' or any(key in line for line in lines):
       result[f'{split}_accuracy'] = accuracy_summary(lines, seeds, rounds, diverged, key)
+  result |= {
+    key.replace('/', '_'): accuracy_summary(lines, seeds, rounds, diverged, key)
+    for key in dict.fromkeys(key for line in lines for key in line)
+    if key.startswith(OF_LABELS)
+  }
   names = dict.fromkeys(k for line in lines for k in line if k.startswith('personal/'))
   if names:
     last = {line['seed']: line for line in lines if line['round'] == rounds}

@@ -25,7 +25,7 @@ class Variables(NamedTuple):
 class Output(NamedTuple):
   """What a model's `apply` returns for a batch."""
 
-  logits: Array  # [batch, classes]
+  logits: Array  # [batch, classes] (or labels)
   features: Array  # [batch, features], the input of the classifier head
   stats: Stats  # running statistics after this batch; unchanged outside training
 
@@ -38,6 +38,8 @@ class Model(NamedTuple):
   apply: Callable[..., Output]  # apply(variables, x, train=False, mask=None) -> Output
   head: Callable[[Params, Array], Array]  # (params, features) -> logits
   is_head: Callable[[tuple], bool]  # path of a leaf in params -> does it belong to the head
+  # (params, x) -> real-valued inputs, which `apply` takes in place of x; None: x is real-valued itself
+  embed: Callable[[Params, Array], Array] | None = None
 
 
 class Step(NamedTuple):
@@ -45,8 +47,8 @@ class Step(NamedTuple):
 
   key: PRNGKey  # fresh in every step
   index: Array  # [], 0, 1, ... within this visit
-  x: Array  # [batch, height, width, channels], normalised
-  y: Array  # [batch], int32 class labels
+  x: Array  # [batch, height, width, channels], normalised; tokens: int32 [batch, length]
+  y: Array  # [batch], int32 class labels; multi-label: [batch, labels], 0 or 1
   mask: Array  # [batch], 1 for a sample and 0 for padding
   stats: Stats  # running statistics before the step
 
@@ -61,4 +63,4 @@ class Shard(NamedTuple):
   client: Array  # []
   start: Array  # []
   size: Array  # []
-  class_counts: Array  # [classes]
+  class_counts: Array  # [classes]; multi-label: samples with each label

@@ -102,7 +102,9 @@ def test_api_run_of_fedavg_is_dynafed_up_to_its_synthesis(real):
   )
   own = ('seconds', 'dynafed/iterations', 'dynafed/loss')
   drop = lambda line: {k: v for k, v in line.items() if k not in own}
-  for mine, theirs in zip(map(drop, history), lines_of(real)[: PHASE + 1], strict=True):
+  for mine, theirs in zip(
+    *(map(drop, lines) for lines in (history, lines_of(real)[: PHASE + 1])), strict=True
+  ):
     assert mine == pytest.approx(theirs, rel=1e-5)
   at_phase = checkpoint.read(real / f'checkpoints/{PHASE}/seed_0').tree
   chex.assert_trees_all_close(variables[0].params, at_phase.params, rtol=1e-5, atol=1e-6)

@@ -30,6 +30,15 @@ def test_last_mean_of_last_five_and_best_by_hand():
     assert summary[name]['std'] == pytest.approx(abs(a - b) / math.sqrt(2))
 
 
+def test_a_summary_tells_precision_recall_and_f1_where_they_are_measured():
+  status = {'0': {'status': 'finished', 'round': 7}}
+  settings = {'seeds': (0,), 'rounds': 7, 'targets': (), 'eval_every': 1, 'status': status}
+  lines = [{**line, 'test/o_f1': line['test/accuracy'] / 2} for line in lines_of(0, SEED0)]
+  summary = metrics.summarise(lines, **settings)
+  assert summary['test_o_f1']['mean_last_5']['mean'] == pytest.approx(0.3)
+  assert 'test_o_f1' not in metrics.summarise(lines_of(0, SEED0), **settings)
+
+
 def test_one_seed_has_no_std():
   summary = metrics.accuracy_summary(lines_of(3, SEED0), (3,), 7, [], 'test/accuracy')
   assert summary['last'] == {'mean': pytest.approx(0.7), 'std': None, 'per_seed': [0.7]}

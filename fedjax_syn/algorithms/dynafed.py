@@ -307,7 +307,9 @@ def dynafed(base: Method | None = None, **fields) -> Method:
   rates = {
     name: getattr(c, name) for name in ('image_lr', 'label_lr', 'inner_lr_lr', 'finetune_lr')
   }
-  return base.extend('dynafed', server=server, phases=(c.length,), hyper=rates)
+  return base.extend(
+    'dynafed', server=server, phases=(c.length,), needs=('one_class', 'pixels'), hyper=rates
+  )
 
 
 def augmentation(strategy: str) -> trajectory.Augment | None:

@@ -141,5 +141,6 @@ def fedbe(base: Method | None = None, **fields) -> Method:
     server=server,
     every_message=True,
     proxy='images',
+    needs=('one_class',),
     hyper={'lr': c.lr, 'scale': c.scale},
   )

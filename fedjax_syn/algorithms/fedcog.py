@@ -3,13 +3,13 @@
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
+from fedjax_syn.losses import negative_log_likelihood, per_sample
 from fedjax_syn.method import ClientTransform, Method, ServerTransform
 from fedjax_syn.models.generator import image_generator
 from fedjax_syn.synthesis import complementary as comp
@@ -91,9 +91,9 @@ def check(block: Config, rounds: int) -> None:
 class Generated(NamedTuple):
   """A client's complementary data of one round."""
 
-  x: Array  # [samples, height, width, channels]
-  y: Array  # [samples], target labels
-  log_p: Array  # [samples, classes], the global model's predictions
+  x: Array  # [samples, height, width, channels], or embedded tokens [samples, length, width]
+  y: Array  # target labels, [samples] or multi-hot [samples, labels]
+  log_p: Array  # the global model's predictions, `Objective.log_distribution` of its logits
 
 
 class Previous(NamedTuple):
@@ -119,6 +119,12 @@ def fedcog(base: Method | None = None, **fields) -> Method:
     authors' code: from an untrained network of its own). The predictions are those on the images that are
     kept (code: of the iteration with the lowest loss). weights='free' scales all of the base's loss.
 
+    With several labels per sample, losses, divergences and distillation are means over the labels, each a
+    distribution over absent and present; target labels are those of `complementary.label_sets`.
+
+    Of tokens the data are generated where they are real-valued, behind the global model's embedding (A.1.2); so
+    the base's loss sees real samples embedded too, by the model that is trained.
+
   Raises:
     TypeError: if a field does not exist.
     ValueError: if the fields do not go together.
@@ -128,15 +134,17 @@ def fedcog(base: Method | None = None, **fields) -> Method:
   base = base or fedavg()
 
   def generate(task, key: PRNGKey, w: Variables, previous: Previous | None, y: Array) -> Generated:
-    shape = task.data.x.shape[1:]
+    shape = comp.input_shape(task.model, w.params, task.data.x)
     h = task.hyper['fedcog']
-    log_p = lambda model, x: jax.nn.log_softmax(task.model.apply(model, x, train=False).logits)
+
+    def log_p(model, x):
+      return task.objective.log_distribution(task.model.apply(model, x, train=False).logits)
 
     def losses(x, y):
       own = log_p(w, x)
-      loss = -jnp.take_along_axis(own, y[:, None], axis=1)[:, 0]
+      loss = negative_log_likelihood(own, y)
       if previous is not None:
-        js = comp.DIVERGENCES[c.divergence](own, log_p(previous.model, x))
+        js = per_sample(comp.DIVERGENCES[c.divergence](own, log_p(previous.model, x)))
         loss += jnp.where(previous.visited, h['lambda_dis'], 0.0) * (1 - js)
       if c.total_variation:
         loss += h['total_variation'] * comp.total_variation(x)
@@ -155,6 +163,16 @@ def fedcog(base: Method | None = None, **fields) -> Method:
       x = comp.optimise(losses, x, y, steps=steps, lr=h['lr'], batch_size=c.batch)
     return Generated(x, y, log_p(w, x))
 
+  def uniform_targets(task, each):
+    if task.data.y.ndim > 1:
+      return comp.label_sets(jnp.zeros(task.num_classes), each, c.samples)
+    return comp.uniform_labels(task.num_classes, c.samples)
+
+  def complementary_targets(task, counts, each):
+    if task.data.y.ndim > 1:
+      return comp.label_sets(comp.complement(counts), each, c.samples)
+    return comp.complementary_labels(counts, c.samples)
+
   def client(task):
     generating = task.first_round > c.start
 
@@ -163,9 +181,10 @@ def fedcog(base: Method | None = None, **fields) -> Method:
       if c.shared:
         generated = visit.broadcast['fedcog']
       else:
-        y = comp.uniform_labels(task.num_classes, c.samples)
+        each = counts.sum() / jnp.maximum(visit.shard.size, 1)  # labels per sample
+        y = uniform_targets(task, each)
         if c.labels == 'complementary':
-          y = comp.complementary_labels(counts, c.samples)
+          y = complementary_targets(task, counts, each)
         previous = visit.state['fedcog'] if c.source == 'global+local' else None
         w = Variables(visit.params, visit.stats)
         generated = generate(task, fold(visit.key, 0), w, previous, y)
@@ -179,22 +198,23 @@ def fedcog(base: Method | None = None, **fields) -> Method:
     def loss(ctx, loss_fn):
       key, generated, (real_weight, kd_weight) = ctx
       size = min(c.kd_batch, c.samples)
+      inside = task.model.embed or (lambda params, x: x)
 
       def distilled(params, step):
         rows = minibatch(key, c.samples, size, step.index)
         batch = step.y.shape[0]
         # Real and generated samples share a pass; the mask keeps the latter out of the base's loss.
         joint = step._replace(
-          x=jnp.concatenate([step.x, generated.x[rows]]),
+          x=jnp.concatenate([inside(params, step.x), generated.x[rows]]),
           y=jnp.concatenate([step.y, generated.y[rows]]),
           mask=jnp.concatenate([step.mask, jnp.zeros(size, step.mask.dtype)]),
         )
         value, out = loss_fn(params, joint)
-        log_q = jax.nn.log_softmax(out.logits[batch:])
+        log_q = task.objective.log_distribution(out.logits[batch:])
         if c.supervision == 'soft':
           kd = optax.losses.kl_divergence_with_log_targets(log_q, generated.log_p[rows])
         else:
-          kd = -jnp.take_along_axis(log_q, generated.y[rows][:, None], axis=1)[:, 0]
+          kd = negative_log_likelihood(log_q, generated.y[rows])
         out = out._replace(logits=out.logits[:batch], features=out.features[:batch])
         return real_weight * value + kd_weight * kd.mean(), out
 
@@ -216,7 +236,7 @@ def fedcog(base: Method | None = None, **fields) -> Method:
 
   def server(task):
     def shared(key, round, w):
-      return generate(task, key, w, None, comp.uniform_labels(task.num_classes, c.samples))
+      return generate(task, key, w, None, uniform_targets(task, 1.0))
 
     return ServerTransform('fedcog', shared=shared if task.first_round > c.start else None)
 
@@ -226,5 +246,6 @@ def fedcog(base: Method | None = None, **fields) -> Method:
     client=client,
     server=server if c.shared else None,
     phases=(c.start,) if c.start else (),
+    needs=('pixels',) if c.generator or c.total_variation else (),
     hyper={name: getattr(c, name) for name in rates},
   )

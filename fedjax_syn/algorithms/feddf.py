@@ -105,4 +105,6 @@ def feddf(
       metrics=lambda loss: {'loss': loss},
     )
 
-  return base.extend('feddf', server=server, every_message=True, proxy=needed, hyper={'lr': lr})
+  return base.extend(
+    'feddf', server=server, every_message=True, proxy=needed, needs=('one_class',), hyper={'lr': lr}
+  )

@@ -135,5 +135,6 @@ def feddm(base: Method | None = None, **fields) -> Method:
     aggregate=sets_lib.keep,
     server_transforms=(server,),
     every_message=True,
+    needs=('one_class', 'pixels'),
     hyper={'feddm': {'lr': c.lr, 'radius': c.radius, 'server_lr': c.server_lr}},
   )

@@ -229,5 +229,6 @@ def feddualmatch(base: Method | None = None, **fields) -> Method:
     aggregate=sets_lib.keep,
     server_transforms=(server,),
     every_message=True,
+    needs=('one_class', 'pixels'),
     hyper={'feddualmatch': {name: getattr(c, name) for name in rates}},
   )

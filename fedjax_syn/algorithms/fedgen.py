@@ -169,4 +169,11 @@ def fedgen(base: Method | None = None, **fields) -> Method:
     )
 
   rates = {name: getattr(c, name) for name in ('alpha', 'beta', 'decay', 'diversity', 'lr')}
-  return base.extend('fedgen', client=client, server=server, every_message=True, hyper=rates)
+  return base.extend(
+    'fedgen',
+    client=client,
+    server=server,
+    every_message=True,
+    needs=('one_class', 'pixels'),
+    hyper=rates,
+  )

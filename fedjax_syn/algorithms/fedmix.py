@@ -87,4 +87,6 @@ def fedmix(base: Method | None = None, *, mixing: float = 0.05) -> Method:
       metrics=lambda means: {'averages': means[2].sum()},
     )
 
-  return base.extend('fedmix', client=client, server=server, hyper={'mixing': mixing})
+  return base.extend(
+    'fedmix', client=client, server=server, needs=('one_class', 'pixels'), hyper={'mixing': mixing}
+  )

@@ -161,4 +161,9 @@ def fedreg(base: Method | None = None, **fields) -> Method:
     )
 
   rates = ('gamma', 'eta_s', 'eta_p', 'beta')
-  return base.extend('fedreg', client=client, hyper={name: getattr(c, name) for name in rates})
+  return base.extend(
+    'fedreg',
+    client=client,
+    needs=('one_class', 'pixels'),
+    hyper={name: getattr(c, name) for name in rates},
+  )

@@ -151,5 +151,6 @@ def vhl(base: Method | None = None, **fields) -> Method:
     client=client,
     server=server,
     adapt=with_extra_outputs,
+    needs=('one_class', 'pixels'),
     hyper={name: getattr(c, name) for name in rates},
   )

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_syn.data.builders import arrays, digits, prepared
+from fedjax_syn.data.builders import arrays, digits, flair, fortunes, prepared
 from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.data.builders.split import Split, check_split, checksum, stratified
+from fedjax_syn.data.kinds import FLAIR
 from fedjax_syn.data.normalisation import NORMALISATIONS, Normalisation, normalise_by, spread
 
 __all__ = ['NORMALISATIONS', 'Dataset', 'Normalisation', 'Split', 'load', 'names']
@@ -42,8 +43,8 @@ class Dataset:
   proxy: Split | None = None  # the server's own rows; labels -1 where they mean nothing here
 
   @property
-  def shape(self) -> tuple[int, int, int]:
-    """Height, width and channels of an image."""
+  def shape(self) -> tuple[int, ...]:
+    """Height, width and channels of an image; the length of a row of tokens."""
     return self.train.x.shape[1:]
 
 
@@ -57,8 +58,14 @@ def names() -> dict[str, str]:
   return {
     'digits': 'scikit-learn digits: 1,198 + 599 images, 8x8x1, 10 classes; nothing to download',
     **described,
+    **{
+      name: f'FLAIR, {side}x{side}x3: 345,879 + 43,960 photographs (39,239 to validate) of 51,414 users, 17 labels, '
+      f'any number per image; put {flair.METADATA} and {flair.IMAGES}/ into data.dir'
+      for name, side in FLAIR.items()
+    },
+    'fortunes': "the texts of Debian's package fortunes: 7,586 + 1,896 rows of 32 hashed words, 12 topics",
     'arrays': 'a folder (data.dir) of train.npz and test.npz with x (uint8 NHWC) and y, '
-    'optionally meta.json {name, normalisation}',
+    'optionally meta.json {name, normalisation}; several labels per image: y multi-hot',
   }
 
 
@@ -130,6 +137,7 @@ def _folder(data_dir: str) -> Path:
 
 def _reader(name: str) -> Callable[[str, Path], Dataset]:
   readers = {'digits': _digits, 'arrays': _arrays, **dict.fromkeys(SOURCES, _named)}
+  readers |= {'fortunes': _fortunes, **dict.fromkeys(FLAIR, _flair)}
   if name not in readers:
     near = difflib.get_close_matches(name, readers, n=1)
     raise ValueError(
@@ -147,7 +155,8 @@ def _digits(name: str, folder: Path) -> Dataset:
 
 def _arrays(name: str, folder: Path) -> Dataset:
   found = arrays.read(folder)
-  classes = 1 + int(max(found.train.y.max(), found.test.y.max()))
+  labels = found.train.y, found.test.y
+  classes = labels[0].shape[1] if labels[0].ndim == 2 else 1 + int(max(y.max() for y in labels))
   return _from_folder(name, folder.resolve().name, found, classes, 'auto')
 
 
@@ -159,6 +168,29 @@ def _named(name: str, folder: Path) -> Dataset:
       return _from_folder(name, name, found, source.num_classes, source.normalisation)
   train, test = prepared.read(source, folder)
   return _dataset(name, source.title, train, test, source.num_classes, source.normalisation)
+
+
+def _flair(name: str, folder: Path) -> Dataset:
+  found, side = flair.read(name, folder, FLAIR[name]), FLAIR[name]
+  constants = normalise_by('half', found.train.x)  # its checksum is stored: of 4 GB and more
+  return Dataset(
+    name,
+    f'FLAIR {side}x{side}',
+    found.train,
+    found.test,
+    found.validation,
+    len(flair.CLASSES),
+    constants,
+    found.checksum,
+    found.clients,
+  )
+
+
+def _fortunes(name: str, folder: Path) -> Dataset:
+  found = fortunes.read(folder)
+  clients = found.train.y.astype(np.int32)  # a client has one topic
+  topics = len(found.topics)
+  return _dataset(name, 'fortunes', found.train, found.test, topics, 'unit', clients)
 
 
 def _from_folder(

@@ -16,14 +16,14 @@ class Proxy(NamedTuple):
   """The server's own samples, for methods that need some; no client has them, and they are no test data."""
 
   x: Array  # uint8 [rows, height, width, channels]
-  y: Array  # int32 [rows]; -1 where the labels mean nothing here
+  y: Array  # int32 [rows], or multi-hot [rows, labels]; -1 where the labels mean nothing here
 
 
 class FederatedData(NamedTuple):
   """A partitioned training set; a pytree of arrays, so that jitted rounds take it as an argument."""
 
-  x: Array  # uint8 [rows, height, width, channels]
-  y: Array  # int32 [rows]
+  x: Array  # uint8 [rows, height, width, channels]; tokens: int32 [rows, length]
+  y: Array  # int32 [rows], or multi-hot [rows, labels]
   order: Array  # int32 [rows], rows of x client by client
   start: Array  # int32 [clients]
   size: Array  # int32 [clients]
@@ -39,7 +39,7 @@ def from_partition(dataset: Dataset, partition: partition_lib.Partition) -> Fede
 
   Args:
     dataset: the data set; only its training split and normalisation are used.
-    partition: order [rows], start [clients] and size [clients].
+    partition: order [rows that are dealt], start [clients] and size [clients].
 
   Returns:
     The arrays on the default device.
@@ -50,10 +50,14 @@ def from_partition(dataset: Dataset, partition: partition_lib.Partition) -> Fede
   if partition.size.max(initial=0) == 0:
     raise ValueError('data.partition: no client has a sample; lower data.clients')
   counts = partition_lib.class_counts(partition, dataset.train.y, dataset.num_classes)
+  (x, y), order = dataset.train, partition.order
+  if len(order) < len(y):  # rows that no client has stay where they are, on disk perhaps
+    rows = np.sort(order)
+    x, y, order = x[rows], y[rows], np.searchsorted(rows, order)
   return FederatedData(
-    x=jnp.asarray(dataset.train.x),
-    y=jnp.asarray(dataset.train.y, jnp.int32),
-    order=jnp.asarray(partition.order, jnp.int32),
+    x=jnp.asarray(x),
+    y=jnp.asarray(y, jnp.int32),
+    order=jnp.asarray(order, jnp.int32),
     start=jnp.asarray(partition.start, jnp.int32),
     size=jnp.asarray(partition.size, jnp.int32),
     class_counts=jnp.asarray(counts, jnp.int32),
@@ -71,7 +75,9 @@ def _proxy(dataset: Dataset) -> Proxy | None:
 
 
 def normalise(data: FederatedData, x: Array) -> Array:
-  """Turns uint8 pixels [..., channels] into the floats that a model sees: (x / 255 - mean) / std."""
+  """Turns uint8 pixels [..., channels] into the floats that a model sees, (x / 255 - mean) / std; keeps tokens."""
+  if x.dtype == jnp.int32:
+    return x
   return x.astype(data.mean.dtype) * (1 / (255 * data.std)) - data.mean / data.std
 
 
@@ -96,7 +102,7 @@ def take(data: FederatedData, shard: Shard, positions: Array) -> tuple[Array, Ar
     positions: [batch], 0 .. size - 1; others are clipped into the array and must be masked.
 
   Returns:
-    Normalised images [batch, height, width, channels] and labels [batch].
+    Normalised images [batch, height, width, channels] (or tokens [batch, length]) and labels [batch] (multi-hot: [batch, labels]).
   """
   flat = jnp.minimum(shard.start + positions, data.order.shape[0] - 1)
   rows = data.order[flat]

@@ -37,7 +37,7 @@ def normalise_by(name: str, x: np.ndarray) -> Normalisation:
 
   Args:
     name: a key of NORMALISATIONS.
-    x: training images, uint8 [n, height, width, channels].
+    x: training images, uint8 [n, height, width, channels]; tokens [n, length] are left as they are.
 
   Returns:
     The constants, one per channel.
@@ -49,6 +49,12 @@ def normalise_by(name: str, x: np.ndarray) -> Normalisation:
     raise ValueError(
       f'data.normalisation={name!r} is unknown; known are {", ".join(NORMALISATIONS)}'
     )
+  if x.ndim == 2:
+    if name not in ('auto', 'unit'):
+      raise ValueError(
+        f'data.normalisation={name!r} is for images, and these data are tokens; use ""'
+      )
+    return NORMALISATIONS['unit']
   return spread(NORMALISATIONS[name] or measure(x), x.shape[-1])
 
 

@@ -1,7 +1,7 @@
 """How the rows of a training set are dealt to clients: numpy only, a seed of its own, bounded time.
 
 What a partitioner (`fedjax_syn.data.partitioners`) decides becomes one flat order here. Every row
-is dealt once. The rows of a class are shuffled by the seed before they are cut (released code of
+is dealt once (but 'natural_sample' leaves some out). The rows of a class are shuffled by the seed before they are cut (released code of
 the papers cuts them contiguously, so that there a client's rows depend on how the file is sorted),
 and the rows of a client once more.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_syn.data.partitioners import PARTITIONERS, Spec
+from fedjax_syn.data.partitioners import LEFT_OUT, PARTITIONERS, Spec
 
 _SHARES, _ROWS, _ORDER = range(3)  # purposes of random numbers: a draw for one changes no other
 
@@ -19,7 +19,7 @@ _SHARES, _ROWS, _ORDER = range(3)  # purposes of random numbers: a draw for one 
 class Partition(NamedTuple):
   """Rows of the training set by client; client i holds order[start[i] : start[i] + size[i]]."""
 
-  order: np.ndarray  # int32 [rows]
+  order: np.ndarray  # int32 [rows that are dealt]
   start: np.ndarray  # int32 [clients]
   size: np.ndarray  # int32 [clients], zero is legal
 
@@ -36,21 +36,21 @@ def partition(
   labels: int = 2,
   client_ids: np.ndarray | None = None,
 ) -> Partition:
-  """Deals all rows to exactly `clients` clients; a function of its arguments alone.
+  """Deals rows to exactly `clients` clients; a function of its arguments alone.
 
   Args:
     name: one of `names()`.
-    y: class labels [rows]; 'iid' and 'natural' also take multi-hot labels [rows, labels].
+    y: class labels [rows]; 'iid' and those by 'natural' clients also take multi-hot labels [rows, labels].
     clients: how many clients; some may come out empty.
     alpha: concentration of the Dirichlet partitions; small means heterogeneous.
     seed: the partition's own seed.
     num_classes: how many classes exist; None means the largest label plus one.
     min_size: rows that 'dirichlet_min' gives every client at least.
     labels: classes per client in 'labels_per_client'.
-    client_ids: 0..clients-1 for every row [rows], for 'natural'.
+    client_ids: 0..clients-1 for every row [rows], for 'natural' and 'natural_sample'.
 
   Returns:
-    A Partition whose order is a permutation of all rows.
+    A Partition whose order is a permutation of all rows that are dealt.
 
   Raises:
     ValueError: for an unknown name, or numbers that no partition can satisfy.
@@ -71,8 +71,9 @@ def partition(
   if chosen.by_class:
     owner = _owners(owner, spec, _generator(seed, _ROWS))
   shuffled = _generator(seed, _ORDER).permutation(len(y))
+  shuffled = shuffled[owner[shuffled] != LEFT_OUT]
   order = shuffled[np.argsort(owner[shuffled], kind='stable')]
-  size = np.bincount(owner, minlength=clients)
+  size = np.bincount(owner[shuffled], minlength=clients)
   return Partition(*(a.astype(np.int32) for a in (order, np.cumsum(size) - size, size)))
 
 

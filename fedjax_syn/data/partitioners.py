@@ -8,6 +8,8 @@ import numpy as np
 
 from fedjax_syn.data import shares
 
+LEFT_OUT = -1  # the owner of a row that no client has
+
 
 class Spec(NamedTuple):
   """What a partitioner may read; the fields are those of `partition`."""
@@ -169,6 +171,17 @@ def _natural(spec: Spec, rng: np.random.Generator) -> np.ndarray:
   return ids
 
 
+def _natural_sample(spec: Spec, rng: np.random.Generator) -> np.ndarray:
+  own = 0 if spec.client_ids is None else int(np.max(spec.client_ids, initial=-1)) + 1
+  if own <= spec.clients:
+    return _natural(spec, rng)
+  _natural(spec._replace(clients=own), rng)
+  chosen = rng.choice(own, spec.clients, replace=False)
+  number = np.full(own, LEFT_OUT)
+  number[np.sort(chosen)] = np.arange(spec.clients)
+  return number[spec.client_ids]
+
+
 PARTITIONERS: dict[str, Partitioner] = {
   'iid': Partitioner('rows at random, equal sizes', _iid, by_class=False),
   'dirichlet': Partitioner(
@@ -187,4 +200,9 @@ PARTITIONERS: dict[str, Partitioner] = {
     'a fixed number of classes per client (FedCOG NIID-2)', _labels_per_client, True
   ),
   'natural': Partitioner("the data set's own clients", _natural, by_class=False),
+  'natural_sample': Partitioner(
+    "data.clients of the data set's own clients, by data.seed; the others' rows are left out",
+    _natural_sample,
+    by_class=False,
+  ),
 }

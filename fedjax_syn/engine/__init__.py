@@ -2,6 +2,7 @@
 
 from fedjax_syn.engine.interface import Engine
 from fedjax_syn.engine.layout import Layout
-from fedjax_syn.engine.rounds import build, cross_entropy
+from fedjax_syn.engine.rounds import build
+from fedjax_syn.losses import cross_entropy
 
 __all__ = ['Engine', 'Layout', 'build', 'cross_entropy']

@@ -3,18 +3,18 @@
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn.data import federated
 from fedjax_syn.engine.mesh import place, replicated
-from fedjax_syn.typing import Array, Model, Params, Stats, Variables
+from fedjax_syn.losses import Objective
+from fedjax_syn.typing import Model, Params, Stats, Variables
 
 
 def make_evaluator(
   model: Model,
   data: federated.FederatedData,
-  loss: Callable[[Array, Array, Array], Array],
+  objective: Objective,
   x: np.ndarray,
   y: np.ndarray,
   mesh: jax.sharding.Mesh,
@@ -25,14 +25,14 @@ def make_evaluator(
   Args:
     model: the network.
     data: gives the normalisation.
-    loss: (logits, y, mask) -> mean loss.
+    objective: its loss, and what it counts and scores.
     x: uint8 [rows, height, width, channels].
-    y: [rows].
+    y: [rows], or multi-hot [rows, labels].
     mesh: batches are sharded over its axis 'lanes'.
     batch_size: rows at once on a device; padding counts for nothing.
 
   Returns:
-    (params, stats) -> {'accuracy', 'loss'}, fractions and means over all rows.
+    (params, stats) -> {'accuracy', ..., 'loss'}, the objective's scores and the mean loss over all rows.
   """
   rows, devices = len(y), mesh.devices.size
   batch_size = min(batch_size, -(-rows // devices))
@@ -40,7 +40,7 @@ def make_evaluator(
   fill = batches * batch_size - rows
   mask = np.concatenate([np.ones(rows, np.float32), np.zeros(fill, np.float32)])
   x = np.concatenate([x, np.repeat(x[:1], fill, axis=0)])
-  y = np.concatenate([y, np.repeat(y[:1], fill)])
+  y = np.concatenate([y, np.repeat(y[:1], fill, axis=0)])
   spec = jax.sharding.PartitionSpec('lanes')
   sharding = jax.sharding.NamedSharding(mesh, spec)
   cut = lambda a: place(a.reshape(batches, batch_size, *a.shape[1:]), sharding)
@@ -49,12 +49,11 @@ def make_evaluator(
 
   def batch(variables, data, xb, yb, mb):
     out = model.apply(variables, federated.normalise(data, xb), train=False)
-    correct = jnp.sum((jnp.argmax(out.logits, axis=-1) == yb) * mb)
-    return correct, loss(out.logits, yb, mb) * mb.sum()
+    return objective.counts(out.logits, yb, mb), objective.loss(out.logits, yb, mb) * mb.sum()
 
   def device(variables, data, x, y, mask):
     sums = jax.lax.map(lambda b: batch(variables, data, *b), (x, y, mask))
-    return jax.tree.map(lambda s: jax.lax.psum(s.sum(), 'lanes'), sums)
+    return jax.tree.map(lambda s: jax.lax.psum(s.sum(axis=0), 'lanes'), sums)
 
   replicate = jax.sharding.PartitionSpec()
   total = jax.jit(
@@ -71,7 +70,8 @@ def make_evaluator(
 
   def evaluate(params, stats):
     variables = place(Variables(params, stats), everywhere)
-    correct, losses = total(variables, small, x, y, mask)
-    return {'accuracy': float(correct) / rows, 'loss': float(losses) / rows}
+    counts, losses = total(variables, small, x, y, mask)
+    scores = objective.scores(jax.tree.map(np.asarray, counts), rows)
+    return {**scores, 'loss': float(losses) / rows}
 
   return evaluate

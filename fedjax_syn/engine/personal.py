@@ -16,7 +16,7 @@ from fedjax_syn.engine.layout import Layout
 from fedjax_syn.engine.mesh import place, replicated
 from fedjax_syn.engine.visits import Operands, close, downlink, first_round_of, servers_of, visit_of
 from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.method import Client, Message, Method, State, Task, Visit
+from fedjax_syn.method import NEEDS, Client, Message, Method, State, Task, Visit
 from fedjax_syn.typing import Array, Hyper, Model, Params, Variables
 
 ROWS = 500  # test rows that a block of lanes sees at once
@@ -101,6 +101,12 @@ def _measuring(
   return client._replace(update=update)
 
 
+def check(y: np.ndarray) -> None:
+  """Refuses labels [rows, labels]: personal models are measured on test rows weighted by their one class."""
+  if np.ndim(y) > 1:
+    raise ValueError(f'personal_every: needs {NEEDS["one_class"]}; 0 would work')
+
+
 def make_personal(
   method: Method,
   task_of: Callable[[federated.FederatedData, Hyper, int], Task],
@@ -131,7 +137,11 @@ def make_personal(
 
   Returns:
     (seed, state) -> Personal; the state is only read. Source: FedCOG, Figure 2 and A.4.
+
+  Raises:
+    ValueError: if samples have several labels, so that no class weighs them.
   """
+  check(y)
   num_clients = data.start.shape[0]
   classes = task_of(data, hyper, 1).num_classes
   everywhere = replicated(mesh)

@@ -11,7 +11,7 @@ from fedjax_syn.background import Background
 from fedjax_syn.client import local as local_training
 from fedjax_syn.data import federated
 from fedjax_syn.engine import clients as clients_lib
-from fedjax_syn.engine import traffic
+from fedjax_syn.engine import refusals, traffic
 from fedjax_syn.engine.evaluate import make_evaluator
 from fedjax_syn.engine.interface import Engine
 from fedjax_syn.engine.layout import Layout, resolve
@@ -21,7 +21,7 @@ from fedjax_syn.engine.report import round_report
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.engine.visits import Operands, close, downlink, first_round_of, servers_of, visit_of
 from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.losses import cross_entropy
+from fedjax_syn.losses import objective_of
 from fedjax_syn.method import Method, State, Task, weighted_mean
 from fedjax_syn.typing import Array, Model, Variables
 
@@ -35,7 +35,7 @@ def build(
   participation: float = 1.0,
   sampler: str = 'fixed',
   layout: Layout = Layout(),  # noqa: B008 (an immutable NamedTuple)
-  loss: Callable[[Array, Array, Array], Array] = cross_entropy,
+  loss: Callable[[Array, Array, Array], Array] | None = None,
 ) -> Engine:
   """Closes a method into an engine.
 
@@ -47,26 +47,24 @@ def build(
     participation: share of the clients in a round, 0 < p <= 1.
     sampler: 'fixed' or 'poisson'.
     layout: how clients lie on devices; zeros are filled in from the table.
-    loss: (logits, y, mask) -> mean loss.
+    loss: (logits, y, mask) -> mean loss; default: that of the labels' kind, `losses.objective_of`.
 
   Returns:
     An `Engine`.
 
   Raises:
-    ValueError: if the sampler or the layout cannot be had.
+    ValueError: if the sampler or the layout cannot be had, or the method cannot work on these data.
   """
-  if sampler not in SAMPLERS:
-    raise ValueError(f'client.sampler={sampler!r} is unknown; known: {", ".join(SAMPLERS)}')
-  if method.proxy and (data.proxy is None or (method.proxy == 'labels' and data.proxy.y.min() < 0)):
-    raise ValueError(
-      f'{method.name} needs server data with {method.proxy}, and data.proxy has none: load the data with '
-      "proxy='held_out'"
-    )
+  refusals.check(method, data, sampler)
+  objective = objective_of(data.y)
+  if loss is not None:
+    objective = objective._replace(loss=loss)
   for adapt in method.adapt:
     model = adapt(model, data.x.shape[1:])
   num_clients = data.start.shape[0]
   num_classes = num_classes or data.class_counts.shape[1]
   slots, sample = SAMPLERS[sampler](num_clients, participation)
+  cohort = participation * num_clients if sampler == 'poisson' else slots
   layout = resolve(layout, slots)
   mesh = mesh_of(layout)
   everywhere = replicated(mesh)
@@ -74,8 +72,8 @@ def build(
   hyper = place(jax.tree.map(jnp.asarray, method.hyper), everywhere)
 
   def task_of(data, hyper, first_round):
-    cohort = participation * num_clients if sampler == 'poisson' else slots
-    return Task(model, loss, data, num_clients, num_classes, hyper, first_round, cohort)
+    sizes = num_clients, num_classes
+    return Task(model, objective.loss, data, *sizes, hyper, first_round, cohort, objective)
 
   # Work between rounds runs on one device; plain numbers are not bound to the mesh.
   host_servers = servers_of(method, task_of(data, method.hyper, 1))
@@ -254,7 +252,7 @@ def build(
     return report
 
   def evaluator(x, y):
-    return make_evaluator(model, data, loss, np.asarray(x), np.asarray(y), mesh)
+    return make_evaluator(model, data, objective, np.asarray(x), np.asarray(y), mesh)
 
   def personal(x, y):
     return make_personal(method, task_of, data, hyper, layout, mesh, x, y)

@@ -12,6 +12,7 @@ from fedjax_syn.models.layers import FORMS, NORMS, POOLINGS
 from fedjax_syn.models.lenet import cnn3, lenet
 from fedjax_syn.models.mlp import mlp
 from fedjax_syn.models.resnet import resnet18
+from fedjax_syn.models.text import text
 from fedjax_syn.typing import Model
 
 __all__ = ['create', 'names']
@@ -25,7 +26,12 @@ MODELS: dict[str, tuple[Callable[..., Model], str]] = {
     resnet18,
     'ResNet-18 of width (64); norm "group" (32 groups), "batch", "layer", "none"',
   ),
+  'text': (
+    text,
+    'tokens: embedding and depth (1) convolutions of width (64), maximum over the text',
+  ),
 }
+TEXT = ('text',)  # those that take tokens; the others take images
 # The fastest form for vmapped or scanned clients; measured, for the paper's CIFAR-10 round on an H200 with
 # tensorfloat32: patches 0.144 s, XLA's grouped convolutions 0.206 s. Other backends take XLA's own.
 FASTEST = {'cpu': 'chwn', 'gpu': 'patches'}
@@ -53,7 +59,7 @@ def create(
   Args:
     name: one of `names()`, or 'package.module:function', a function that takes the arguments below
       by name and returns a Model.
-    shape: (height, width, channels) of an image, in pixels.
+    shape: (height, width, channels) of an image, in pixels; (length,) of a row of tokens.
     num_classes: size of the output.
     width: channels or hidden units of a layer; 0 is the model's own default.
     depth: number of blocks or hidden layers; 0 is the model's own default.
@@ -74,8 +80,14 @@ def create(
   given = {'norm': norm, 'pooling': pooling, 'init': init, 'conv': conv}
   for argument, value in given.items():
     _one_of(argument, value, known[argument])
-  if len(shape) != 3 or min(shape) < 1:
+  if len(shape) not in (1, 3) or min(shape) < 1:
     raise ValueError(f'shape = {shape}: it is (height, width, channels), three positive integers')
+  if name in MODELS and (len(shape) == 1) != (name in TEXT):
+    takes, given_are = ('tokens', 'images') if name in TEXT else ('images', 'tokens')
+    others = ', '.join(n for n in MODELS if (n in TEXT) != (name in TEXT))
+    raise ValueError(
+      f'model.name = {name!r}: takes {takes}, and these data are {given_are}; use {others}'
+    )
   for argument, value, least in (
     ('num_classes', num_classes, 1),
     ('width', width, 0),

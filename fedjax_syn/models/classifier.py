@@ -32,7 +32,12 @@ class Classifier(nn.Module):
 
 
 def as_model(
-  name: str, body: nn.Module, shape: tuple[int, int, int], num_classes: int, init: Init
+  name: str,
+  body: nn.Module,
+  shape: tuple[int, ...],
+  num_classes: int,
+  init: Init,
+  example: jax.ShapeDtypeStruct | None = None,
 ) -> Model:
   """Closes a body into a `Model`, whose parameters are {'body': ..., 'head': {'kernel', 'bias'}}.
 
@@ -42,6 +47,7 @@ def as_model(
     shape: (height, width, channels) of an image, in pixels.
     num_classes: size of the output.
     init: one of `INITS`, for the head.
+    example: shape and type of an input, where it is no image.
 
   Returns:
     The model. Beyond what `Model` promises, `apply(..., stages=True)` returns the Output and a
@@ -53,7 +59,8 @@ def as_model(
 
   @jax.jit
   def initialise(key: PRNGKey) -> Variables:
-    made = network.init(key, jnp.zeros((1, *shape)), False, None)
+    blank = jnp.zeros((1, *shape)) if example is None else jnp.zeros(example.shape, example.dtype)
+    made = network.init(key, blank, False, None)
     return Variables(made['params'], made.get('batch_stats', {}))
 
   def apply(

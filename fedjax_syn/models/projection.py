@@ -32,14 +32,15 @@ def with_projection(model: Model, shape: tuple[int, int, int], size: int) -> Mod
 
   Args:
     model: the network; its own classifier is not used any more.
-    shape: (height, width, channels) of an image.
+    shape: (height, width, channels) of an image, or (length,) of a row of tokens.
     size: of the projected features, which become the model's features.
 
   Returns:
     The model; `params['projection']` holds the head, and the new classifier is the model's head.
   """
   variables = jax.eval_shape(model.init, jax.random.key(0))
-  out = jax.eval_shape(model.apply, variables, jax.ShapeDtypeStruct((1, *shape), jnp.float32))
+  kind = jnp.float32 if model.embed is None else jnp.int32
+  out = jax.eval_shape(model.apply, variables, jax.ShapeDtypeStruct((1, *shape), kind))
   features, classes = out.features.shape[-1], out.logits.shape[-1]
   projection = Head(features, size, classes)
 
@@ -61,4 +62,4 @@ def with_projection(model: Model, shape: tuple[int, int, int], size: int) -> Mod
     keys = [getattr(part, 'key', part) for part in path[:2]]
     return keys == ['projection', 'classifier']
 
-  return Model(model.name, init, apply, head, is_head)
+  return Model(model.name, init, apply, head, is_head, model.embed)

@@ -56,17 +56,17 @@ def accuracy(task: Task, variables: Variables, x: Array, y: Array) -> Array:
     task: gives the network and the normalisation.
     variables: leaves [models, ...].
     x: uint8 [rows, height, width, channels].
-    y: [rows].
+    y: [rows], or multi-hot [rows, labels].
 
   Returns:
-    The share of the rows that each model has right, [models].
+    The share of the rows that each model has right (multi-label: in all labels), [models].
   """
 
-  def right(x, y):  # [rows, models]
-    predicted = jnp.argmax(logits(task, variables, x), axis=-1)
-    return (predicted == y).T.astype(task.data.mean.dtype)
+  def score(x, y):  # [rows, models]
+    right = task.objective.right(logits(task, variables, x), y)
+    return right.T.astype(task.data.mean.dtype)
 
-  return in_batches(right, x, y).mean(axis=0)
+  return in_batches(score, x, y).mean(axis=0)
 
 
 def in_batches(score, *arrays: Array) -> Array:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.models.layers import DECAY
-from fedjax_syn.typing import Array, Model, PRNGKey, PyTree, Variables
+from fedjax_syn.typing import Array, Model, Params, PRNGKey, PyTree, Variables
 
 
 def complement(class_counts: Array) -> Array:
@@ -27,18 +27,48 @@ def complementary_labels(class_counts: Array, budget: int) -> Array:
     used up (the authors' code rounds down and loses a few); a balanced client, which lacks nothing, gets
     equal shares.
   """
-  lacking = complement(class_counts).astype(jnp.float32)
-  lacking = jnp.where(lacking.sum() > 0, lacking, 1.0)
-  exact = budget * lacking / lacking.sum()
-  whole = jnp.floor(exact)
-  left = budget - whole.sum()
-  rank = jnp.argsort(jnp.argsort(-(exact - whole), stable=True), stable=True)
-  return spread(whole + (rank < left), budget)
+  return spread(deal(complement(class_counts), budget), budget)
 
 
 def uniform_labels(classes: int, budget: int) -> Array:
   """Deals a budget of target labels evenly over the classes; the first ones get what is left: int32 [budget]."""
   return spread(budget // classes + (jnp.arange(classes) < budget % classes), budget)
+
+
+def label_sets(lacking: Array, each: float | Array, budget: int) -> Array:
+  """Deals sets of target labels, for data with several labels per sample.
+
+  Every sample gets as many labels as the client's own have on average (at least one), and every label goes
+  to a number of samples in proportion to what is lacking of it, to all of them at most. With one label per
+  sample this is `complementary_labels`. (Neither the paper nor its code says how it is done.)
+
+  Args:
+    lacking: [labels], `complement` of how many of the client's samples have each label; zeros ask for all
+      labels alike.
+    each: [], labels per sample.
+    budget: how many samples.
+
+  Returns:
+    Multi-hot int32 [budget, labels]; numbers of labels differ by one at most, where no label is in all samples.
+  """
+  labels = lacking.shape[0]
+  total = jnp.round(budget * jnp.clip(each, 1.0, labels))
+  position = jnp.arange(budget * labels)
+  label = jnp.searchsorted(jnp.cumsum(deal(lacking, total)), position, side='right')
+  # Dealt like cards, one label after the other, so that a sample gets none twice; beyond the total lies no label.
+  sets = jnp.zeros((budget, labels), jnp.int32)
+  return sets.at[position % budget, label].set(1, mode='drop')
+
+
+def deal(lacking: Array, budget: int | Array) -> Array:
+  """Rounds shares of a budget in proportion to `lacking` [classes], evenly if it is zero, by largest remainders."""
+  lacking = lacking.astype(jnp.float32)
+  lacking = jnp.where(lacking.sum() > 0, lacking, 1.0)
+  exact = budget * lacking / lacking.sum()
+  whole = jnp.floor(exact)
+  left = budget - whole.sum()
+  rank = jnp.argsort(jnp.argsort(-(exact - whole), stable=True), stable=True)
+  return whole + (rank < left)
 
 
 def spread(counts: Array, budget: int) -> Array:
@@ -127,6 +157,13 @@ def optimise(
   cut = lambda a: jnp.concatenate([a, a[:fill]]).reshape(-1, size, *a.shape[1:])
   moved = jax.lax.map(run, (jax.tree.map(cut, inputs), cut(y)))
   return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:samples], moved)
+
+
+def input_shape(model: Model, params: Params, x: Array) -> tuple[int, ...]:
+  """The shape of one real-valued input: that of x [rows, ...], or of what a model embeds x as (FedCOG, A.1.2)."""
+  if model.embed is None:
+    return x.shape[1:]
+  return jax.eval_shape(model.embed, params, x[:1]).shape[1:]
 
 
 def noise(key: PRNGKey, samples: int, shape: tuple[int, ...]) -> Array:

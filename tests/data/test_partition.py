@@ -289,7 +289,7 @@ def test_what_cannot_be_is_refused(arguments, match):
 
 
 def test_names_cover_the_registry():
-  assert set(names()) == {'iid', *DIRICHLET, 'labels_per_client', 'natural'}
+  assert set(names()) == {'iid', *DIRICHLET, 'labels_per_client', 'natural', 'natural_sample'}
   assert all(line and '\n' not in line for line in names().values())
 
 

@@ -29,10 +29,11 @@ def not_a_model(**settings):
 
 
 def test_every_name_has_a_line_and_builds():
-  assert set(models.names()) == {'mlp', 'convnet', 'lenet', 'cnn3', 'resnet18'}
+  assert set(models.names()) == {'mlp', 'convnet', 'lenet', 'cnn3', 'resnet18', 'text'}
   for name, about in models.names().items():
     assert about and '\n' not in about
-    assert models.create(name, shape=(32, 32, 3), num_classes=3).name == name
+    shape = (12,) if name in models.TEXT else (32, 32, 3)
+    assert models.create(name, shape=shape, num_classes=3).name == name
 
 
 def test_zero_is_the_models_own_width_and_depth():

@@ -1,7 +1,7 @@
 """A folder of prepared arrays, taken as it is, and the cache of a prepared data set; numpy only.
 
 A folder holds `train.npz` and `test.npz`, each with `x` (uint8 [n, height, width, channels]) and
-`y` (any integer type [n]); `train.npz` may name the natural client of every row in `clients`
+`y` (any integer type [n], or multi-hot [n, labels]); `train.npz` may name the natural client of every row in `clients`
 (integers [n]). An optional `meta.json` says {"name": for tables and figures, "normalisation": a
 known name or {"mean": [...], "std": [...]}}.
 """
@@ -62,6 +62,9 @@ def read(folder: Path, num_classes: int | None = None) -> Folder:
   if train.x.shape[1:] != test.x.shape[1:]:
     shapes = [list(split.x.shape[1:]) for split in (train, test)]
     raise ValueError(f'{folder}: training images are {shapes[0]}, but test images {shapes[1]}')
+  if train.y.shape[1:] != test.y.shape[1:]:
+    shapes = [list(split.y.shape) for split in (train, test)]
+    raise ValueError(f'{folder}: training labels are {shapes[0]}, but test labels {shapes[1]}')
   return Folder(*_read_meta(folder / 'meta.json'), train, test, clients)
 
 
@@ -132,7 +135,7 @@ def _read_split(path: Path, num_classes: int | None) -> tuple[Split, np.ndarray 
   if not has_clients:
     return split, None
   (clients,) = _load(path, ('clients',))
-  if not np.issubdtype(clients.dtype, np.integer) or clients.shape != split.y.shape:
+  if not np.issubdtype(clients.dtype, np.integer) or clients.shape != (len(split.y),):
     raise ValueError(
       f'{path}: clients must be an integer type [{len(split.y)}], '
       f'got {clients.dtype} {list(clients.shape)}'

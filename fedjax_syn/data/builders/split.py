@@ -5,22 +5,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_syn.data.kinds import VOCABULARY
+
 
 class Split(NamedTuple):
   """Images and their labels."""
 
-  x: np.ndarray  # uint8 [n, height, width, channels]
-  y: np.ndarray  # int32 [n]
+  x: np.ndarray  # uint8 [n, height, width, channels]; tokens: int32 [n, length]
+  y: np.ndarray  # int32 [n]; several labels per row: multi-hot [n, labels]
 
 
 def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> Split:
   """Returns arrays as a read-only Split, or says in one line what is wrong with them.
 
   Args:
-    x: images, uint8 [n, height, width, channels].
-    y: labels, any integer type [n].
+    x: images, uint8 [n, height, width, channels], or tokens, int32 [n, length].
+    y: labels, any integer type [n], or multi-hot [n, labels].
     where: what the message names, a file for instance.
-    num_classes: labels must be below it; None accepts every label from 0 on.
+    num_classes: labels must be below it (multi-hot: its columns); None accepts every label from 0 on.
 
   Returns:
     The split, labels as int32.
@@ -29,17 +31,25 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
     ValueError: if a type, a shape or a label is wrong.
   """
   x, y = np.asarray(x), np.asarray(y)
-  if x.dtype != np.uint8 or x.ndim != 4:
+  tokens = x.dtype == np.int32 and x.ndim == 2
+  if not tokens and (x.dtype != np.uint8 or x.ndim != 4):
     raise ValueError(
       f'{where}: x must be uint8 [n, height, width, channels], got {x.dtype} {list(x.shape)}'
     )
-  if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
-    raise ValueError(f'{where}: y must be an integer type [n], got {y.dtype} {list(y.shape)}')
+  if not np.issubdtype(y.dtype, np.integer) or not (y.ndim == 1 or y.ndim == 2 and y.shape[1] > 1):
+    raise ValueError(
+      f'{where}: y must be an integer type [n] or [n, labels], got {y.dtype} {list(y.shape)}'
+    )
   if len(x) != len(y):
     raise ValueError(f'{where}: {len(x)} images in x, but {len(y)} labels in y')
   if not x.size:
     raise ValueError(f'{where}: x is empty, its shape is {list(x.shape)}')
+  if tokens and (x.min() < 0 or x.max() >= VOCABULARY):
+    raise ValueError(f'{where}: tokens must lie in 0..{VOCABULARY - 1}, got {x.min()}..{x.max()}')
+  if y.ndim == 2 and y.shape[1] != (num_classes or y.shape[1]):
+    raise ValueError(f'{where}: y must have {num_classes} columns, got {y.dtype} {list(y.shape)}')
   top = np.iinfo(np.int32).max if num_classes is None else num_classes - 1
+  top = 1 if y.ndim == 2 else top
   if y.min() < 0 or y.max() > top:
     raise ValueError(f'{where}: labels must lie in 0..{top}, got {y.min()}..{y.max()}')
   split = Split(np.ascontiguousarray(x).view(), y.astype(np.int32))
@@ -70,7 +80,7 @@ def stratified(y: np.ndarray, count: int, order: np.ndarray) -> np.ndarray:
   """Chooses rows so that every class gives its share of them, by largest remainders.
 
   Args:
-    y: labels [n].
+    y: labels [n], or multi-hot [n, labels], whose classes are the sets of labels that occur.
     count: how many rows to choose.
     order: a permutation of 0..n-1; within a class the rows that come first in it are chosen.
 
@@ -78,6 +88,8 @@ def stratified(y: np.ndarray, count: int, order: np.ndarray) -> np.ndarray:
     Whether a row is chosen, bool [n]. The number is exactly `count` unless a class would lose its
     last row: one row of every class is always left.
   """
+  if y.ndim == 2:
+    _, y = np.unique(y, axis=0, return_inverse=True)
   sizes = np.bincount(y)
   share = count * sizes / len(y)
   quota = np.floor(share).astype(int)

@@ -1,0 +1,80 @@
+"""Short texts by topic: the files of Debian's package `fortunes`, one per topic, as rows of hashed words.
+
+A file holds texts with a line `%` between them. Topics of at least `LEAST` texts are the classes, and the
+natural clients. A text's first `LENGTH` words (runs of letters, digits and apostrophes, lower case) become
+numbers 1 .. VOCABULARY - 1 by their CRC-32; what is left is filled with 0. Texts with the same numbers as one
+before are left out. A fifth of each topic's texts, those with the smallest SHA-256, is for testing: the same
+everywhere, whatever the seed.
+"""
+
+import hashlib
+import re
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_syn.data.builders.split import Split, check_split, stratified
+from fedjax_syn.data.kinds import VOCABULARY
+
+FOLDER = Path('/usr/share/games/fortunes')  # where Debian's package puts them
+LENGTH = 32  # words; three of four texts are shorter
+LEAST = 500  # texts of a topic, so that every client has some hundreds
+TEST_SHARE = 0.2
+_WORD, _BETWEEN = re.compile(r"[a-z0-9']+"), re.compile(r'^%\s*$', re.MULTILINE)
+
+
+class Fortunes(NamedTuple):
+  """The data set."""
+
+  train: Split  # x int32 [n, LENGTH]
+  test: Split
+  topics: tuple[str, ...]  # by class, in alphabetical order
+
+
+def tokens(text: str) -> np.ndarray:
+  """Turns a text into int32 [LENGTH]: hashed words, then zeros."""
+  words = _WORD.findall(text.lower())[:LENGTH]
+  out = np.zeros(LENGTH, np.int32)
+  out[: len(words)] = [1 + zlib.crc32(word.encode()) % (VOCABULARY - 1) for word in words]
+  return out
+
+
+def read(data_dir: Path) -> Fortunes:
+  """Reads the texts from `data_dir/fortunes`, else from where Debian's package puts them.
+
+  Args:
+    data_dir: the folder of all data sets.
+
+  Returns:
+    The data set.
+
+  Raises:
+    FileNotFoundError: if they are in neither.
+    ValueError: if fewer than two topics have enough texts.
+  """
+  folder = next((f for f in (data_dir / 'fortunes', FOLDER) if f.is_dir()), None)
+  if folder is None:
+    raise FileNotFoundError(
+      f"data.name='fortunes' is neither in {data_dir / 'fortunes'} nor in {FOLDER}: install Debian's packages "
+      'fortunes and fortunes-min, or put their files there'
+    )
+  # Beside each file lie its index (.dat) and, by another name, itself (.u8).
+  paths = sorted(p for p in folder.iterdir() if p.is_file() and not p.suffix and p.name[0] != '.')
+  rows: dict[bytes, tuple[str, np.ndarray]] = {}
+  for path in paths:
+    for text in _BETWEEN.split(path.read_text(encoding='utf-8', errors='replace')):
+      row = tokens(text)
+      if row[0]:
+        rows.setdefault(row.tobytes(), (path.name, row))
+  of_topic, x = [topic for topic, _ in rows.values()], [row for _, row in rows.values()]
+  topics = tuple(p.name for p in paths if of_topic.count(p.name) >= LEAST)
+  if len(topics) < 2:
+    raise ValueError(f'{folder} has {len(topics)} topics of at least {LEAST} texts; two are needed')
+  kept = [i for i, topic in enumerate(of_topic) if topic in topics]
+  x, y = np.stack([x[i] for i in kept]), np.array([topics.index(of_topic[i]) for i in kept])
+  order = np.array(sorted(range(len(x)), key=lambda row: hashlib.sha256(x[row].tobytes()).digest()))
+  test = stratified(y, round(TEST_SHARE * len(y)), order)
+  split = lambda rows: check_split(x[rows], y[rows], str(folder), len(topics))
+  return Fortunes(split(~test), split(test), topics)

@@ -1,0 +1,32 @@
+"""What is known of the named data sets before they are read: what methods and partitions cannot count on."""
+
+from fedjax_syn.data.partitioners import PARTITIONERS
+
+# Side of the images, in pixels; FLAIR's own are 256 x 256.
+FLAIR = {'flair': 64, 'flair_128': 128, 'flair_256': 256}
+# By data set, of `fedjax_syn.method.NEEDS`.
+LACKS: dict[str, tuple[str, ...]] = {
+  **dict.fromkeys(FLAIR, ('one_class',)),
+  'fortunes': ('pixels',),
+}
+VOCABULARY = 4096  # tokens are 0 (padding) .. VOCABULARY - 1
+
+
+def check_partition(name: str, partition: str) -> None:
+  """Refuses a partition by class of a data set with several labels per row.
+
+  Args:
+    name: the data set.
+    partition: one of `PARTITIONERS`.
+
+  Raises:
+    ValueError: naming both, and what would work.
+  """
+  if 'one_class' not in LACKS.get(name, ()):
+    return
+  if partition in PARTITIONERS and PARTITIONERS[partition].by_class:
+    others = ', '.join(p for p, partitioner in PARTITIONERS.items() if not partitioner.by_class)
+    raise ValueError(
+      f'data.partition={partition!r}: needs one class per row, and data.name={name!r} has several labels per'
+      f' row; {others} would work'
+    )

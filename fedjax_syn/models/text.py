@@ -1,0 +1,54 @@
+"""A classifier of short texts: embedding, a convolution over three words, the maximum over the text (Kim, 2014)."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn.data.kinds import VOCABULARY
+from fedjax_syn.models.classifier import as_model
+from fedjax_syn.models.init import INITS, Init
+from fedjax_syn.models.layers import Dense
+from fedjax_syn.typing import Array, Model, Params
+
+WINDOW = 3  # words
+
+
+def _look_up(table: Array, x: Array) -> Array:
+  return jnp.where(x[..., None] > 0, table[x], 0)  # padding has no meaning of its own
+
+
+class TextCNN(nn.Module):
+  """Tokens [batch, length] or what they are embedded as [batch, length, width] -> features [batch, width]."""
+
+  width: int
+  depth: int
+  weights: Init
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
+    del train, mask
+    shape = VOCABULARY, self.width
+    table = self.param('embedding', nn.initializers.normal(1.0), shape)  # PyTorch's nn.Embedding
+    z = _look_up(table, x) if jnp.issubdtype(x.dtype, jnp.integer) else x
+    for i in range(self.depth):
+      padded = jnp.pad(z, ((0, 0), (WINDOW // 2, WINDOW // 2), (0, 0)))
+      windows = [padded[:, j : j + z.shape[1]] for j in range(WINDOW)]
+      dense = Dense(self.width, self.weights, name=f'conv_{i}')
+      z = nn.relu(dense(jnp.concatenate(windows, axis=-1)))
+      self.sow('stages', 'outputs', z)
+    return z.max(axis=1)
+
+
+def embed(params: Params, x: Array) -> Array:
+  """Embeds tokens: int32 [..., length] -> [..., length, width]; 0 becomes the zero vector."""
+  return _look_up(params['body']['embedding'], x)
+
+
+def text(
+  *, shape: tuple[int], num_classes: int, width: int, depth: int, init: str, **unused
+) -> Model:
+  """Builds a text classifier; see `fedjax_syn.models.create`. Defaults: 64 wide, one convolution."""
+  del unused
+  body = TextCNN(width or 64, depth or 1, INITS[init])
+  example = jax.ShapeDtypeStruct((1, *shape), jnp.int32)
+  return as_model('text', body, shape, num_classes, INITS[init], example)._replace(embed=embed)
