@@ -19,7 +19,7 @@ from fedjax_syn.client import local
 from fedjax_syn.data import federated
 from fedjax_syn.engine import Layout, build, clients
 from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.losses import cross_entropy
+from fedjax_syn.losses import objective_of
 from fedjax_syn.method import ClientTransform, Method, State, Task, Visit
 from fedjax_syn.typing import Model
 
@@ -98,8 +98,18 @@ def visit_of(subject: Subject, client: int) -> Visit:
 def _task(subject: Subject, data: federated.FederatedData) -> Task:
   block = subject.config.blocks[NAME]
   num_clients, num_classes = data.class_counts.shape
-  hyper = subject.method.hyper
-  return Task(subject.model, cross_entropy, data, num_clients, num_classes, hyper, block.start + 1)
+  objective = objective_of(data.y)
+  return Task(
+    subject.model,
+    objective.loss,
+    data,
+    num_clients,
+    num_classes,
+    subject.method.hyper,
+    first_round=block.start + 1,
+    cohort=subject.config.client.participation * num_clients,
+    objective=objective,
+  )
 
 
 def generator(subject: Subject) -> Callable[[Visit, federated.FederatedData], Generated]:

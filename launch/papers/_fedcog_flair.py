@@ -1,7 +1,6 @@
 """FLAIR in FedCOG's Tables 2 and 3: rows, columns, and a small data set of the same kind for smoke runs."""
 
 import dataclasses
-import pathlib
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from launch import measures
 from launch.papers._fedcog_cells import FEDAVG, FEDCOG, PLUGGED, ROWS, SMOKE
 from launch.spec import Column, Row
 
-CONFIG = pathlib.Path(__file__).parents[2] / 'configs' / 'fedcog_flair.py'
 CLIENTS = 12  # of the small data set
 CPU = {'rounds': 45, 'fedcog.start': 40, 'model.width': 16, 'data.clients': 50}
 SMALL = {
@@ -48,7 +46,7 @@ def _columns(table: str, names, rounds: int, cpu: int, smoke: int) -> tuple[Colu
     Column(
       name,
       f'FLAIR {METRICS[name]}',
-      CONFIG.stem,
+      'fedcog_flair',
       {'rounds': rounds},
       {'cpu': {**CPU, 'rounds': cpu}, 'smoke': {**SMALL, 'rounds': smoke}},
       group='flair',

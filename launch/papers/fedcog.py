@@ -236,5 +236,5 @@ ENTRIES = (
     draw=draw.curves,
   ),
   *PERSONAL,
-  *(FLAIR if flair.CONFIG.is_file() else ()),
+  *FLAIR,
 )

@@ -7,7 +7,7 @@ import pytest
 from fedjax_syn import config as config_lib
 from launch import cells, papers, spec
 from launch import main as launcher
-from launch.papers import _fedcog_cells
+from launch.papers import _fedcog_cells, _fedcog_flair
 
 ENTRIES = papers.entries()
 ROOT = pathlib.Path(__file__).parents[2]
@@ -29,6 +29,9 @@ def config(table, row, column, scale='paper'):
     ('table1', 'feddecorr', 'average', (51.53, None)),
     ('table3', 'moon+fedcog', 'cifar10-niid1', (63.24, None)),
     ('table3', 'scaffold', 'cifar10-niid2', (46.47, None)),
+    ('table2', 'moon', 'c_precision', (31.41, None)),
+    ('table2', 'fedcog', 'o_f1', (51.35, None)),
+    ('table3-flair', 'moon+fedcog', 'o_f1', (52.78, None)),
     ('table4', 'moon', 'time', (1276, 147)),
     ('table4', 'fedcog', 'accuracy', (65.59, None)),
     ('table5', 'fedcog-hard', 'cifar10-niid2', (51.64, None)),
@@ -47,7 +50,7 @@ def test_the_paper_s_figures(table, row, column, pair):
   assert ENTRIES[f'fedcog/{table}'].reported[row, column] == pair
 
 
-@pytest.mark.parametrize('number', [1, 4, 5, 6, 7, 8, 9, 10, 11])
+@pytest.mark.parametrize('number', [1, 2, 4, 5, 6, 7, 8, 9, 10, 11])
 def test_every_cell_of_the_paper_s_tables_has_its_figure(number):
   entry = ENTRIES[f'fedcog/table{number}']
   cells_of = {(r.name, c.name) for r in entry.rows for c in entry.columns}
@@ -171,3 +174,25 @@ def test_local_models_are_measured_where_the_three_methods_part():
       start = int(pathlib.Path(run.config.start_from).name)
       assert run.origin.row.name == 'fedcog' and '/table1/fedcog/' in run.config.start_from
       assert run.config.personal_every == start == run.config.rounds - 1
+
+
+def test_flair_s_columns_are_one_run():
+  entry = ENTRIES['fedcog/table2']
+  table = cells.Table(entry, spec.SCALES['paper'], ROOT / 'W')
+  runs = [table.run(entry.rows[-1], c, 0) for c in entry.columns]
+  assert len({run.folder for run in runs}) == 1
+  assert (runs[0].config.rounds, runs[0].config.fedcog.start) == (405, 400)
+  assert runs[0].config.data.clients * runs[0].config.client.participation == 10
+  pairs = ENTRIES['fedcog/table3-flair']
+  run = cells.Table(pairs, spec.SCALES['paper'], ROOT / 'W').run(pairs.rows[0], pairs.columns[0], 0)
+  assert '/table2/fedcog/flair/' in run.config.start_from and run.config.rounds == 403
+
+
+def test_the_small_data_set_has_the_bits_of_its_digits():
+  from fedjax_syn.data import datasets
+
+  small, digits = _fedcog_flair.many_labels(), datasets.load('digits')
+  assert (small.train.y @ [1, 2, 4, 8] == digits.train.y).all() and small.num_classes == 4
+  assert len(set(small.clients.tolist())) == _fedcog_flair.CLIENTS
+  held = [set(digits.train.y[small.clients == c].tolist()) for c in range(_fedcog_flair.CLIENTS)]
+  assert all(len(digits_of) <= 3 for digits_of in held)

@@ -12,9 +12,9 @@ from fedjax_syn.algorithms.dynafed import dynafed
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.engine import build
-from fedjax_syn.engine.rounds import cross_entropy
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
+from fedjax_syn.losses import cross_entropy
 from fedjax_syn.method import Task
 from fedjax_syn.synthesis.client_losses import round_losses
 from fedjax_syn.synthesis.finetuning import finetune

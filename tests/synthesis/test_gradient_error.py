@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from fedjax_syn.data import federated
-from fedjax_syn.engine.rounds import cross_entropy
+from fedjax_syn.losses import cross_entropy
 from fedjax_syn.synthesis.diagnostics import labelled
 from fedjax_syn.synthesis.gradient_error import (
   GradientErrors,
