@@ -51,7 +51,8 @@ class Runs(list):
     accuracy = of(self.accuracy, 0.5)
     accuracy = accuracy[seed] if isinstance(accuracy, list) else accuracy
     lines, first = [], int(pathlib.Path(config.start_from).name or 1)
-    for phase in algorithms.create(word, config).phases:
+    # What other runs begin in; DynaFed's are read when something is computed of its runs.
+    for phase in algorithms.create(word, config).phases if 'fedcog' in word else ():
       (workdir / f'checkpoints/{phase}/seed_{seed}').mkdir(parents=True, exist_ok=True)
     for round, value in enumerate(of(self.curve, [accuracy] * 6), first):
       traces = {f'{p}/loss': 0.5 for p in word.split('+') if p not in self.untraced}
