@@ -99,7 +99,9 @@ def of_local_models(name: str, caption: str, axis: str, scale: float = 100.0) ->
   return Measure(f'{caption}, of the local models of round T0 + 1, mean over clients', value, axis)
 
 
-def of_labels(name: str) -> Measure:
-  """Returns a measure of a multi-label problem: 'c_f1', say."""
-  caption = f'{name}, mean of the last five rounds, per cent'
-  return Measure(caption, logged(f'test/{name}', LAST_FIVE), f'{name}, %')
+def of_labels(name: str, last: bool = False) -> Measure:
+  """Returns a measure of a multi-label problem, 'c_f1' say: of the last round, or a mean over the last five."""
+  caption = (
+    f'{name} {"after the last round" if last else "as a mean of the last five rounds"}, per cent'
+  )
+  return Measure(caption, logged(f'test/{name}', FINAL if last else LAST_FIVE), f'{name}, %')

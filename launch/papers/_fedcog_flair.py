@@ -51,7 +51,7 @@ def _columns(table: str, names, rounds: int, cpu: int, smoke: int) -> tuple[Colu
       {'cpu': {**CPU, 'rounds': cpu}, 'smoke': {**SMALL, 'rounds': smoke}},
       group='flair',
       home=(table, 'flair'),
-      measure=measures.of_labels(name),
+      measure=measures.of_labels(name, last='table3' in table),
     )
     for name in names
   )
