@@ -92,7 +92,7 @@ class Resolved:
   )
   compare: str = field('', "a method to train first and draw beside; '' is none")
   rounds: int = field(200, 'rounds of communication, 1..rounds', low=1)
-  seeds: tuple[int, ...] = field((0,), 'seeds, trained side by side', low=0, high=2**31 - 1)
+  seeds: tuple[int, ...] = field((0,), 'seeds, trained one after the other', low=0, high=2**31 - 1)
   eval_every: int = field(1, 'rounds between evaluations; the last five always are', low=1)
   personal_every: int = field(
     0,

@@ -47,7 +47,8 @@ SMOKE = {
 #   ABAVG                   66.5 / 77.7, nothing to choose
 #   FedGen, alpha = beta    0.1: 70.8 / 79.4, 1: 71.1 / 76.0, 10: 43.1 / 67.9
 #   FedMix, mixing          0.05: 73.7 / 79.9, 0.1: 72.0 / 80.6, 0.2: 58.2 / 57.7
-# (FedProx and FedBE got more than three values because the best of the first three lay at the edge.) DynaFed's
+# (Budgets are unequal: FedProx and FedBE got more values because the best of the first three lay at the edge, FedDF a
+# rule for keeping the best student because distillation without one made it far worse than FedAvg.) DynaFed's
 # fine-tuning: configs/dynafed_fashion_mnist.py. The ConvNets' columns take the same values, untuned there.
 TUNED: dict[str, dict[str, dict]] = {
   'fedavg': {},

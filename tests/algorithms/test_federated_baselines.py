@@ -210,7 +210,7 @@ def test_effective_steps_against_the_sum_of_the_weights(rho):
 def test_fednova_round_by_hand():
   """w = 1: A takes 1 step, d = -0.5; B takes 3, d = 2.625. Means: a = 2, d / a = (-0.5 + 0.875) / 2 = 0.1875: 1.375.
 
-  With momentum 1/2, B: velocities 3, then 3 - 1.5 ... by numpy below."""
+  With momentum 1/2 the differences come from a loop in numpy, and a_B = 1.75 + 1.5 + 1."""
   got, report, _ = quadratic(fednova(sgd()), 1)
   np.testing.assert_allclose(got, 1.375, rtol=1e-6)
   np.testing.assert_allclose(report['fednova/effective_steps'], 2, rtol=1e-6)
