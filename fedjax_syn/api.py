@@ -101,9 +101,8 @@ def run(
   history, variables = [], {}
   with Clock() as clock:
     for seed in seeds:
-      steps = loop.train(
-        engine, evaluators, plan, seed, engine.init(seed), clock, personal=personal
-      )
+      states = {seed: engine.init(seed)}
+      steps = loop.train(engine, evaluators, plan, states, clock, personal=personal)
       for step in steps:
         if step.kind == 'evaluated':
           seconds = clock.seconds()['total']

@@ -131,7 +131,7 @@ def _checkpointer(ocp: Any) -> Any:
 def found(root: Path) -> list[Path]:
   """Lists a run's checkpoints, oldest first (by the `serial` in their notes; unreadable ones last)."""
   paths = [p for p in root.glob('*/seed_*') if p.parent.name.isdigit() and NAME.fullmatch(p.name)]
-  return sorted(paths, key=lambda p: (_note(p).get('serial', float('inf')), p.name))
+  return sorted(paths, key=lambda p: (note_of(p).get('serial', float('inf')), p.name))
 
 
 def seed_of(path: Path) -> int:
@@ -180,7 +180,7 @@ def prune(root: Path, keep: int = 2) -> None:
     by_seed.setdefault(seed_of(path), []).append(path)
   for paths in by_seed.values():
     for path in paths[:-keep]:
-      if not _note(path).get('keep'):
+      if not note_of(path).get('keep'):
         trash = root / f'.trash-{path.parent.name}-{path.name}'
         os.rename(path, trash)  # first: a kill must not leave half a checkpoint under its name
         shutil.rmtree(trash)
@@ -197,7 +197,8 @@ def fsync(path: Path) -> None:
     os.close(descriptor)
 
 
-def _note(path: Path) -> dict:
+def note_of(path: Path) -> dict[str, Any]:
+  """Returns what a checkpoint's `save` was given as its note, unchecked; {} if it cannot be read."""
   try:
     return json.loads((path / 'note.json').read_text())
   except (OSError, ValueError):

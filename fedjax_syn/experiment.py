@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ def run_experiment(
     # to compile in the same order.
     for job in jobs if not hosts.several() else ():
       if not checkpoint.found(job.folder / 'checkpoints'):
-        job.engine.warm_up()
+        job.engine.warm_up(min(job.engine.layout.seeds, len(job.config.seeds)))
     done: dict[str, Path] = {}
     for job in jobs:
       if write:
@@ -110,7 +110,7 @@ def _train(
   stop: workdir_lib.StopRequest,
   write: bool,
 ) -> dict[str, Any] | None:
-  """Trains all seeds of a job, one after the other; returns the summary, or None if interrupted."""
+  """Trains all seeds of a job, as many side by side as its layout says; returns the summary, or None if interrupted."""
   config, engine, dataset = job.config, job.engine, problem.dataset
   splits = {'test': dataset.test, 'validation': dataset.validation}
   evaluators = {
@@ -120,101 +120,145 @@ def _train(
   personal = engine.personal(test.x, test.y) if config.personal_every else None
   recorder = Recorder(job.folder, config.checkpoint_every, show.say, write)
   with contextlib.closing(recorder), Clock(recorder.seconds) as clock:
-    for number, seed in enumerate(config.seeds, 1):
-      if str(seed) in recorder.status:
+    width = engine.layout.seeds
+    for first in range(0, len(config.seeds), width):
+      group = config.seeds[first : first + width]
+      seeds = [seed for seed in group if str(seed) not in recorder.status]
+      if not seeds:
         continue
-      several = f' ({number} of {len(config.seeds)})' if len(config.seeds) > 1 else ''
-      label = f'{config.algorithm}, seed {seed}{several}'
-      state, resumed = _begin(engine, recorder, sources, seed, show)
-      show.begin(label, config.rounds, int(state.round))
-      over = _train_seed(
-        job, problem, evaluators, personal, recorder, clock, seed, state, resumed, show, stop
+      states, resumed = _begin(engine, recorder, sources, seeds, show)
+      show.begin(_label(config, seeds), config.rounds, int(states[seeds[0]].round))
+      over = _train_group(
+        job, problem, evaluators, personal, recorder, clock, states, resumed, show, stop
       )
-      if not over or (number < len(config.seeds) and hosts.anywhere(bool(stop))):
+      if not over or (seeds[-1] != config.seeds[-1] and hosts.anywhere(bool(stop))):
         return None
     return results.summarise(config, dataset, engine, recorder, clock)
 
 
+def _label(config: config_lib.Resolved, seeds: Sequence[int]) -> str:
+  """What is at work: 'dynafed, seed 1 (2 of 3)'."""
+  if len(seeds) > 1:
+    return f'{config.algorithm}, seeds {", ".join(map(str, seeds))} side by side'
+  of = len(config.seeds)
+  several = f' ({config.seeds.index(seeds[0]) + 1} of {of})' if of > 1 else ''
+  return f'{config.algorithm}, seed {seeds[0]}{several}'
+
+
 def _begin(
-  engine: Engine, recorder: Recorder, sources: dict[str, str], seed: int, show: progress.Silent
-) -> tuple[State, bool]:
-  """The state to begin or to go on from, and which of the two it is."""
-  state = recorder.resume(seed)
-  if state is not None:
-    return state, True
-  state = engine.init(seed)
-  if not sources:
-    return state, False
-  source = sources[str(seed)]
+  engine: Engine,
+  recorder: Recorder,
+  sources: dict[str, str],
+  seeds: Sequence[int],
+  show: progress.Silent,
+) -> tuple[dict[int, State], bool]:
+  """The states to begin or to go on from, and which of the two it is."""
+  if states := recorder.resume(seeds):
+    return states, True
+  states = {seed: engine.init(seed) for seed in seeds}
+  if sources:
+    states = {
+      seed: _branch(state, sources[str(seed)], seed, show) for seed, state in states.items()
+    }
+  return states, False
+
+
+def _branch(state: State, source: str, seed: int, show: progress.Silent) -> State:
+  """The state of another run's checkpoint, as far as it fits."""
   old = hosts.first_tree(lambda: checkpoint.read(Path(source)).tree)
   start = branch.match(old, state, source)
   dropped, initialised = (
     ', '.join(names) or 'nothing' for names in (start.dropped, start.initialised)
   )
   show.say(f'seed {seed} starts from {source}; dropped: {dropped}; initialised: {initialised}')
-  return start.state, False
+  return start.state
 
 
-def _train_seed(
+def _train_group(
   job: Job,
   problem: Problem,
   evaluators: loop.Evaluators,
   personal: Callable[[int, State], Any] | None,
   recorder: Recorder,
   clock: Clock,
-  seed: int,
-  state: State,
+  states: dict[int, State],
   resumed: bool,
   show: progress.Silent,
   stop: workdir_lib.StopRequest,
 ) -> bool:
-  """Trains one seed to its end; returns False if it was interrupted and saved."""
+  """Trains seeds side by side to their end; returns False if they were interrupted and saved."""
   config, engine = job.config, job.engine
   plan = loop.Plan(config.rounds, config.eval_every, config.checkpoint_every, config.personal_every)
-  status = {'status': 'finished', 'round': config.rounds}
+  live = dict(states)  # by seed
+  del states  # they are consumed
+  over: dict[int, tuple[int, State | None]] = {}  # of seeds that end: to be saved once more
+
+  def finish(seed):
+    status = {'status': 'finished', 'round': config.rounds}
+    if str(seed) in recorder.marks:
+      status['synthesis_round'] = recorder.marks[str(seed)]
+    recorder.status[str(seed)] = status
+    over[seed] = config.rounds, live[seed]
+    if recorder.write:
+      first = seed == config.seeds[0]
+      results.save_synthetic(job.folder, problem.dataset, seed, first, engine.synthetic(live[seed]))
+      if first:
+        results.draw_dynamics(job.folder, problem.dataset, seed, engine.diagnose(seed, live[seed]))
+
+  def fail(step):
+    status = _diverged(step, recorder)
+    recorder.status[str(step.seed)] = status
+    over[step.seed] = status['round'], None
+    del live[step.seed]
+    show.say(progress.diverged_text(step.seed, status))
+
   try:
     for step in loop.train(
-      engine, evaluators, plan, seed, state, clock, resumed=resumed, personal=personal
+      engine, evaluators, plan, live, clock, resumed=resumed, personal=personal
     ):
-      state = step.state
+      live[step.seed] = step.state
       if step.kind == 'diverged':
-        client = step.report.get('diverged_client', -1)
-        status = {
-          'status': 'diverged',
-          'round': int(step.report['diverged_round']),
-          'client': int(client) if client >= 0 else None,
-          'last_good_checkpoint': recorder.last_good(seed),
-          **({'reason': step.report['reason']} if 'reason' in step.report else {}),
-        }
-        show.say(progress.diverged_text(seed, status))
-        break
+        fail(step)
       if step.kind == 'evaluated':
-        recorder.log(seed, step, clock.seconds()['total'])
+        recorder.log(step.seed, step, clock.seconds()['total'])
       if step.kind == 'between':
-        recorder.marks[str(seed)] = step.round
+        recorder.marks[str(step.seed)] = step.round
         show.between(step.report)
-      else:
+      elif step.kind != 'diverged' and step.last:
         show.rounds(step.round, step.report)
-      if step.round == config.rounds and not engine.pending(state):
-        break  # saved below, together with the news that this seed is over
+      if not step.last:
+        continue
+      if not live or (
+        step.round == config.rounds and not any(engine.pending(s) for s in live.values())
+      ):
+        break  # saved below, together with the news that these seeds are over
       stopping = hosts.anywhere(bool(stop))
-      if stopping or recorder.due(step):
-        recorder.save(seed, step.round, state, clock.seconds(), keep=step.phase_end)
+      if stopping or over or recorder.due(step):
+        at_work = {seed: (int(state.round), state) for seed, state in live.items()}
+        recorder.save({**over, **at_work}, clock.seconds(), keep=step.phase_end)
+        over.clear()
       if stopping:
         return False
   finally:
     show.end()
-  if str(seed) in recorder.marks:
-    status['synthesis_round'] = recorder.marks[str(seed)]
-  recorder.status[str(seed)] = status
-  diverged = status['status'] == 'diverged'
-  if recorder.write and not diverged:
-    first = seed == config.seeds[0]
-    results.save_synthetic(job.folder, problem.dataset, seed, first, engine.synthetic(state))
-    if first:
-      results.draw_dynamics(job.folder, problem.dataset, seed, engine.diagnose(seed, state))
-  recorder.save(seed, status['round'], None if diverged else state, clock.seconds(), keep=True)
+  for seed in live:
+    finish(seed)
+  recorder.save(over, clock.seconds(), keep=True)
   return True
+
+
+def _diverged(step: loop.Step, recorder: Recorder) -> dict[str, Any]:
+  """What is to be known of a seed that diverged."""
+  client = step.report.get('diverged_client', -1)
+  mark = recorder.marks.get(str(step.seed))
+  return {
+    'status': 'diverged',
+    'round': int(step.report['diverged_round']),
+    'client': int(client) if client >= 0 else None,
+    'last_good_checkpoint': recorder.last_good(step.seed),
+    **({'reason': step.report['reason']} if 'reason' in step.report else {}),
+    **({} if mark is None else {'synthesis_round': mark}),
+  }
 
 
 def _rows(resolved: config_lib.Resolved, folder: Path, summary: dict) -> list[tuple[str, dict]]:

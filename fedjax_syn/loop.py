@@ -1,4 +1,4 @@
-"""The rounds of one seed, as a stream of steps; what is done with them (files, bars) is the reader's business."""
+"""The rounds of seeds side by side, as a stream of steps; what is done with them (files, bars) is the reader's business."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +31,8 @@ class Step(NamedTuple):
   state: State
   report: dict[str, Any]
   phase_end: bool = False  # the program changes here, or the work between rounds is done
+  seed: int = 0
+  last: bool = True  # no other seed has yet to come as far: a moment to save all of them
 
   @property
   def round(self) -> int:
@@ -72,14 +74,13 @@ def train(
   engine: Any,
   evaluators: Evaluators,
   plan: Plan,
-  seed: int,
-  state: State,
+  states: Mapping[int, State],
   clock: Clock,
   *,
   resumed: bool = False,
   personal: Callable[[int, State], personal_lib.Personal] | None = None,
 ) -> Iterator[Step]:
-  """Trains one seed to the end of the plan.
+  """Trains seeds side by side to the end of the plan; one that diverges leaves, and the others go on.
 
   How rounds are cut into stretches (by the plan, and by the clock so that none lasts much longer than
   `STRETCH_SECONDS`) changes no result: the engine derives every random number from seed and round.
@@ -88,39 +89,57 @@ def train(
     engine: see `fedjax_syn.engine.build`.
     evaluators: by split, (params, stats) -> metrics.
     plan: how far to train, and where to look.
-    seed: seed of every draw.
-    state: where to begin; it is consumed.
+    states: by seed, where to begin, all at one round; they are consumed.
     clock: counts seconds as 'rounds', 'synthesis' and 'evaluation'.
-    resumed: the state comes from a checkpoint of this run, so that it has been evaluated already.
+    resumed: the states come from checkpoints of this run, so that they have been evaluated already.
     personal: measures the clients' own models, in the rounds that the plan says; it changes nothing.
 
   Yields:
-    A step after every stretch, evaluation and chunk; after one of kind 'diverged' nothing follows. Its
-    report holds 'diverged_round' and, where they are known, 'diverged_client' and 'reason'.
+    A step of each seed after every stretch, evaluation and chunk; after one of kind 'diverged' none of
+    this seed follows. Its report holds 'diverged_round' and, where they are known, 'diverged_client' and
+    'reason'.
   """
+  live = dict(states)
 
-  def evaluated(state):
-    report = evaluate(evaluators, state, clock)
-    if personal is not None and personal_due(int(state.round), plan):
+  def evaluated(seed):
+    report = evaluate(evaluators, live[seed], clock)
+    if personal is not None and personal_due(int(live[seed].round), plan):
       with clock.part('evaluation'):
-        report |= personal_lib.report(personal(seed, state))
+        report |= personal_lib.report(personal(seed, live[seed]))
     return report
 
-  if not resumed:
-    step = _checked(Step('evaluated', state, evaluated(state)))
-    yield step
+  def settled(step, seed, last):
+    """A seed that diverged leaves."""
     if step.kind == 'diverged':
-      return
+      del live[seed]
+    return step._replace(seed=seed, last=last)
+
+  def trained(seed, report, ends_phase, look):
+    if report.get('diverged_round'):
+      return Step('diverged', live[seed], report)
+    report = {k: v for k, v in report.items() if not k.startswith('diverged')}
+    step = Step('rounds', live[seed], report, ends_phase)
+    if not look:
+      return step
+    return _checked(step._replace(kind='evaluated', report={**evaluated(seed), **report}))
+
+  if not resumed:
+    for seed in (seeds := list(live)):
+      step = _checked(Step('evaluated', live[seed], evaluated(seed)))
+      yield settled(step, seed, seed == seeds[-1])
   per_round = math.nan  # seconds; unknown until the program of this phase has run once
-  while True:
-    while engine.pending(state):
+  while live:
+    while waiting := [seed for seed in live if engine.pending(live[seed])]:
+      seed = waiting[0]
       with clock.part('synthesis'):
-        state, done, report = engine.between(seed, state, CHUNK_SECONDS)
-      step = Step('between', state, report, phase_end=done)
-      yield step._replace(kind='diverged') if report.get('diverged_round') else step
-      if report.get('diverged_round'):
-        return
-    round = int(state.round)
+        live[seed], done, report = engine.between(seed, live[seed], CHUNK_SECONDS)
+      failed = bool(report.get('diverged_round'))
+      all_done = done and not failed and len(waiting) == 1
+      step = Step('diverged' if failed else 'between', live[seed], report, all_done)
+      yield settled(step, seed, True)
+    if not live:
+      return
+    round = int(next(iter(live.values())).round)
     if round >= plan.rounds:
       return
     phase_end = engine.next_stop(round) or math.inf
@@ -132,20 +151,14 @@ def train(
 
     before = clock.parts['rounds']
     with clock.part('rounds'):
-      state, report = engine.run(seed, state, rounds)
+      new, reports = engine.run_together(tuple(live), tuple(live.values()), rounds)
     per_round = (clock.parts['rounds'] - before) / rounds
-    if report.get('diverged_round'):
-      yield Step('diverged', state, report)
-      return
-    report = {k: v for k, v in report.items() if not k.startswith('diverged')}
-    step = Step('rounds', state, report, phase_end=round + rounds == phase_end)
-    if round + rounds == evaluation:
-      report = {**evaluated(state), **report}
-      step = _checked(step._replace(kind='evaluated', report=report))
-    yield step
-    if step.kind == 'diverged':
-      return
-    if step.phase_end:
+    live.update(zip(live, new, strict=True))
+    here, seeds = round + rounds, list(live)
+    for seed, report in zip(seeds, reports, strict=True):
+      step = trained(seed, report, here == phase_end, here == evaluation)
+      yield settled(step, seed, seed == seeds[-1])
+    if here == phase_end:
       per_round = math.nan
 
 

@@ -3,19 +3,27 @@
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
 from fedjax_syn import checkpoint, hosts, metrics
 from fedjax_syn.loop import Step
 from fedjax_syn.method import State
+from fedjax_syn.typing import PyTree
 
 SAVE_SECONDS = 30.0  # a checkpoint is due after this long at the latest
 CHUNK_SECONDS = 5.0  # and this often during work between rounds
 SHARE = 0.1  # but saving may not take more than this share of the time
+
+
+class Saved(NamedTuple):
+  """The checkpoints that were written at one moment: one of each seed that was at work."""
+
+  trees: dict[int, PyTree]  # by seed; None if it had diverged
+  note: dict[str, Any]
 
 
 class Recorder:
@@ -50,7 +58,7 @@ class Recorder:
       metrics.truncate(self.path, size)
       self.board = metrics.TensorBoard(folder, self.lines)
 
-  def _newest(self) -> checkpoint.Checkpoint | None:
+  def _newest(self) -> Saved | None:
     root = self.checkpoints  # read by one process: the others may not even see the folder
     had_some = bool(checkpoint.found(root))
     while last := checkpoint.latest(root, self.say):
@@ -58,29 +66,49 @@ class Recorder:
         self.say(
           f'WARNING: {self.path} is shorter than {last.path} says; using the checkpoint before'
         )
-        checkpoint.set_aside(last.path)
-        continue
-      return last
+      elif trees := self._trees(last):
+        return Saved(trees, last.note)
+      checkpoint.set_aside(last.path)
     if had_some:
       self.say(f'WARNING: no checkpoint in {root} is whole; beginning again from round 0')
     return None
 
+  def _trees(self, last: checkpoint.Checkpoint) -> dict[int, PyTree] | None:
+    """The trees that were saved together with the newest; None if one is not there (a kill among the saves)."""
+    group = last.note.get('group', [last.note['seed']])
+    if last.note['seed'] != group[-1]:
+      return None
+    serials = {last.note['serial'] - i: seed for i, seed in enumerate(reversed(group))}
+    trees = {last.note['seed']: last.tree}
+    for path in reversed(checkpoint.found(self.checkpoints)):
+      if (serial := checkpoint.note_of(path).get('serial')) in serials and path != last.path:
+        try:
+          trees[serials[serial]] = checkpoint.read(path).tree
+        except checkpoint.DamagedError as error:
+          self.say(f'WARNING: {error}; using the one before')
+    return {seed: trees[seed] for seed in group} if len(trees) == len(group) else None
+
   @staticmethod
-  def _shared(read: Callable[[], checkpoint.Checkpoint | None]) -> checkpoint.Checkpoint | None:
+  def _shared(read: Callable[[], Saved | None]) -> Saved | None:
     def encodable():
       last = read()
-      return last and {'path': str(last.path), 'tree': last.tree, 'note': last.note}
+      return last and {'trees': {str(k): v for k, v in last.trees.items()}, 'note': last.note}
 
     if not hosts.several():
       return read()
     shared = hosts.first_tree(encodable)
-    return shared and checkpoint.Checkpoint(Path(shared['path']), shared['tree'], shared['note'])
+    return shared and Saved({int(k): v for k, v in shared['trees'].items()}, shared['note'])
 
-  def resume(self, seed: int) -> State | None:
-    """Returns the state to go on from, or None if this seed has not been saved yet."""
-    if self.last is None or self.last.note['seed'] != seed or str(seed) in self.status:
-      return None
-    return jax.tree.map(jax.numpy.asarray, self.last.tree)
+  def resume(self, seeds: Sequence[int]) -> dict[int, State]:
+    """Returns the states to go on from, by seed; none if these seeds have not been saved yet.
+
+    Args:
+      seeds: side by side, of which none is over.
+    """
+    trees = self.last.trees if self.last else {}
+    if any(trees.get(seed) is None for seed in seeds):
+      return {}
+    return {seed: jax.tree.map(jax.numpy.asarray, trees[seed]) for seed in seeds}
 
   def log(self, seed: int, step: Step, seconds: float) -> metrics.Line:
     """Appends one line for an evaluated round.
@@ -110,34 +138,38 @@ class Recorder:
     return wanted and step.round > 0 and waited >= self.save_cost / SHARE
 
   def save(
-    self, seed: int, round: int, state: State | None, seconds: dict[str, float], keep: bool = False
+    self,
+    states: Mapping[int, tuple[int, State | None]],
+    seconds: dict[str, float],
+    keep: bool = False,
   ) -> None:
-    """Saves a checkpoint, and removes those that are no longer needed.
+    """Saves a checkpoint of every seed at work, and removes those that are no longer needed.
 
     Args:
-      seed: the seed at work.
-      round: its round.
-      state: its state; None if it diverged.
+      states: by seed, its round and its state, None if it diverged. They are one moment: those of them that
+        a kill leaves behind count for nothing without the last.
       seconds: of the run so far, by part.
-      keep: never remove it.
+      keep: never remove them.
     """
     self.peak = max(self.peak, peak_memory_bytes())
     if not self.write:
       return
     start = time.monotonic()
-    self.serial += 1
-    note = {
-      'serial': self.serial,
-      'seed': seed,
-      'round': round,
-      'keep': keep,
-      'status': self.status,
-      'marks': self.marks,
-      'metrics_bytes': metrics.length(self.path),
-      'seconds': seconds,
-      'peak_memory_bytes': self.peak,
-    }
-    checkpoint.save(self.checkpoints, round, seed, state, note)
+    for seed, (round, state) in states.items():
+      self.serial += 1
+      note = {
+        'serial': self.serial,
+        'seed': seed,
+        'group': list(states),
+        'round': round,
+        'keep': keep,
+        'status': self.status,
+        'marks': self.marks,
+        'metrics_bytes': metrics.length(self.path),
+        'seconds': seconds,
+        'peak_memory_bytes': self.peak,
+      }
+      checkpoint.save(self.checkpoints, round, seed, state, note)
     checkpoint.prune(self.checkpoints)
     self.saved_at = time.monotonic()
     self.save_cost = self.saved_at - start

@@ -81,6 +81,7 @@ class Layout:
     '', "'blocks' or 'loop'; '' from the measured table", choices=('', 'blocks', 'loop')
   )
   devices: int = field(0, 'devices to use; 0: all (on a CPU one per core)', low=0)
+  seeds: int = field(1, 'seeds of a run trained side by side, under vmap', low=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +93,12 @@ class Resolved:
   )
   compare: str = field('', "a method to train first and draw beside; '' is none")
   rounds: int = field(200, 'rounds of communication, 1..rounds', low=1)
-  seeds: tuple[int, ...] = field((0,), 'seeds, trained one after the other', low=0, high=2**31 - 1)
+  seeds: tuple[int, ...] = field(
+    (0,),
+    'seeds, trained one after the other (or side by side: layout.seeds)',
+    low=0,
+    high=2**31 - 1,
+  )
   eval_every: int = field(1, 'rounds between evaluations; the last five always are', low=1)
   personal_every: int = field(
     0,

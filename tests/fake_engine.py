@@ -58,6 +58,10 @@ class Fake(NamedTuple):
       report = {'train/loss': float(np.abs(w).sum()), 'padding_efficiency': 0.5}
       return state, {**report, 'diverged_round': 0.0, 'diverged_client': -1.0}
 
+    def run_together(seeds, states, rounds):
+      results = [run(seed, state, rounds) for seed, state in zip(seeds, states, strict=True)]
+      return tuple(state for state, _ in results), [report for _, report in results]
+
     def pending(state):
       return (
         learns
@@ -128,11 +132,12 @@ class Fake(NamedTuple):
       ),
       init=init,
       run=run,
+      run_together=run_together,
       next_stop=lambda round: PHASE if learns and round < PHASE else None,
       pending=pending,
       between=between,
       evaluator=evaluator,
-      warm_up=lambda: None,
+      warm_up=lambda seeds: None,
       bytes_per_round=lambda: (10, 20),
       synthetic=synthetic,
       diagnose=lambda seed, state: {},

@@ -41,11 +41,15 @@ def config_of(**changes):
 
 
 def lines_of(folder) -> list[dict]:
-  """The metrics lines without what a clock says."""
-  return [
+  """The metrics lines, a seed after the other, without what a clock says."""
+  lines = [
     {k: v for k, v in line.items() if k != 'seconds'}
     for line in metrics.read(folder / 'metrics.jsonl')
   ]
+  return sorted(lines, key=lambda line: line['seed'])  # stable
+
+
+SIDE_BY_SIDE = {'layout.seeds': 2}  # both seeds of `config_of` in one program
 
 
 def outcome(folder) -> dict:

@@ -21,7 +21,7 @@ def steps_of(plan, *, method=LEARNING, fake=None, seed=0, state=None, resumed=Fa
   evaluators = {'test': engine.evaluator(None, None)}
   state = engine.init(seed) if state is None else state
   return list(
-    loop.train(engine, evaluators, plan, seed, state, Clock(), resumed=resumed, personal=personal)
+    loop.train(engine, evaluators, plan, {seed: state}, Clock(), resumed=resumed, personal=personal)
   )
 
 
@@ -94,6 +94,26 @@ def test_resuming_at_any_step_gives_the_rest_of_the_steps():
     assert show(pick(rest)) == show(pick(whole[i + 1 :]))
 
 
+def test_seeds_side_by_side_are_seeds_alone():
+  """Each seed's steps are those that it has alone, also beside one that diverges; steps of kind 'last' come
+  when all have come as far."""
+  fake = Fake(diverge={1: 5})
+  engine = fake.build(LEARNING, None, None)
+  evaluators = {'test': engine.evaluator(None, None)}
+  states = {seed: engine.init(seed) for seed in (0, 1, 2)}
+  steps = list(loop.train(engine, evaluators, loop.Plan(8), states, Clock()))
+  show = lambda steps: [
+    (s.kind, s.round, str(s.report), np.asarray(s.state.params['w']).tobytes()) for s in steps
+  ]
+  for seed in states:
+    alone = show(steps_of(loop.Plan(8), fake=fake, seed=seed))
+    assert show(s for s in steps if s.seed == seed) == alone
+  assert [(s.seed, s.last) for s in steps[:3]] == [(0, False), (1, False), (2, True)]
+  assert [(s.seed, s.last) for s in steps[-2:]] == [(0, False), (2, True)]
+  ends = [s for s in steps if s.phase_end and s.kind == 'between']
+  assert [s.seed for s in ends] == [2]  # the last set learned
+
+
 def test_divergence_ends_the_stream():
   steps = steps_of(loop.Plan(8), fake=Fake(diverge={0: 5}))
   assert steps[-1].kind == 'diverged' and steps[-1].report['diverged_round'] == 5
@@ -105,7 +125,7 @@ def test_divergence_ends_the_stream():
 def test_evaluation_that_is_not_finite_is_a_divergence():
   engine = Fake().build(fedavg(), None, None)
   evaluators = {'test': lambda params, stats: {'accuracy': 0.1, 'loss': float('nan')}}
-  steps = list(loop.train(engine, evaluators, loop.Plan(3), 0, engine.init(0), Clock()))
+  steps = list(loop.train(engine, evaluators, loop.Plan(3), {0: engine.init(0)}, Clock()))
   assert [(s.kind, s.report) for s in steps] == [('diverged', {'diverged_round': 0})]
 
 

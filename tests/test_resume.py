@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fedjax_syn import checkpoint, experiment, recorder
-from tests.runs import Killed, config_of, lines_of, outcome
+from tests.runs import SIDE_BY_SIDE, Killed, config_of, lines_of, outcome
 
 pytest_plugins = ['tests.run_fixtures']
 
@@ -31,30 +31,35 @@ def killer(count: int):
   return on
 
 
-def kill_and_resume(fake, whole, folder, count):
+def kill_and_resume(fake, whole, folder, count, changes):
   fake(on=killer(count))
   with pytest.raises(Killed):
-    experiment.run_experiment(config_of(), folder)
+    experiment.run_experiment(config_of(**changes), folder)
   with (folder / 'metrics.jsonl').open('a') as file:
     file.write('{"round": 6, "see')  # and in the middle of a line
   fake()
-  assert experiment.run_experiment(config_of(), folder) == 0
+  assert experiment.run_experiment(config_of(**changes), folder) == 0
   assert outcome(folder) == whole, f'killed at piece {count}'
 
 
 PIECES = 42  # a run has 16 evaluations, 14 rounds and 12 iterations
 
 
+both = pytest.mark.parametrize('changes', [{}, SIDE_BY_SIDE], ids=['alone', 'side by side'])
+
+
+@both
 @pytest.mark.parametrize('count', [1, 2, 4, 9, 11, 14, 21, 22, 31, 42])
-def test_killed_at_a_piece_of_work_and_resumed(fake, whole, tmp_path, count):
+def test_killed_at_a_piece_of_work_and_resumed(fake, whole, tmp_path, count, changes):
   """At the first evaluation, the first round, around the end of the phase, in the work after it, ..."""
-  kill_and_resume(fake, whole, tmp_path, count)
+  kill_and_resume(fake, whole, tmp_path, count, changes)
 
 
 @pytest.mark.slow
+@both
 @pytest.mark.parametrize('count', range(1, PIECES + 1))
-def test_killed_at_any_piece_of_work_and_resumed(fake, whole, tmp_path, count):
-  kill_and_resume(fake, whole, tmp_path, count)
+def test_killed_at_any_piece_of_work_and_resumed(fake, whole, tmp_path, count, changes):
+  kill_and_resume(fake, whole, tmp_path, count, changes)
 
 
 def test_killed_again_and_again(fake, whole, tmp_path, monkeypatch):
@@ -70,8 +75,9 @@ def test_killed_again_and_again(fake, whole, tmp_path, monkeypatch):
   assert outcome(tmp_path / 'w') == whole
 
 
+@both
 @pytest.mark.parametrize('count', [1, 9, 30, 63, 64, 65, 90])
-def test_killed_while_saving(fake, whole, tmp_path, monkeypatch, count):
+def test_killed_while_saving(fake, whole, tmp_path, monkeypatch, count, changes):
   """Killed at the count-th file that a checkpoint brings to disk."""
   left, real = [count], checkpoint.fsync
 
@@ -83,48 +89,56 @@ def test_killed_while_saving(fake, whole, tmp_path, monkeypatch, count):
 
   monkeypatch.setattr(checkpoint, 'fsync', fsync)
   with pytest.raises(Killed):
-    experiment.run_experiment(config_of(), tmp_path / 'w')
-  assert experiment.run_experiment(config_of(), tmp_path / 'w') == 0
+    experiment.run_experiment(config_of(**changes), tmp_path / 'w')
+  assert experiment.run_experiment(config_of(**changes), tmp_path / 'w') == 0
   assert outcome(tmp_path / 'w') == whole
 
 
-@pytest.mark.parametrize('lost', ['newest', 'all', 'metrics'])
-def test_damage_between_sessions_is_loud_and_costs_only_time(fake, whole, tmp_path, capsys, lost):
+@both
+@pytest.mark.parametrize('lost', ['newest', 'second', 'all', 'metrics'])
+def test_damage_between_sessions_is_loud_and_costs_only_time(
+  fake, whole, tmp_path, capsys, lost, changes
+):
+  """'second': of seeds side by side, the one that was not saved last."""
   folder = tmp_path / 'w'
   fake(on=killer(38))  # in the last rounds of the second seed
   with pytest.raises(Killed):
-    experiment.run_experiment(config_of(), folder)
+    experiment.run_experiment(config_of(**changes), folder)
   paths = checkpoint.found(folder / 'checkpoints')
   assert len(paths) > 3
   if lost == 'metrics':
     path = folder / 'metrics.jsonl'
     os.truncate(path, path.stat().st_size // 2)
   else:
-    for path in paths if lost == 'all' else paths[-1:]:
+    for path in {'all': paths, 'second': paths[-2:-1], 'newest': paths[-1:]}[lost]:
       data = bytearray((path / 'structure.json').read_bytes())
       data[5] ^= 1
       (path / 'structure.json').write_bytes(bytes(data))
   fake()
   capsys.readouterr()
-  assert experiment.run_experiment(config_of(), folder) == 0
-  assert 'WARNING' in capsys.readouterr().out
+  assert experiment.run_experiment(config_of(**changes), folder) == 0
+  untouched = lost == 'second' and not changes  # an old one, never read
+  assert ('WARNING' in capsys.readouterr().out) != untouched
   assert outcome(folder) == whole
 
 
+@both
 @pytest.mark.parametrize('signum', [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(
-  'moment', [('round', 0, 2), ('iteration', 0, 3), ('round', 0, 7), ('round', 1, 5)]
+  'moment', [('round', 0, 2), ('iteration', 0, 3), ('round', 0, 6), ('round', 1, 5)]
 )
-def test_a_signal_saves_and_the_same_command_goes_on(fake, whole, tmp_path, capsys, signum, moment):
+def test_a_signal_saves_and_the_same_command_goes_on(
+  fake, whole, tmp_path, capsys, signum, moment, changes
+):
   folder = tmp_path / 'w'
   handlers = [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)]
   fake(on=lambda *now: os.kill(os.getpid(), signum) if now == moment else None)
-  assert experiment.run_experiment(config_of(), folder) == experiment.INTERRUPTED == 75
+  assert experiment.run_experiment(config_of(**changes), folder) == experiment.INTERRUPTED == 75
   assert f'interrupted ({signum.name}) and saved' in capsys.readouterr().out
   assert handlers == [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)]
   done = []
   fake(on=lambda what, seed, round: done.append((what, seed, round)))
-  assert experiment.run_experiment(config_of(), folder) == 0
+  assert experiment.run_experiment(config_of(**changes), folder) == 0
   assert moment not in done  # nothing that was done is done again
   assert outcome(folder) == whole
 
@@ -147,17 +161,21 @@ def test_finished_folder_prints_its_summary_again_and_computes_nothing(
   assert (whole_folder / 'summary.json').read_bytes() == before
 
 
-def test_divergence_is_remembered_by_a_resumed_run(fake, tmp_path):
+@both
+@pytest.mark.parametrize('stop', [2, 5])
+def test_divergence_is_remembered_by_a_resumed_run(fake, whole, tmp_path, changes, stop):
   fake(
     diverge={0: 2},
-    on=lambda *now: os.kill(os.getpid(), signal.SIGTERM) if now == ('round', 1, 2) else None,
+    on=lambda *now: os.kill(os.getpid(), signal.SIGTERM) if now == ('round', 1, stop) else None,
   )
-  assert experiment.run_experiment(config_of(), tmp_path) == 75
+  assert experiment.run_experiment(config_of(**changes), tmp_path) == 75
   seen = set()
   fake(on=lambda what, seed, round: seen.add(seed))
-  assert experiment.run_experiment(config_of(), tmp_path) == 0
+  assert experiment.run_experiment(config_of(**changes), tmp_path) == 0
   assert 0 not in seen
   assert json.loads((tmp_path / 'summary.json').read_text())['status']['0']['round'] == 2
+  second = lambda lines: [line for line in lines if line['seed'] == 1]
+  assert second(lines_of(tmp_path)) == second(whole['lines'])
 
 
 def test_interrupted_while_training_compare(fake, tmp_path):

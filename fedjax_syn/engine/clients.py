@@ -23,12 +23,13 @@ def run_one(client: LocalClient | Client, visit: Visit) -> PyTree:
   )
 
 
-def run_block(client: LocalClient | Client, visits: Visit) -> PyTree:
+def run_block(client: LocalClient | Client, visits: Visit, across: str = '') -> PyTree:
   """Runs a block of visits in lockstep; lanes that are done keep their state untouched.
 
   Args:
     client: the closed client.
     visits: leaves [lanes, ...].
+    across: the axis of a vmap around it whose blocks end together, so that the loop has one trip count.
 
   Returns:
     (message, state, metrics), leaves [lanes, ...].
@@ -39,7 +40,9 @@ def run_block(client: LocalClient | Client, visits: Visit) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[None], one)
   if isinstance(client, Client):
     return jax.vmap(client.update)(visits)
-  total = client.steps(visits.shard.size)
+  total = client.steps(visits.shard.size).max()
+  if across:
+    total = jax.lax.pmax(total, across)
 
   def step(carry):
     new = client.step(carry)
@@ -53,7 +56,7 @@ def run_block(client: LocalClient | Client, visits: Visit) -> PyTree:
     return changed._replace(visit=carry.visit, ctx=carry.ctx)
 
   carry = jax.vmap(client.begin)(visits)
-  carry = jax.lax.fori_loop(0, total.max(), lambda _, c: jax.vmap(step)(c), carry)
+  carry = jax.lax.fori_loop(0, total, lambda _, c: jax.vmap(step)(c), carry)
   return jax.vmap(client.end)(carry)
 
 
@@ -120,6 +123,7 @@ def run_clients(
   *,
   uniform: bool,
   every_message: bool,
+  across: str = '',
 ) -> Round:
   """Runs all sampled clients.
 
@@ -132,6 +136,7 @@ def run_clients(
     mesh: the layout's mesh.
     uniform: all weights are 0 or 1.
     every_message: keep the bodies of all messages, not only their sums.
+    across: the axis of a vmap around it, see `run_block`.
 
   Returns:
     The round's results.
@@ -162,7 +167,7 @@ def run_clients(
 
     def block(number):
       visits = jax.vmap(lambda slot: make_visit(operands, slot))(table[number])
-      return split(run_block(client, visits))
+      return split(run_block(client, visits, across))
 
     zeros = lambda leaf, shape: jnp.zeros(shape, leaf.dtype)
     sums, kept = jax.eval_shape(block, jnp.int32(0))

@@ -16,11 +16,13 @@ class Engine(NamedTuple):
   layout: Layout
   init: Callable  # (seed) -> State at round 0
   run: Callable  # (seed, state, rounds) -> (State, dict of floats); the state given is consumed
+  # (seeds, a State for each at the same round, rounds) -> (States, list of dicts); the same, side by side
+  run_together: Callable
   next_stop: Callable  # (round) -> the next round at which the program changes, or None
   pending: Callable  # (state) -> is work between rounds unfinished
   between: Callable  # (seed, state, seconds) -> (State, done, dict)
   evaluator: Callable  # (x, y) -> ((params, stats) -> {'accuracy', 'loss'})
-  warm_up: Callable  # () -> None; compiles every phase's rounds in the background
+  warm_up: Callable  # (seeds side by side) -> None; compiles every phase's rounds in the background
   bytes_per_round: Callable  # () -> (up, down), all sampled clients
   synthetic: Callable  # (state) -> dict of numpy arrays, or None
   diagnose: Callable  # (seed, state) -> cosine distances by label, or {}

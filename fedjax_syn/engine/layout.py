@@ -23,6 +23,7 @@ class Layout(NamedTuple):
     'blocks'  # or 'loop': one client after another on one device, in the order of sampling
   )
   devices: int = 0  # 0: all, of all processes
+  seeds: int = 1  # of a run, side by side under vmap
 
 
 def resolve(layout: Layout, sampled: int) -> Layout:
@@ -50,7 +51,7 @@ def resolve(layout: Layout, sampled: int) -> Layout:
       ' many devices each (0: all)'
     )
   if form == 'loop':
-    return Layout(lanes=1, form=form, devices=1)
+    return Layout(lanes=1, form=form, devices=1, seeds=layout.seeds)
   devices = layout.devices or available
   # As few equal blocks as the table allows, and no wider than what keeps every device busy.
   blocks = devices * -(-sampled // (devices * LANES.get(jax.default_backend(), 32)))
@@ -60,4 +61,4 @@ def resolve(layout: Layout, sampled: int) -> Layout:
     processes == 1
   ):  # else every process must have its part of the mesh, if only with an empty queue
     devices = min(devices, -(-sampled // lanes))
-  return Layout(lanes=lanes, form=form, devices=devices)
+  return Layout(lanes=lanes, form=form, devices=devices, seeds=layout.seeds)

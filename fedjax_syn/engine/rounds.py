@@ -19,6 +19,7 @@ from fedjax_syn.engine.mesh import alone, mesh_of, place, replicated
 from fedjax_syn.engine.personal import make_personal
 from fedjax_syn.engine.report import round_report
 from fedjax_syn.engine.sampling import SAMPLERS
+from fedjax_syn.engine.together import at_one_round, make_rounds_together, reports_of
 from fedjax_syn.engine.visits import Operands, close, downlink, first_round_of, servers_of, visit_of
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import objective_of
@@ -108,7 +109,7 @@ def build(
     rows = jax.vmap(lambda shard: client.init(Variables(params, stats), shard))(everyone)
     return State(jnp.zeros((), jnp.int32), params, stats, server, rows)
 
-  def one_round(seed, state, data, hyper, first_round):
+  def one_round(seed, state, data, hyper, first_round, across=''):
     task = task_of(data, hyper, first_round)
     servers = servers_of(method, task)
     number = state.round + 1
@@ -134,6 +135,7 @@ def build(
       mesh,
       uniform=method.weighting == 'uniform' and isinstance(client, local_training.LocalClient),
       every_message=method.every_message,
+      across=across,
     )
 
     visited = jnp.where(size > 0, sampled, num_clients)  # an empty client's state stays as it is
@@ -179,35 +181,53 @@ def build(
   def next_stop(done):
     return min((p for p in method.phases if p > done), default=None)
 
-  def run(seed, state, rounds):
-    done = int(state.round)
+  many_rounds_together = make_rounds_together(one_round)
+
+  def phase_of(done, rounds):
     stop = next_stop(done)
     if stop is not None and done + rounds > stop:
       raise ValueError(
         f'{rounds} rounds from round {done} cross round {stop}, where the program changes'
       )
-    state, first_round = place(state, everywhere), first_round_of(method, done)
-    arguments = np.int32(seed), state, data, hyper, np.int32(rounds)
-    if first_round in warm:
-      state, report = warm[first_round].result()(*arguments)
-    else:
-      state, report = many_rounds(*arguments, first_round)
+    return first_round_of(method, done)
+
+  def go(together, seeds, states, rounds, first_round):
+    arguments = seeds, place(states, everywhere), data, hyper, np.int32(rounds)
+    if (warmed := warm.get((len(states) if together else 0, first_round))) is not None:
+      return warmed.result()(*arguments)
+    return (many_rounds_together if together else many_rounds)(*arguments, first_round)
+
+  def run(seed, state, rounds):
+    first_round = phase_of(int(state.round), rounds)
+    state, report = go(False, np.int32(seed), state, rounds, first_round)
     return state, {name: float(value) for name, value in report.items()}
 
-  warm: dict[int, Background] = {}
+  def run_together(seeds, states, rounds):
+    if len(seeds) == 1:
+      state, report = run(seeds[0], states[0], rounds)
+      return (state,), [report]
+    first_round = phase_of(at_one_round(states), rounds)
+    states, report = go(True, np.array(seeds, np.int32), tuple(states), rounds, first_round)
+    return states, reports_of(report, len(seeds))
 
-  def warm_up():
+  warm: dict[tuple[int, int], Background] = {}  # by seeds side by side (0: one alone), first round
+
+  def warm_up(seeds=1):
     state = jax.eval_shape(init, np.int32(0), data, hyper)
     state = jax.tree.map(
       lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere), state
     )
 
     def compile_rounds(first_round):
-      lowered = many_rounds.lower(np.int32(0), state, data, hyper, np.int32(1), first_round)
-      return lowered.compile()
+      rest = data, hyper, np.int32(1), first_round
+      if seeds == 1:
+        return many_rounds.lower(np.int32(0), state, *rest).compile()
+      several = np.zeros(seeds, np.int32), (state,) * seeds
+      return many_rounds_together.lower(*several, *rest).compile()
 
     for first_round in (1, *(phase + 1 for phase in method.phases)):
-      warm[first_round] = Background(functools.partial(compile_rounds, first_round))
+      key = seeds if seeds > 1 else 0, first_round
+      warm[key] = Background(functools.partial(compile_rounds, first_round))
 
   def init_state(seed):
     return init(np.int32(seed), data, hyper)
@@ -263,6 +283,7 @@ def build(
     layout,
     init_state,
     run,
+    run_together,
     next_stop,
     pending,
     between,

@@ -15,6 +15,7 @@ from fedjax_syn.algorithms.fedmix import fedmix
 from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.data.partition import partition
 from fedjax_syn.engine import Layout, build, clients
+from fedjax_syn.typing import Variables
 from tests import tiny
 
 METHODS = {
@@ -104,6 +105,45 @@ def test_layouts_agree_in_float64(name):
         jax.tree.leaves(reference.params), jax.tree.leaves(state.params), strict=True
       ):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize('name', METHODS)
+def test_seeds_side_by_side_are_seeds_alone(name):
+  data = tiny.federated(SIZES)
+  for layout in (Layout(3, 'blocks', 2), *(LAYOUTS if name == 'adam' else [])):
+    engine = build(METHODS[name](), tiny.net(4, 3), data, participation=0.75, layout=layout)
+    seeds = (0, 3, 5)
+    alone = [engine.run(seed, engine.init(seed), 3) for seed in seeds]
+    together = engine.run_together(seeds, [engine.init(seed) for seed in seeds], 3)
+    for (state, report), other, other_report in zip(alone, *together, strict=True):
+      chex.assert_trees_all_close(state, other, rtol=0, atol=1e-5)
+      assert other_report == pytest.approx(report, abs=1e-5)
+    assert len({float(state.params['w0'].sum()) for state in together[0]}) == 3
+
+
+def test_a_seed_that_diverges_stands_still_beside_the_others():
+  """w is multiplied by 1 - 4 = -3 in every round from the seed's own start, 0 for seed 0: it stays; with
+  start 1e37 the square in the loss is not finite in round 1."""
+  model = tiny.quadratic(0.0)
+  start = lambda key: Variables({'w': jnp.where(jax.random.bits(key) % 2 == 0, 0.0, 1e37)}, {})
+  model = model._replace(init=start)
+  x = np.zeros((2, 1, 1, 1), np.uint8)
+  data = tiny.clients_of(x, np.zeros(2, int), [1, 1], 1)
+  engine = build(fedavg(4.0, optimizer='sgd'), model, data, loss=tiny.half_square)
+  starts = {seed: float(engine.init(seed).params['w']) for seed in range(20)}
+  fine = next(seed for seed, w in starts.items() if w == 0)
+  wild = next(seed for seed, w in starts.items() if w != 0)
+  states, reports = engine.run_together((wild, fine), [engine.init(s) for s in (wild, fine)], 3)
+  assert [r['diverged_round'] for r in reports] == [1, 0]
+  assert [int(s.round) for s in states] == [1, 3]
+  assert float(states[1].params['w']) == 0
+
+
+def test_seeds_at_different_rounds_are_refused():
+  engine = build(METHODS['adam'](), tiny.net(4, 3), tiny.federated(SIZES))
+  later, _ = engine.run(0, engine.init(0), 1)
+  with pytest.raises(ValueError, match=r'rounds \[0, 1\]'):
+    engine.run_together((0, 1), [later, engine.init(1)], 1)
 
 
 def test_one_call_of_ten_rounds_is_ten_calls_of_one():
