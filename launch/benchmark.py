@@ -2,7 +2,7 @@
 
   python launch/benchmark.py --suite=cpu [--only=w1,w4] [--peer=torch] [--json=FILE]
 
-  --suite        cpu (w1 w2 w3 w3x w4 w4conv w4c) or gpu (g1 g2 g3)
+  --suite        cpu (w1 w2 w3 w3x w4 w4conv w4c seeds) or gpu (g1 g2 g3 seeds)
   --only         names out of the suite, separated by commas
   --peer         torch: the same work as a plain PyTorch loop, in turn with ours
   --peer_python  the Python that has PyTorch; without it this one
@@ -20,6 +20,7 @@
   g1      a round on CIFAR-10: 32 of 80 clients of 625; ConvNet of width 128
   g2      1,500 rounds on CIFAR-10: 50 of 1,000 clients of 50, batch 10, SGD; CNN; evaluated every 10
   g3      1,000 iterations of w4c
+  seeds   a round of w1 for each of three seeds, one seed after the other or side by side
 
 Seconds are medians of 5 after a warm-up; of "/all" lines one run from nothing to the end, compilation
 included. The floor is the time for the operations at the speed of a large matrix product, or for

@@ -126,38 +126,46 @@ def prepare_rounds(work: Rounds, variant: Variant, data_dir: str = '') -> Progra
   layout = engine_lib.Layout(lanes=variant.lanes)
   engine = engine_lib.build(method, model, data, participation=share, layout=layout)
   evaluate = engine.evaluator(*test) if work.eval_every else None
+  seeds = range(SEED, SEED + work.seeds)
 
-  def advance(state, rounds):
+  def advance(states, rounds):
     done = 0
     while done < rounds:
       chunk = min(rounds - done, work.eval_every or rounds)
-      state, report = engine.run(SEED, state, chunk)
-      if report['diverged_round']:
-        raise ValueError(f'diverged in round {report["diverged_round"]:g}')
-      if evaluate:
+      new = []
+      for first in range(0, work.seeds, variant.seeds):
+        group = slice(first, first + variant.seeds)
+        after, reports = engine.run_together(tuple(seeds[group]), states[group], chunk)
+        if failed := max(report['diverged_round'] for report in reports):
+          raise ValueError(f'diverged in round {failed:g}')
+        new += after
+      states = new
+      for state in states if evaluate else ():
         evaluate(state.params, state.stats)
       done += chunk
-    return state
+    return states
 
   with jax.default_matmul_precision(variant.precision):
-    state = advance(engine.init(SEED), 1)
+    states = advance([engine.init(seed) for seed in seeds], 1)
   compile_seconds = time.perf_counter() - began
   _, sample = SAMPLERS['fixed'](work.clients, share)
-  draw = jax.jit(lambda number: sample(stream(jnp.int32(SEED), Purpose.SAMPLE, number)))
+  draw = jax.jit(lambda seed, number: sample(stream(seed, Purpose.SAMPLE, number)))
   size = np.asarray(data.size)
 
   def cohorts(first, last):  # the engine's own draws
-    return [np.asarray(draw(number)).tolist() for number in range(first, last + 1)]
+    units = range(first, last + 1)
+    return [[int(c) for seed in seeds for c in draw(np.int32(seed), number)] for number in units]
 
   def cost(first, last):
     rounds = last - first + 1
     images = sum(int(size[clients].sum()) for clients in cohorts(first, last))
-    tested = rounds // work.eval_every * work.test_rows if work.eval_every else 0
+    tests = rounds // work.eval_every * work.seeds if work.eval_every else 0
+    tested = tests * work.test_rows
     operations = images * training_operations(work) + tested * sum(forward_operations(work))
-    weights = rounds * work.sampled * 2 * FLOAT * parameter_count(model)
+    weights = rounds * work.seeds * work.sampled * 2 * FLOAT * parameter_count(model)
     return operations, (images + tested) * math.prod(work.shape) + weights
 
-  return Program(state, advance, compile_seconds, None, cohorts, cost)
+  return Program(states, advance, compile_seconds, None, cohorts, cost)
 
 
 def prepare_unroll(work: Unroll, variant: Variant, data_dir: str = '') -> Program:

@@ -79,7 +79,8 @@ def peer_process(command: Sequence[str], job, data_dir: str) -> Iterator[Callabl
     if isinstance(job.work, workloads.Rounds):
       data = programs.load_data(job.work, data_dir)[0]
       work['data'] = str(pathlib.Path(folder) / 'data.npz')
-      np.savez(work['data'], **{k: np.asarray(v) for k, v in data._asdict().items()})
+      there = {k: np.asarray(v) for k, v in data._asdict().items() if v is not None}
+      np.savez(work['data'], **there)
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process:
 

@@ -14,6 +14,7 @@ class Variant:
   precision: str = 'float32'
   form: str = 'auto'  # of the convolutions
   lanes: int = 0  # clients side by side; 0: the library's choice
+  seeds: int = 1  # seeds side by side
   adjoint: str = 'jvp'
   together: int = 1  # inner steps compiled as one piece
   augment: bool = False  # DSA in every inner step
@@ -23,6 +24,7 @@ class Variant:
     parts = [self.precision if self.precision != 'float32' else '']
     parts += [self.form if self.form != 'auto' else '']
     parts += [f'lanes={self.lanes}' if self.lanes else '']
+    parts += [f'seeds={self.seeds}' if self.seeds > 1 else '']
     parts += [self.adjoint if self.adjoint != 'jvp' else '']
     parts += [
       f'together={self.together}' if self.together > 1 else '',
@@ -49,6 +51,7 @@ class Rounds:
   units: int = 1  # of the whole job
   eval_every: int = 0  # rounds; 0: never
   test_rows: int = 10_000
+  seeds: int = 1  # runs of the same problem; a unit is a round of each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +97,14 @@ PFL = Rounds(
 )
 
 
+SIDE_BY_SIDE = [Variant(), Variant(seeds=3)]
+
+
 def _cpu() -> list[Job]:
   replace = dataclasses.replace
   return [
     Job('w1', FASHION, units=3),
+    Job('seeds', dataclasses.replace(FASHION, seeds=3), SIDE_BY_SIDE, units=3),
     Job('w2', replace(FASHION, model='convnet', width=32, depth=3)),
     Job('w3', replace(FASHION, alpha=0.1), units=3),
     Job('w3x', replace(FASHION, alpha=0.01), units=3),
@@ -129,6 +136,7 @@ def _gpu() -> list[Job]:
     Job('g3', g3, first(tf32), whole=True, units=5),
     Job('g3', g3, first(full), whole=True, units=5),
     Job('g2', PFL, [Variant(full, form, 50) for form in ('xla', 'patches')], whole=True, units=10),
+    Job('seeds', dataclasses.replace(FASHION, seeds=3), SIDE_BY_SIDE, units=10),
     Job('g3', CIFAR_MATCHING, rest(tf32), units=5),
     Job('g3', CIFAR_MATCHING, rest(full), units=5),
   ]

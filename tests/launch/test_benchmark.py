@@ -60,7 +60,7 @@ def test_cohorts_are_those_of_the_engine_and_cost_counts_their_images(monkeypatc
   data, _, note = programs.load_data(work, '')
   assert 'random' in note
   moved = np.zeros(work.clients, bool)
-  for leaf in jax.tree.leaves(program.state.clients):
+  for leaf in jax.tree.leaves(program.state[0].clients):
     moved |= np.asarray(leaf).reshape(work.clients, -1).any(axis=1)
   size = np.asarray(data.size)
   (cohort,) = program.cohorts(1, 1)
@@ -132,6 +132,38 @@ def test_json_is_a_list_of_objects(tmp_path):
   }
 
 
+def test_a_peer_gets_the_clients_data(capsys):
+  """As arrays that numpy reads without unpickling anything; server data, of which there are none, are left out."""
+  reader = """
+import json, sys, numpy
+data = dict(numpy.load(json.loads(sys.stdin.readline())['data']))
+print(json.dumps({name: list(value.shape) for name, value in data.items()}), flush=True)
+"""
+  job = workloads.smoke(jobs()['w3'])
+  with timing.peer_process([sys.executable, '-c', reader], job, ''):
+    pass
+  out = capsys.readouterr().out
+  assert "'x': [160, 12, 12, 1]" in out and "'start': [8]" in out and 'proxy' not in out
+
+
+def test_seeds_side_by_side_are_the_work_of_seeds_one_after_the_other():
+  """Three cohorts in a unit, whose images and messages count; all three seeds move, whichever way."""
+  job = workloads.smoke(jobs()['seeds'])
+  ends = []
+  for variant in workloads.SIDE_BY_SIDE:
+    program = programs.prepare_rounds(job.work, variant)
+    ends.append(program.state)
+    cohorts = program.cohorts(1, 2)
+    assert [len(cohort) for cohort in cohorts] == [3 * job.work.sampled] * 2
+    data = programs.load_data(job.work, '')[0]
+    images = np.asarray(data.size)[cohorts[0]].sum()
+    assert program.cost(1, 1)[0] == images * operations.training_operations(job.work)
+  alone, together = ends
+  assert len(alone) == 3
+  for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(tuple(together)), strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+
+
 def test_a_peer_answers_lines_and_its_end_is_explained(capsys):
   job = jobs()['w4']
   with timing.peer_process([sys.executable, '-c', FAKE_PEER], job, '') as ask:
@@ -149,7 +181,10 @@ def test_a_peer_answers_lines_and_its_end_is_explained(capsys):
 @pytest.mark.parametrize(
   ('argument', 'said'),
   [
-    ('--only=w9', '--only=w9: not in --suite=cpu, which has w1, w2, w3, w3x, w4, w4conv, w4c'),
+    (
+      '--only=w9',
+      '--only=w9: not in --suite=cpu, which has w1, w2, w3, w3x, w4, w4conv, w4c, seeds',
+    ),
     ('--suite=tpu', 'suite'),
     ('w1', "'w1': unexpected"),
     ('--json=/no/such/folder/x.json', 'there is no such folder'),
