@@ -104,13 +104,13 @@ def _cpu() -> list[Job]:
   replace = dataclasses.replace
   return [
     Job('w1', FASHION, units=3),
-    Job('seeds', dataclasses.replace(FASHION, seeds=3), SIDE_BY_SIDE, units=3),
     Job('w2', replace(FASHION, model='convnet', width=32, depth=3)),
     Job('w3', replace(FASHION, alpha=0.1), units=3),
     Job('w3x', replace(FASHION, alpha=0.01), units=3),
     Job('w4', MATCHING, [Variant(together=20)], units=10),
     Job('w4conv', replace(MATCHING, model='convnet', width=32, depth=3)),
     Job('w4c', CIFAR_MATCHING),
+    Job('seeds', replace(FASHION, seeds=3), SIDE_BY_SIDE, units=3),
   ]
 
 
