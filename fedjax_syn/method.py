@@ -44,6 +44,7 @@ class Task(NamedTuple):
   first_round: int  # the first round of the static phase that is being traced
   cohort: float = 0.0  # clients in a round, or their expected number
   objective: Objective = single_label  # single- or multi-label: what logits and labels mean
+  mesh: jax.sharding.Mesh | None = None  # the run's devices, for work between rounds; None: one
 
 
 class Visit(NamedTuple):

@@ -26,12 +26,13 @@ from fedjax_syn.data import partition as partition_lib
 from fedjax_syn.data.augment import dsa
 from fedjax_syn.data.builders import arrays, prepared
 from fedjax_syn.data.builders.sources import SOURCES
+from fedjax_syn.engine.mesh import mesh_of, place, replicated
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, stream
 from fedjax_syn.models.classifier import as_model
 from fedjax_syn.models.init import INITS
 from fedjax_syn.models.layers import FORMS, Conv, Dense, max_pool
-from fedjax_syn.synthesis import synthetic, trajectory
+from fedjax_syn.synthesis import pieces, synthetic, trajectory
 from fedjax_syn.typing import Model
 from launch.operations import (
   forward_operations,
@@ -175,9 +176,10 @@ def prepare_unroll(work: Unroll, variant: Variant, data_dir: str = '') -> Progra
   model = make_model(work, variant.form)
   start, target = (model.init(jax.random.key(seed)) for seed in (SEED, SEED + 1))
   segment = trajectory.Segment(start.params, target.params)
-  loss = trajectory.inner_loss(
-    model, start.stats, functools.partial(dsa) if variant.augment else None
-  )
+  mesh = mesh_of(engine_lib.Layout(devices=jax.device_count()))
+  split = pieces.split_of(0, work.images, model, mesh, '')  # as a run of DynaFed has it
+  augment = functools.partial(dsa) if variant.augment else None
+  loss = trajectory.inner_loss(model, start.stats, augment, *split)
   labels = synthetic.SyntheticSet('x', 'y', 'step')
   rates = {'x': optax.adam(5e-2), 'y': optax.adam(5e-2), 'step': optax.adam(1e-2)}
   optimizer = optax.partition(rates, labels)
@@ -202,11 +204,15 @@ def prepare_unroll(work: Unroll, variant: Variant, data_dir: str = '') -> Progra
     updates, opt_state = optimizer.update(grads, opt_state, syn)
     return optax.apply_updates(syn, updates), opt_state, value
 
-  @functools.partial(jax.jit, donate_argnums=0)
+  everywhere = replicated(split.mesh) if split.mesh else None
+
+  @functools.partial(jax.jit, donate_argnums=0, out_shardings=everywhere)
   def iterations(carry, segment, count):
     return jax.lax.fori_loop(0, count, lambda i, c: iteration(i, c, segment), carry)
 
   state = syn, optimizer.init(syn), jnp.zeros(())
+  if everywhere:
+    state, segment = place((state, segment), everywhere)
   with jax.default_matmul_precision(variant.precision):
     program = iterations.lower(state, segment, jnp.int32(1)).compile()
   compile_seconds = time.perf_counter() - began

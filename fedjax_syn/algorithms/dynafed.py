@@ -1,6 +1,7 @@
 """DynaFed: a data set distilled from the global model's trajectory refines every later round (Pi et al., CVPR 2023)."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
@@ -13,10 +14,11 @@ from fedjax_syn.chunks import Chunks
 from fedjax_syn.client.optimizers import OPTIMIZERS
 from fedjax_syn.data import federated
 from fedjax_syn.data.augment import dsa, parse_strategy
+from fedjax_syn.engine.mesh import place, replicated
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
 from fedjax_syn.method import Method, ServerTransform
-from fedjax_syn.synthesis import diagnostics, finetuning, synthetic, trajectory
+from fedjax_syn.synthesis import diagnostics, finetuning, pieces, synthetic, trajectory
 from fedjax_syn.synthesis.synthetic import SyntheticSet
 from fedjax_syn.typing import Array, Params, PyTree
 
@@ -55,6 +57,12 @@ class Config:
   )
   together: int = field(
     1, 'inner steps compiled as one piece: small networks run faster, compile slower', low=1
+  )
+  pieces: int = field(
+    0,
+    'pieces in which a step of synthesis takes the images, shared by the devices; 1: all at once, on one'
+    ' device; 0: as is fastest',
+    low=0,
   )
   finetune_steps: int = field(
     20, 'steps on the synthetic set in every round after L (code 20)', low=0
@@ -130,6 +138,8 @@ def dynafed(base: Method | None = None, **fields) -> Method:
     shape = task.data.x.shape[1:]
     images = c.images_per_class * task.num_classes
     augment, finetune_augment = augmentation(c.augment), augmentation(c.finetune_augment)
+    step_images = min(c.inner_batch or images, images)
+    split = pieces.split_of(c.pieces, step_images, task.model, task.mesh, 'dynafed.pieces')
     h = task.hyper['dynafed']
     optimizer = optax.partition(
       {
@@ -172,7 +182,7 @@ def dynafed(base: Method | None = None, **fields) -> Method:
 
     def iterate(key, state, stats, hyper):  # Algorithm 1, lines 3-6
       key = fold(key, state.iteration)
-      loss = trajectory.inner_loss(task.model, stats, augment)
+      loss = trajectory.inner_loss(task.model, stats, augment, *split)
 
       def one(syn, j):
         segment = trajectory.draw_segment(
@@ -209,7 +219,9 @@ def dynafed(base: Method | None = None, **fields) -> Method:
         snapshots=jax.tree.map(keep, state.snapshots, syn),
       )
 
-    @jax.jit
+    everywhere = replicated(split.mesh) if split.mesh else None
+
+    @functools.partial(jax.jit, out_shardings=everywhere)
     def chunk(key, state, stats, hyper, iterations):
       fine = lambda carry: (carry[0] < iterations) & carry[2]
 
@@ -237,6 +249,8 @@ def dynafed(base: Method | None = None, **fields) -> Method:
             state,
             {'diverged_round': c.length, 'diverged_client': -1, 'reason': reason},
           )
+      if everywhere:
+        key, state, stats = place((key, state, stats), everywhere)
       chunks, ok = Chunks(seconds), True
       while ok and (count := chunks.next(c.iterations - int(state.iteration))):
         state, ok = chunk(key, state, stats, h, jnp.int32(count))

@@ -77,7 +77,7 @@ def build(
     return Task(model, objective.loss, data, *sizes, hyper, first_round, cohort, objective)
 
   # Work between rounds runs on one device; plain numbers are not bound to the mesh.
-  host_servers = servers_of(method, task_of(data, method.hyper, 1))
+  host_servers = servers_of(method, task_of(data, method.hyper, 1)._replace(mesh=mesh))
 
   def enrolled(seed, data, hyper):
     task = task_of(data, hyper, 1)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.keys import fold
+from fedjax_syn.synthesis.pieces import in_pieces
 from fedjax_syn.synthesis.synthetic import SyntheticSet, minibatch, soft_cross_entropy
 from fedjax_syn.typing import Array, Model, Params, PRNGKey, Stats, Variables
 
@@ -20,13 +21,32 @@ InnerLoss = Callable[[Params, Array, Array, PRNGKey], Array]  # (w, images, labe
 Augment = Callable[[PRNGKey, Array], Array]
 
 
-def inner_loss(model: Model, stats: Stats, augment: Augment | None) -> InnerLoss:
-  """Returns the loss on (augmented) synthetic images, with the running statistics held fixed."""
+def inner_loss(
+  model: Model,
+  stats: Stats,
+  augment: Augment | None,
+  pieces: int = 1,
+  mesh: jax.sharding.Mesh | None = None,
+) -> InnerLoss:
+  """Returns the loss on (augmented) synthetic images, with the running statistics held fixed.
+
+  Args:
+    model: the network.
+    stats: its running statistics.
+    augment: (key, images) -> images, or None.
+    pieces: see `pieces.in_pieces`.
+    mesh: the same.
+  """
+
+  def mean(params, x, y):
+    return soft_cross_entropy(model.apply(Variables(params, stats), x, train=True).logits, y)
+
+  mean = in_pieces(mean, pieces, mesh)
 
   def loss(params, x, y, key):
     if augment is not None:
       x = augment(key, x)
-    return soft_cross_entropy(model.apply(Variables(params, stats), x, train=True).logits, y)
+    return mean(params, x, y)
 
   return loss
 
