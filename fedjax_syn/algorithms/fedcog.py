@@ -144,6 +144,8 @@ def fedcog(base: Method | None = None, **fields) -> Method:
       own = log_p(w, x)
       loss = negative_log_likelihood(own, y)
       if previous is not None:
+        # A pass of its own: both models under one vmap need as many operations, and on a CPU took 1.15 times as long
+        # on Fashion-MNIST's images and 0.85 times on CIFAR's.
         js = per_sample(comp.DIVERGENCES[c.divergence](own, log_p(previous.model, x)))
         loss += jnp.where(previous.visited, h['lambda_dis'], 0.0) * (1 - js)
       if c.total_variation:

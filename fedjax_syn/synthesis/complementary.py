@@ -136,6 +136,8 @@ def optimise(
   Returns:
     The moved inputs. Source: FedCOG, Eq. 1 and Appendix A.5.2; betas are the code's.
   """
+  if not steps:
+    return inputs
   samples = y.shape[0]
   size = min(batch_size or samples, samples)
   optimizer = optax.adam(lr, b1=0.5, b2=0.9)
