@@ -68,9 +68,10 @@ def operations(subject: Any, client: int = 0) -> Cost:
 
   visit, data = generation.visit_of(subject, client), subject.problem.data
   block = subject.config.blocks[generation.NAME]
-  # The batch of generation changes no operation, but would be a loop around that of the steps.
+  # Samples by batches need as many operations, in a loop around that of the steps.
+  together = 0 if block.generator or block.statistics else block.samples
   of = lambda steps: compiler_count(
-    generation.generator(generation.with_fields(subject, steps=steps, batch=0)), visit, data
+    generation.generator(generation.with_fields(subject, steps=steps, batch=together)), visit, data
   )
   steps = 0 if block.source == 'noise' else block.steps
   around, first = of(0), of(1)

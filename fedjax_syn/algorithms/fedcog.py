@@ -3,6 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -55,7 +56,11 @@ class Config:
     choices=('soft', 'hard'),
   )
   kd_batch: int = field(64, 'generated samples in a local step (code 64)', low=1)
-  batch: int = field(0, 'samples generated at a time: memory, not result; 0: all', low=0)
+  batch: int = field(
+    0,
+    'samples generated at a time: memory and time, not result; 0: what is fast here (32 on a CPU, else all)',
+    low=0,
+  )
   shared: bool = field(
     False, "one set for all clients, from the global model alone (A.2); needs source 'global'"
   )
@@ -162,7 +167,9 @@ def fedcog(base: Method | None = None, **fields) -> Method:
       x = made.apply(*comp.optimise(through, start, y, steps=steps, lr=h['lr']))
     else:
       x = comp.noise(fold(key, 0, 1), c.samples, shape)
-      x = comp.optimise(losses, x, y, steps=steps, lr=h['lr'], batch_size=c.batch)
+      # BatchNorm statistics are those of all samples together.
+      some = c.batch or (0 if c.statistics else comp.AT_A_TIME.get(jax.default_backend(), 0))
+      x = comp.optimise(losses, x, y, steps=steps, lr=h['lr'], batch_size=some)
     return Generated(x, y, log_p(w, x))
 
   def uniform_targets(task, each):

@@ -148,6 +148,18 @@ def test_the_batch_of_generation_changes_no_result(batch):
   assert np.abs(a.x - setup(steps=0)[1].prepare(setup()[2])[1].x).max() > 1e-2
 
 
+def test_more_samples_than_a_cache_holds_are_generated_in_parts_on_a_cpu(monkeypatch):
+  """70 samples, 32 at a time: the last part is filled up with samples that are dropped."""
+  whole, start = (setup(samples=70, steps=n, batch=70) for n in (5, 0))
+  monkeypatch.setattr(comp, 'AT_A_TIME', {jax.default_backend(): 32})
+  parts = setup(samples=70, steps=5)
+  text = lambda made: str(jax.make_jaxpr(made[1].prepare)(made[2]))
+  assert '32,2,2,1' in text(parts) and '32,2,2,1' not in text(whole)
+  x, by_parts, noise = (made[1].prepare(made[2])[1].x for made in (whole, parts, start))
+  np.testing.assert_allclose(x, by_parts, rtol=0, atol=1e-5)
+  assert x.shape == (70, 2, 2, 1) and np.abs(x - noise).max() > 1e-2
+
+
 def test_sources_of_table_5():
   """Noise is not moved; without a local model, or before its first visit, there is nothing to disagree with."""
   visit = setup()[2]
