@@ -85,8 +85,10 @@ def match(old: State | None, new: State, source: str) -> Branch:
     parts[side] = {k: had[k] if k in fits else v for k, v in wanted.items()}
   state = State(round=old.round, params=old.params, stats=old.stats, **parts)
   # The same leaves in the same order, in the new method's own containers.
-  leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(state)]
-  return Branch(jax.tree.unflatten(jax.tree.structure(new), leaves), dropped, initialised)
+  start = jax.tree.unflatten(jax.tree.structure(new), jax.tree.leaves(state))
+  # Per-client state stays what it is, numpy or not: the engine puts it where it keeps it.
+  moved = jax.tree.map(jnp.asarray, start._replace(clients={}))
+  return Branch(moved._replace(clients=start.clients), dropped, initialised)
 
 
 def _difference(old: PyTree, new: PyTree) -> str | None:

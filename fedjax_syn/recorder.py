@@ -108,7 +108,7 @@ class Recorder:
     trees = self.last.trees if self.last else {}
     if any(trees.get(seed) is None for seed in seeds):
       return {}
-    return {seed: jax.tree.map(jax.numpy.asarray, trees[seed]) for seed in seeds}
+    return {seed: _placed(trees[seed]) for seed in seeds}
 
   def log(self, seed: int, step: Step, seconds: float) -> metrics.Line:
     """Appends one line for an evaluated round.
@@ -195,3 +195,8 @@ def peak_memory_bytes() -> int:
   on_device = max((s.get('peak_bytes_in_use', 0) for s in stats), default=0)
   unit = 1 if sys.platform == 'darwin' else 1024  # getrusage counts in KiB, but not there
   return int(on_device or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+
+
+def _placed(tree: State) -> State:
+  """Puts a state on the device, but for per-client state, which the engine puts where it keeps it."""
+  return jax.tree.map(jax.numpy.asarray, tree._replace(clients={}))._replace(clients=tree.clients)

@@ -29,7 +29,8 @@ def summarise(
     clock: holds the seconds.
 
   Returns:
-    JSON values; bytes are per seed over all rounds, `epsilon` is null without noise.
+    JSON values; bytes up and down are per seed over all rounds, `client_state_bytes` are those of all clients at any
+    time, on every device or in host memory; `epsilon` is null without noise.
   """
   shapes = jax.eval_shape(engine.model.init, jax.random.key(0)).params
   up, down = engine.bytes_per_round()
@@ -51,6 +52,8 @@ def summarise(
     'seconds': clock.seconds(),
     'bytes_up': up * config.rounds,
     'bytes_down': down * config.rounds,
+    'client_state_bytes': engine.client_state_bytes,
+    'client_state_place': engine.client_state_place,
     'epsilon': _epsilon(config, engine),
     'peak_memory_bytes': max(recorder.peak, peak_memory_bytes()),
   }

@@ -82,6 +82,12 @@ class Layout:
   )
   devices: int = field(0, 'devices to use; 0: all (on a CPU one per core)', low=0)
   seeds: int = field(1, 'seeds of a run trained side by side, under vmap', low=1)
+  client_state_bytes: int = field(
+    0,
+    'bytes that per-client state may take on a device; if it is larger it stays in host memory, and a round'
+    " gets its clients' rows; 0: no limit",
+    low=0,
+  )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -77,7 +77,7 @@ class Table(NamedTuple):
     if (cell := origins.find(self.entry, row, column)) is None:
       return Run(row, column, seed, config, folder)
     origin = self._replace(entry=cell[0]).run(*cell[1:], seed)
-    start = origins.checkpoint(origin.config, origin.folder, folder, self.workdir)
+    start = origins.checkpoint(origin.config, origin.folder, config, folder, self.workdir)
     config = config_lib.check(dataclasses.replace(config, start_from=start))
     return Run(row, column, seed, config, folder, origin)
 

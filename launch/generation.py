@@ -17,7 +17,7 @@ from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.algorithms.fedcog import Generated
 from fedjax_syn.client import local
 from fedjax_syn.data import federated
-from fedjax_syn.engine import Layout, build, clients
+from fedjax_syn.engine import Engine, Layout, build, clients
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import objective_of
 from fedjax_syn.method import ClientTransform, Method, State, Task, Visit
@@ -38,39 +38,63 @@ class Subject(NamedTuple):
   seed: int
 
 
-def open_subject(folder: pathlib.Path, seed: int) -> Subject:
+def open_subject(folder: pathlib.Path, seed: int | None) -> Subject:
   """Opens a run.
 
   Args:
     folder: with a config.json, and a checkpoint of round T0, which every run keeps.
-    seed: which of its seeds.
+    seed: which of its seeds; None: the first.
 
   Raises:
     ValueError: if it is no run of FedCOG, has no such checkpoint, or its data set is not there.
   """
   stored = workdir_lib.read_json(folder / 'config.json')
   config = config_lib.check(stored['config'])
-  if NAME not in config.algorithm.split('+'):
-    raise ValueError(f'{folder}: algorithm={config.algorithm!r} generates nothing')
+  _check_generates(config, str(folder))
+  seed = config.seeds[0] if seed is None else seed
   path = folder / 'checkpoints' / str(config.blocks[NAME].start) / f'seed_{seed}'
   if not path.is_dir():
     raise ValueError(f'{folder}: no checkpoint {path.relative_to(folder)} to generate from')
+  problem, method, engine = _build(config)
+  if problem.dataset.checksum != stored['dataset']['checksum']:
+    raise ValueError(f'data.name={config.data.name!r}: differs from the data set of the run')
+  state = jax.tree.map(jnp.asarray, checkpoint.read(path).tree)
+  return Subject(config, problem, method, engine.model, state, seed)
+
+
+def begin_subject(config: Any, seed: int | None = None) -> Subject:
+  """Makes the subject of a config without a run: its initial model in the place of that of round T0.
+
+  Args:
+    config: a config, checked or not.
+    seed: of the initial model; None: the config's first.
+
+  Raises:
+    ValueError: if the config is refused or generates nothing, or its data set is not there.
+  """
+  config = config_lib.check(config)
+  _check_generates(config, 'config')
+  seed = config.seeds[0] if seed is None else seed
+  problem, method, engine = _build(config)
+  state = engine.init(seed)._replace(round=jnp.int32(config.blocks[NAME].start))
+  return Subject(config, problem, method, engine.model, state, seed)
+
+
+def _check_generates(config: config_lib.Resolved, where: str) -> None:
+  if NAME not in config.algorithm.split('+'):
+    raise ValueError(f'{where}: algorithm={config.algorithm!r} generates nothing')
+
+
+def _build(config: config_lib.Resolved) -> tuple[assemble.Problem, Method, Engine]:
   try:
     problem = assemble.load(config)
   except OSError as error:
     raise ValueError(str(error)) from error
-  if problem.dataset.checksum != stored['dataset']['checksum']:
-    raise ValueError(f'data.name={config.data.name!r}: differs from the data set of the run')
   method = algorithms.create(config.algorithm, config)
-  engine = build(
-    method,
-    problem.model,
-    problem.data,
-    num_classes=problem.dataset.num_classes,
-    layout=Layout(devices=1),
-  )
-  state = jax.tree.map(jnp.asarray, checkpoint.read(path).tree)
-  return Subject(config, problem, method, engine.model, state, seed)
+  classes = problem.dataset.num_classes
+  layout = Layout(devices=1)
+  engine = build(method, problem.model, problem.data, num_classes=classes, layout=layout)
+  return problem, method, engine
 
 
 def with_fields(subject: Subject, **fields) -> Subject:
@@ -121,6 +145,22 @@ def generator(subject: Subject) -> Callable[[Visit, federated.FederatedData], Ge
     return own.prepare(visit)[1]
 
   return jax.jit(generate)
+
+
+def distilling(subject: Subject) -> tuple[Callable, Callable, Callable]:
+  """Returns local training with distillation in its parts, so that what is generated before it is left out.
+
+  Args:
+    subject: a run.
+
+  Returns:
+    Compiled (visit, data) -> carry with generated data; (carry, data) -> carry after one step, to be compiled; and
+    (visit, data) -> the steps of a visit.
+  """
+  closed = lambda data: local.close(subject.method, _task(subject, data))
+  begin = jax.jit(lambda visit, data: closed(data).begin(visit))
+  step = lambda carry, data: closed(data).step(carry)
+  return begin, step, lambda visit, data: closed(data).steps(visit.shard.size)
 
 
 def training(subject: Subject) -> Callable[[Visit, federated.FederatedData], Any]:

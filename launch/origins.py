@@ -27,7 +27,9 @@ def find(entry: Entry, row: Row, column: Column) -> tuple[Entry, Row, Column] | 
   table, name = spec.home_of(entry, column)
   other, _, wanted = row.origin.rpartition(':')
   table = other or table
-  source = entry if table == entry.name else spec.find(papers.entries(), table)
+  # A row of the same table comes first: it may have runs of its own in the other table's folder.
+  beside = table == entry.name or (not other and wanted in [r.name for r in entry.rows])
+  source = entry if beside else spec.find(papers.entries(), table)
   (first,) = spec.select(source.rows, [wanted], f'{table}, row')
   same = [c for c in source.columns if spec.home_of(source, c) == (table, name)]
   if not same:
@@ -36,20 +38,26 @@ def find(entry: Entry, row: Row, column: Column) -> tuple[Entry, Row, Column] | 
 
 
 def checkpoint(
-  config: config_lib.Resolved, folder: pathlib.Path, run: pathlib.Path, workdir: pathlib.Path
+  origin: config_lib.Resolved,
+  folder: pathlib.Path,
+  own: config_lib.Resolved,
+  run: pathlib.Path,
+  workdir: pathlib.Path,
 ) -> str:
   """Returns a run's `start_from`.
 
   Args:
-    config: of the run that it begins in; the checkpoint is that at the end of the first phase.
+    origin: of the run that it begins in. The checkpoint is that at the first round where its program changes and
+      the run's own does not: there the two part. If there is none, that at the end of the first phase.
     folder: of that run.
-    run: the run's own folder.
+    own: of the run itself.
+    run: its folder.
     workdir: of both; a run that was made elsewhere and came here with its origin keeps what is written in it.
   """
-  phases = algorithms.create(config.algorithm, config).phases
-  if not phases:
-    raise ValueError(f'{config.algorithm}: its program never changes; no run can begin there')
-  path = folder / 'checkpoints' / str(phases[0])
+  there, here = (algorithms.create(c.algorithm, c).phases for c in (origin, own))
+  if not there:
+    raise ValueError(f'{origin.algorithm}: its program never changes; no run can begin there')
+  path = folder / 'checkpoints' / str(min({*there} - {*here}, default=there[0]))
   tail = path.relative_to(workdir).parts
   stored = (workdir_lib.read_json(run / 'config.json') or {}).get('config', {})
   written = stored.get('start_from', '')

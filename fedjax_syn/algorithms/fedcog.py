@@ -3,6 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -55,7 +56,11 @@ class Config:
     choices=('soft', 'hard'),
   )
   kd_batch: int = field(64, 'generated samples in a local step (code 64)', low=1)
-  batch: int = field(0, 'samples generated at a time: memory, not result; 0: all', low=0)
+  batch: int = field(
+    0,
+    'samples generated at a time: memory and time, not result; 0: what is fast here (32 on a CPU, else all)',
+    low=0,
+  )
   shared: bool = field(
     False, "one set for all clients, from the global model alone (A.2); needs source 'global'"
   )
@@ -144,6 +149,8 @@ def fedcog(base: Method | None = None, **fields) -> Method:
       own = log_p(w, x)
       loss = negative_log_likelihood(own, y)
       if previous is not None:
+        # A pass of its own: both models under one vmap need as many operations, and on a CPU took 1.15 times as long
+        # on Fashion-MNIST's images and 0.85 times on CIFAR's.
         js = per_sample(comp.DIVERGENCES[c.divergence](own, log_p(previous.model, x)))
         loss += jnp.where(previous.visited, h['lambda_dis'], 0.0) * (1 - js)
       if c.total_variation:
@@ -160,7 +167,9 @@ def fedcog(base: Method | None = None, **fields) -> Method:
       x = made.apply(*comp.optimise(through, start, y, steps=steps, lr=h['lr']))
     else:
       x = comp.noise(fold(key, 0, 1), c.samples, shape)
-      x = comp.optimise(losses, x, y, steps=steps, lr=h['lr'], batch_size=c.batch)
+      # BatchNorm statistics are those of all samples together.
+      some = c.batch or (0 if c.statistics else comp.AT_A_TIME.get(jax.default_backend(), 0))
+      x = comp.optimise(losses, x, y, steps=steps, lr=h['lr'], batch_size=some)
     return Generated(x, y, log_p(w, x))
 
   def uniform_targets(task, each):

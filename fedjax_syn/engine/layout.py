@@ -24,6 +24,9 @@ class Layout(NamedTuple):
   )
   devices: int = 0  # 0: all, of all processes
   seeds: int = 1  # of a run, side by side under vmap
+  client_state_bytes: int = (
+    0  # a device's budget for per-client state; beyond it: host memory; 0: none
+  )
 
 
 def resolve(layout: Layout, sampled: int) -> Layout:
@@ -51,7 +54,7 @@ def resolve(layout: Layout, sampled: int) -> Layout:
       ' many devices each (0: all)'
     )
   if form == 'loop':
-    return Layout(lanes=1, form=form, devices=1, seeds=layout.seeds)
+    return layout._replace(lanes=1, form=form, devices=1)
   devices = layout.devices or available
   # As few equal blocks as the table allows, and no wider than what keeps every device busy.
   blocks = devices * -(-sampled // (devices * LANES.get(jax.default_backend(), 32)))
@@ -61,4 +64,4 @@ def resolve(layout: Layout, sampled: int) -> Layout:
     processes == 1
   ):  # else every process must have its part of the mesh, if only with an empty queue
     devices = min(devices, -(-sampled // lanes))
-  return Layout(lanes=lanes, form=form, devices=devices, seeds=layout.seeds)
+  return layout._replace(lanes=lanes, form=form, devices=devices)

@@ -11,6 +11,7 @@ import optax
 
 from fedjax_syn.client.local import LocalClient
 from fedjax_syn.data import federated
+from fedjax_syn.engine.client_state import Store
 from fedjax_syn.engine.clients import run_clients
 from fedjax_syn.engine.layout import Layout
 from fedjax_syn.engine.mesh import place, replicated
@@ -114,6 +115,7 @@ def make_personal(
   hyper: Hyper,
   layout: Layout,
   mesh: jax.sharding.Mesh,
+  store: Store,
   x: np.ndarray,
   y: np.ndarray,
 ) -> Callable[[int, State], Personal]:
@@ -132,6 +134,7 @@ def make_personal(
     hyper: numbers that change no shape, on the mesh.
     layout: a resolved layout.
     mesh: the layout's mesh.
+    store: where per-client state lives; from host memory it comes a cohort at a time.
     x: uint8 [rows, height, width, channels].
     y: [rows].
 
@@ -147,14 +150,14 @@ def make_personal(
   everywhere = replicated(mesh)
   split = place(_cut(x, y, classes, max(1, ROWS // layout.lanes)), everywhere)
 
-  @functools.partial(jax.jit, static_argnums=5, out_shardings=everywhere)
-  def measure_all(seed, state, data, hyper, split, first_round):
+  @functools.partial(jax.jit, static_argnums=6, out_shardings=everywhere)
+  def measure_part(seed, state, clients, data, hyper, split, first_round):
     task = task_of(data, hyper, first_round)
     key, number = stream(seed, Purpose.PERSONAL, state.round), jnp.maximum(state.round, 1)
     sent, alike = downlink(servers_of(method, task), fold(key, 0, 1), number, state)
-    everyone = jnp.arange(num_clients, dtype=jnp.int32)
     down = state.params, state.stats, sent | alike
-    operands = Operands(key, number, hyper, data, *down, state.clients, everyone)
+    operands = Operands(key, number, hyper, data, *down, state.clients, clients)
+    size = jnp.where(clients < num_clients, data.size[jnp.minimum(clients, num_clients - 1)], 0)
 
     def client_of(both):
       operands, split = both
@@ -162,7 +165,7 @@ def make_personal(
       return _measuring(method, task, close(method, task), operands.params, split)
 
     client = close(method, task)
-    cost = client.steps(data.size) if isinstance(client, LocalClient) else data.size
+    cost = client.steps(size) if isinstance(client, LocalClient) else size
     result = run_clients(
       client_of,
       lambda both, slot: visit_of(both[0], slot),
@@ -177,7 +180,13 @@ def make_personal(
 
   def personal(seed, state):
     first_round = first_round_of(method, int(state.round))
-    return measure_all(np.int32(seed), place(state, everywhere), data, hyper, split, first_round)
+
+    def part(clients, rows):
+      both = place((state._replace(clients=rows), clients), everywhere)
+      return measure_part(np.int32(seed), *both, data, hyper, split, first_round)
+
+    measured = [part(*some) for some in store.parts(state.clients)]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num_clients], *measured)
 
   return personal
 

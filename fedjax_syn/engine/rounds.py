@@ -10,8 +10,8 @@ import numpy as np
 from fedjax_syn.background import Background
 from fedjax_syn.client import local as local_training
 from fedjax_syn.data import federated
+from fedjax_syn.engine import client_state, refusals, traffic
 from fedjax_syn.engine import clients as clients_lib
-from fedjax_syn.engine import refusals, traffic
 from fedjax_syn.engine.evaluate import make_evaluator
 from fedjax_syn.engine.interface import Engine
 from fedjax_syn.engine.layout import Layout, resolve
@@ -93,20 +93,33 @@ def build(
 
     return jax.lax.map(enrol, everyone) if transforms else {}
 
+  def initial_rows(initial, data, hyper, clients):
+    client = close(method, task_of(data, hyper, 1))
+    shards = jax.vmap(lambda c: federated.shard_of(data, c))(clients)
+    return jax.vmap(lambda shard: client.init(initial, shard))(shards)
+
+  def one_row():
+    initial = Variables(*model.init(jax.random.key(0)))
+    return initial_rows(initial, data, hyper, jnp.zeros(1, jnp.int32))
+
+  state_bytes = client_state.total_bytes(jax.eval_shape(one_row), num_clients)
+  if client_state.outgrows(layout, state_bytes):
+    sampled_in = lambda seed, number: sample(stream(seed, Purpose.SAMPLE, number))
+    store = client_state.on_host(np.asarray(data.size), slots, sampled_in)
+  else:
+    store = client_state.on_device(num_clients)
+
   @functools.partial(jax.jit, out_shardings=everywhere)
   def init(seed, data, hyper):
     task = task_of(data, hyper, 1)
-    client = close(method, task)
     params, stats = model.init(stream(seed, Purpose.INIT))
     messages = enrolled(seed, data, hyper)
     server = {}
     for i, t in enumerate(servers_of(method, task)):
       if t.init is not None:
         server[t.name] = t.init(fold(stream(seed, Purpose.SERVER), i), params, messages.get(t.name))
-    everyone = jax.vmap(lambda c: federated.shard_of(data, c))(
-      jnp.arange(num_clients, dtype=jnp.int32)
-    )
-    rows = jax.vmap(lambda shard: client.init(Variables(params, stats), shard))(everyone)
+    first = jnp.arange(store.rows, dtype=jnp.int32)
+    rows = initial_rows(Variables(params, stats), data, hyper, first)
     return State(jnp.zeros((), jnp.int32), params, stats, server, rows)
 
   def one_round(seed, state, data, hyper, first_round, across=''):
@@ -115,7 +128,7 @@ def build(
     number = state.round + 1
     sampled = sample(stream(seed, Purpose.SAMPLE, number))
     size = jnp.where(sampled < num_clients, data.size[jnp.minimum(sampled, num_clients - 1)], 0)
-    rows = jax.tree.map(lambda leaf: leaf[jnp.minimum(sampled, num_clients - 1)], state.clients)
+    rows = store.read(state.clients, sampled)
     sent, alike = downlink(servers, stream(seed, Purpose.SHARED, number), number, state)
     key = stream(seed, Purpose.CLIENT, number)
     down = state.params, state.stats, sent | alike
@@ -139,9 +152,7 @@ def build(
     )
 
     visited = jnp.where(size > 0, sampled, num_clients)  # an empty client's state stays as it is
-    clients = jax.tree.map(
-      lambda all_rows, new: all_rows.at[visited].set(new, mode='drop'), state.clients, rows
-    )
+    clients = store.write(state.clients, visited, rows)
 
     aggregate = method.aggregate(task) if method.aggregate else weighted_mean
     new, logged = aggregate(stream(seed, Purpose.AGGREGATE, number), state.params, messages)
@@ -199,13 +210,18 @@ def build(
 
   def run(seed, state, rounds):
     first_round = phase_of(int(state.round), rounds)
-    state, report = go(False, np.int32(seed), state, rounds, first_round)
+    advance = lambda state, rounds: go(False, np.int32(seed), state, rounds, first_round)
+    state, report = store.run(advance, seed, state, rounds)
     return state, {name: float(value) for name, value in report.items()}
 
   def run_together(seeds, states, rounds):
     if len(seeds) == 1:
       state, report = run(seeds[0], states[0], rounds)
       return (state,), [report]
+    if store.place == 'host':
+      raise ValueError(
+        f'{len(seeds)} seeds side by side: layout.seeds must say so when the engine is built'
+      )
     first_round = phase_of(at_one_round(states), rounds)
     states, report = go(True, np.array(seeds, np.int32), tuple(states), rounds, first_round)
     return states, reports_of(report, len(seeds))
@@ -230,7 +246,9 @@ def build(
       warm[key] = Background(functools.partial(compile_rounds, first_round))
 
   def init_state(seed):
-    return init(np.int32(seed), data, hyper)
+    rows_of = jax.jit(initial_rows, out_shardings=everywhere)
+    begun = lambda initial, clients: rows_of(initial, data, hyper, clients)
+    return store.begin(init(np.int32(seed), data, hyper), begun)
 
   def unfinished(state):
     return [
@@ -247,7 +265,7 @@ def build(
     if not work:
       return state, True, {}
     i, t = work[0]
-    state = alone(state, mesh)
+    state = alone(state._replace(clients={}), mesh)._replace(clients=state.clients)
     key = fold(stream(np.int32(seed), Purpose.BETWEEN, state.round), i)
     params, own, report = t.between(key, state.server[t.name], state.params, state.stats, seconds)
     state = state._replace(params=params, server={**state.server, t.name: own})
@@ -264,7 +282,7 @@ def build(
     return next((s for s in learned if s is not None), None)
 
   def diagnose(seed, state):
-    report, own = {}, alone(state, mesh)
+    report, own = {}, alone(state._replace(clients={}), mesh)
     for i, t in enumerate(servers_of(method, task_of(alone(data, mesh), method.hyper, 1))):
       if t.diagnose is not None:
         key = fold(stream(seed, Purpose.DIAGNOSE), i)
@@ -275,7 +293,7 @@ def build(
     return make_evaluator(model, data, objective, np.asarray(x), np.asarray(y), mesh)
 
   def personal(x, y):
-    return make_personal(method, task_of, data, hyper, layout, mesh, x, y)
+    return make_personal(method, task_of, data, hyper, layout, mesh, store, x, y)
 
   return Engine(
     method,
@@ -293,4 +311,6 @@ def build(
     synthetic,
     diagnose,
     personal,
+    state_bytes,
+    store.place,
   )

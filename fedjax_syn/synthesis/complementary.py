@@ -9,6 +9,10 @@ import optax
 from fedjax_syn.models.layers import DECAY
 from fedjax_syn.typing import Array, Model, Params, PRNGKey, PyTree, Variables
 
+# By backend: samples whose activations stay in a CPU's cache. LeNet on 256 images of 28 x 28: 4.4 s for 100 steps, and
+# 6.7 s all at once.
+AT_A_TIME = {'cpu': 32}
+
 
 def complement(class_counts: Array) -> Array:
   """How many samples of each class a client lacks: max(d) - d, [classes]. Source: FedCOG, Appendix A.1.1."""
@@ -136,6 +140,8 @@ def optimise(
   Returns:
     The moved inputs. Source: FedCOG, Eq. 1 and Appendix A.5.2; betas are the code's.
   """
+  if not steps:
+    return inputs
   samples = y.shape[0]
   size = min(batch_size or samples, samples)
   optimizer = optax.adam(lr, b1=0.5, b2=0.9)

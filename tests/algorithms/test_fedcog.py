@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 from fedjax_syn.algorithms.dynafed import dynafed
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedcog import Config, check, fedcog
+from fedjax_syn.client import local
+from fedjax_syn.data.federated import shard_of
 from fedjax_syn.engine import build
-from fedjax_syn.losses import cross_entropy
-from fedjax_syn.method import Task, Visit
+from fedjax_syn.engine.clients import run_one
+from fedjax_syn.keys import Purpose, fold, stream
+from fedjax_syn.losses import cross_entropy, single_label
+from fedjax_syn.method import Messages, Task, Visit, weighted_mean
 from fedjax_syn.synthesis import complementary as comp
 from fedjax_syn.typing import Step, Variables
 from tests import tiny
@@ -85,8 +89,6 @@ def setup(**fields):
   previous = model.init(jax.random.key(7))
   transform = method.client_transforms[0](task)
   state = transform.init(previous, None)._replace(visited=jnp.ones((), bool))
-  from fedjax_syn.data.federated import shard_of
-
   w = model.init(jax.random.key(1))
   shard = shard_of(data, 0)._replace(class_counts=jnp.array([8, 4, 0]))
   visit = Visit(jax.random.key(3), jnp.int32(2), w.params, {}, {}, {'fedcog': state}, shard)
@@ -116,24 +118,27 @@ def test_generation_lowers_its_objective_and_recognises_its_targets():
   assert (np.argmax(before.log_p, -1) == before.y).mean() > 0.9
 
 
-def test_generation_gradient_against_finite_differences_in_float64():
+def test_generation_is_adam_on_finite_differences_of_the_objective_in_float64():
+  """x' = x - lr m / (sqrt(v) + 1e-8) with m and v the corrected running means (0.5, 0.9) of g and g^2, and g from
+  central differences of Eq. 1 in numpy. From the second step on it depends on the size of the gradients."""
   with jax.enable_x64(True):
-    task, transform, visit, previous = setup()
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(3, 2, 2, 1)), np.array([0, 1, 2])
-    w = Variables(visit.params, {})
-
-    def losses(x, y):
-      own, local = (jax.nn.log_softmax(task.model.apply(m, x).logits) for m in (w, previous))
-      ce = -jnp.take_along_axis(own, y[:, None], 1)[:, 0]
-      return ce + 0.1 * (1 - comp.jensen_shannon(own, local))
-
-    got = jax.grad(lambda x: losses(x, jnp.asarray(y)).sum())(jnp.asarray(x))
-    for index in [(0, 0, 0, 0), (1, 1, 0, 0), (2, 1, 1, 0)]:
-      h = np.zeros_like(x)
-      h[index] = 1e-5
-      up, down = (objective(task, w, previous, x + s * h, y).sum() for s in (1, -1))
-      np.testing.assert_allclose(got[index], (up - down) / 2e-5, rtol=1e-7)
+    lr, steps = 0.05, 4
+    task, transform, visit, previous = setup(samples=3, steps=steps, lr=lr)
+    _, got, _ = transform.prepare(visit)
+    x = np.asarray(setup(samples=3, steps=0)[1].prepare(visit)[1].x)
+    w, y = Variables(visit.params, {}), np.asarray(got.y)
+    assert x.dtype == np.float64 and len(set(y)) > 1
+    m, v = np.zeros_like(x), np.zeros_like(x)
+    for t in range(1, steps + 1):
+      g = np.zeros_like(x)
+      for index in np.ndindex(x.shape):
+        h = np.zeros_like(x)
+        h[index] = 1e-5
+        up, down = (objective(task, w, previous, x + s * h, y).mean() for s in (1, -1))
+        g[index] = (up - down) / 2e-5
+      m, v = 0.5 * m + 0.5 * g, 0.9 * v + 0.1 * g**2
+      x = x - lr * (m / (1 - 0.5**t)) / (np.sqrt(v / (1 - 0.9**t)) + 1e-8)
+    np.testing.assert_allclose(got.x, x, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize('batch', [1, 3, 10])
@@ -141,6 +146,18 @@ def test_the_batch_of_generation_changes_no_result(batch):
   a, b = (setup(steps=5, batch=size)[1].prepare(setup()[2])[1] for size in (0, batch))
   np.testing.assert_allclose(a.x, b.x, rtol=0, atol=1e-5)
   assert np.abs(a.x - setup(steps=0)[1].prepare(setup()[2])[1].x).max() > 1e-2
+
+
+def test_more_samples_than_a_cache_holds_are_generated_in_parts_on_a_cpu(monkeypatch):
+  """70 samples, 32 at a time: the last part is filled up with samples that are dropped."""
+  whole, start = (setup(samples=70, steps=n, batch=70) for n in (5, 0))
+  monkeypatch.setattr(comp, 'AT_A_TIME', {jax.default_backend(): 32})
+  parts = setup(samples=70, steps=5)
+  text = lambda made: str(jax.make_jaxpr(made[1].prepare)(made[2]))
+  assert '32,2,2,1' in text(parts) and '32,2,2,1' not in text(whole)
+  x, by_parts, noise = (made[1].prepare(made[2])[1].x for made in (whole, parts, start))
+  np.testing.assert_allclose(x, by_parts, rtol=0, atol=1e-5)
+  assert x.shape == (70, 2, 2, 1) and np.abs(x - noise).max() > 1e-2
 
 
 def test_sources_of_table_5():
@@ -220,33 +237,40 @@ def test_without_distillation_it_is_fedavg_and_with_it_not():
 
 
 def test_the_message_has_fedavgs_form_so_that_masked_sums_give_the_same_model():
-  """Two clients add and subtract one random mask: the server, which sums, cannot tell."""
-  from fedjax_syn.client import local
+  """Each pair of clients adds and subtracts a random mask: a server that sees sums alone gets the engine's model."""
+  data, model, method = tiny.federated((12, 3, 5)), tiny.net(4, 3), small()
+  plain = fedavg(0.1, optimizer='sgd', batch_size=4)
+  assert (method.aggregate, method.server_transforms, method.every_message) == (None, (), False)
+  engine = build(method, model, data)
+  state, _ = engine.run(0, engine.init(0), 1)
 
-  def messages(method):
-    data = tiny.federated([6, 6])
-    task = Task(tiny.net(4, 3), cross_entropy, data, 2, 3, method.hyper, 2)
-    client, w = local.close(method, task), tiny.net(4, 3).init(jax.random.key(0))
-    from fedjax_syn.data.federated import shard_of
-    from fedjax_syn.engine.clients import run_one
-
-    sent = []
-    for i in range(2):
-      shard = shard_of(data, i)
-      state = client.init(w, shard)
-      visit = Visit(jax.random.key(i), jnp.int32(2), w.params, {}, {}, state, shard)
+  def messages(method, clients_state):
+    task = Task(model, cross_entropy, data, 3, 3, method.hyper, 2, objective=single_label)
+    client, sent = local.close(method, task), []
+    for i in range(3):
+      key = fold(stream(0, Purpose.CLIENT, 2), i)
+      rows = jax.tree.map(lambda leaf, i=i: leaf[i], clients_state)
+      visit = Visit(key, jnp.int32(2), state.params, state.stats, {}, rows, shard_of(data, i))
       sent.append(run_one(client, visit)[0])
     return sent
 
-  plain, cog = messages(fedavg(0.1, batch_size=4)), messages(small())
-  assert jax.tree.structure(plain[0]) == jax.tree.structure(cog[0])
-  mask = jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(5), leaf.shape), cog[0].body)
-  masked = [
-    jax.tree.map(lambda m, r, s=s: m + s * r, message.body, mask)
-    for message, s in zip(cog, (1, -1), strict=True)
-  ]
-  for a, b, c, d in zip(*map(jax.tree.leaves, (cog[0].body, cog[1].body, *masked)), strict=True):
-    np.testing.assert_allclose(a + b, c + d, rtol=0, atol=1e-5)
+  sent = messages(method, state.clients)
+  form = lambda message: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), message)
+  assert form(sent[0]) == form(messages(plain, {})[0])
+  masked = [message.body for message in sent]
+  for i, j in ((0, 1), (0, 2), (1, 2)):
+    key = jax.random.fold_in(jax.random.key(5), 3 * i + j)
+    mask = jax.tree.map(lambda leaf, key=key: jax.random.normal(key, leaf.shape), masked[0])
+    masked[i] = jax.tree.map(jnp.add, masked[i], mask)
+    masked[j] = jax.tree.map(jnp.subtract, masked[j], mask)
+  total = jax.tree.map(lambda *leaves: sum(leaves), *masked)
+  weight = jnp.array([message.weight for message in sent])
+  got, _ = weighted_mean(None, state.params, Messages(weight, total, total, None))
+  assert np.abs(masked[0]['params']['w1'] - sent[0].body['params']['w1']).max() > 0.5
+  want, report = engine.run(0, state, 1)
+  assert report['fedcog/recognised'] >= 0  # it generated
+  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want.params), strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 
 
 def test_a_shared_set_is_the_same_for_all_clients_and_costs_no_bytes():

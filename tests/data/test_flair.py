@@ -2,16 +2,19 @@
 
 import json
 import mmap
+import shutil
+import sys
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 from PIL import Image
 
 import fedjax_syn as fs
 from fedjax_syn import config as config_lib
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.data import datasets, federated
-from fedjax_syn.data.builders import flair
+from fedjax_syn.data.builders import flair, flair_records
 from fedjax_syn.data.builders.split import checksum
 from fedjax_syn.data.partition import class_counts, partition
 
@@ -74,7 +77,7 @@ def test_sides_are_names_and_a_second_reading_needs_no_image(tmp_path):
   again = datasets.load('flair_128', str(tmp_path))
   np.testing.assert_array_equal(first.train.x, again.train.x)
   assert again.checksum == first.checksum
-  assert {p.name for p in tmp_path.iterdir()} == {'small_images', 'flair_128-1.0.0'}
+  assert {p.name for p in tmp_path.iterdir()} == {'small_images', 'flair_128-1.0.0', 'flair'}
   (tmp_path / 'flair_128-1.0.0' / 'test_x.npy').write_bytes(b'no')
   with pytest.raises(ValueError, match=r'flair_128-1\.0\.0 cannot be read: delete it'):
     datasets.load('flair_128', str(tmp_path))
@@ -111,6 +114,61 @@ def test_training(tmp_path):
   method = fedavg(1e-3, optimizer='sgd', batch_size=2)
   result = fs.run(method, data, 'mlp', rounds=1, clients=2, partition='natural_sample')
   assert 'test/o_f1' in result.history[-1]
+
+
+def test_records_are_the_published_files_in_order(tmp_path, monkeypatch):
+  """The builder is tensorflow-datasets' own kind: its records hold the very bytes, labels by name, users and images.
+
+  Five training rows fill three shards of two; what is read comes in batches of two at most.
+  """
+  monkeypatch.setattr(flair_records, 'BATCH', 2)
+  write(tmp_path / 'published')
+  folder = flair_records.prepare(tmp_path / 'published', tmp_path)
+  assert folder == tmp_path / 'flair' / '1.0.0'
+  made = tfds.builder_from_directory(folder)
+  assert made.info.features['labels'].feature.names == list(flair.CLASSES)
+  assert {k: (v.num_examples, v.num_shards) for k, v in made.info.splits.items()} == {
+    'train': (5, 3),
+    'val': (1, 1),
+    'test': (2, 1),
+  }
+  for split in flair.SPLITS:
+    rows = [i for i, row in enumerate(ROWS) if row[1] == split]
+    count, batches = flair_records.read(folder, split)
+    batches = list(batches)
+    assert count == len(rows) and all(len(batch) <= 2 for batch in batches)
+    for row, found in zip(rows, sum(batches, []), strict=True):
+      path = tmp_path / 'published' / 'small_images' / f'{found.image_id}.jpg'
+      assert found.image == path.read_bytes()
+      assert (found.image_id, found.user_id) == (f'im{row}', ROWS[row][0])
+      assert [flair.CLASSES[c] for c in found.labels] == ROWS[row][2]
+  decoded = made.as_data_source('train')[1]['image']  # by anyone, without this library
+  np.testing.assert_allclose(decoded[:100].mean((0, 1)), colour(1), atol=4)
+
+
+def test_another_side_is_made_of_the_records_alone(tmp_path):
+  write(tmp_path / 'flair')
+  small = datasets.load('flair', str(tmp_path))
+  for file in (tmp_path / 'flair').glob('*.json'):
+    file.unlink()
+  shutil.rmtree(tmp_path / 'flair' / 'small_images')
+  large = datasets.load('flair_128', str(tmp_path))
+  assert large.shape == (128, 128, 3) and large.clients.tolist() == small.clients.tolist()
+  np.testing.assert_array_equal(large.train.y, small.train.y)
+  np.testing.assert_allclose(large.train.x[:, 20, 20], small.train.x[:, 10, 10], atol=4)
+  (next((tmp_path / 'flair' / '1.0.0').glob('*train*'))).write_bytes(b'no')
+  with pytest.raises(ValueError, match=r'flair/1\.0\.0 cannot be read: .* delete it'):
+    datasets.load('flair_256', str(tmp_path))
+
+
+def test_prepared_arrays_are_read_without_tensorflow_datasets(tmp_path, monkeypatch):
+  write(tmp_path)
+  datasets.load('flair', str(tmp_path))
+  monkeypatch.setitem(sys.modules, 'fedjax_syn.data.builders.flair_records', None)
+  monkeypatch.delattr('fedjax_syn.data.builders.flair_records')
+  assert datasets.load('flair', str(tmp_path)).shape == (64, 64, 3)
+  with pytest.raises(ValueError, match='is prepared through tensorflow-datasets'):
+    datasets.load('flair_128', str(tmp_path))
 
 
 @pytest.mark.parametrize(

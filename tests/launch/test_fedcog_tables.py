@@ -158,6 +158,44 @@ def test_ablations_change_what_they_say():
   assert config('figure3-b', 'fedcog-dis10', 'cifar10-niid2').fedcog.lambda_dis == 10
 
 
+def test_the_composition_stands_beside_its_parts_and_shares_their_rounds():
+  """FedAvg parts from FedCOG at T0 = 50, DynaFed from both together at 50 too: at L = 20 neither of the two parts."""
+  entry = ENTRIES['fedcog/composed']
+  assert [r.name for r in entry.rows] == ['fedavg', 'fedcog', 'dynafed', 'fedcog+dynafed']
+  table = cells.Table(entry, spec.SCALES['paper'], ROOT / 'W')
+  begins = {}
+  for r in entry.rows:
+    run = table.run(r, entry.columns[0], 0)
+    begins[r.name] = '/'.join(pathlib.Path(run.config.start_from).parts[-5:])
+    assert run.config.rounds == 70 and run.config.client.steps == 400
+  assert begins == {
+    'fedavg': 'fedcog/fmnist-niid1/seed0/checkpoints/50',
+    'fedcog': '',
+    'dynafed': 'fedcog+dynafed/fmnist-niid1/seed0/checkpoints/50',
+    'fedcog+dynafed': '',
+  }
+
+
+@pytest.mark.parametrize('scale', ['cpu', 'paper'])
+def test_pairs_of_table_3_share_the_rounds_before_t0(scale):
+  """Both of a pair go on from one checkpoint: on Fashion-MNIST 5 x 50 shared rounds and 5 x 2 x 1 of their own."""
+  entry = ENTRIES['fedcog/table3']
+  table = cells.Table(entry, spec.SCALES[scale], ROOT / 'W')
+  for c in entry.columns:
+    ends = set()
+    for without, plugged in zip(entry.rows[::2], entry.rows[1::2], strict=True):
+      a, b = (table.run(r, c, 0) for r in (without, plugged))
+      assert b.row.algorithm in (f'{without.name}+fedcog', 'fedcog')
+      shared = pathlib.Path(a.config.start_from)
+      if without.name == 'fedavg':  # in table1's run, which goes on
+        assert b.config.start_from == a.config.start_from and '/table1/fedcog/' in str(shared)
+      else:
+        assert shared.parts[:-2] == b.folder.parts and not b.config.start_from
+      assert a.config.rounds == b.config.rounds == int(shared.name) + 1
+      ends.add(int(shared.name))
+    assert ends == {50 if scale == 'paper' or c.name.startswith('fmnist') else 20}
+
+
 def test_dynafed_around_fedcog_is_a_word():
   both = config('composed', 'fedcog+dynafed', 'fmnist-niid2')
   assert (

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fedjax_syn import experiment
-from launch import after, generation, spec
+from launch import after, generation, generation_cost, spec
+from launch import main as launcher
 from tests.runs import config_of, lines_of
 from tests.test_figures import assert_picture
 
@@ -76,6 +77,85 @@ def test_pictures_and_times_are_left_once(folder, monkeypatch):
   before = (folder / 'generation.json').stat().st_mtime_ns
   after.generation_times(folder, 0, scale)
   assert (folder / 'generation.json').stat().st_mtime_ns == before
+
+
+WIDE = {
+  **CHANGES,
+  'algorithm': 'fedcog',
+  'model.width': 128,
+  'client.optimizer': 'sgd',
+  'client.batch_size': 16,
+  'client.steps': 5,
+  'fedcog.samples': 40,
+  'fedcog.steps': 7,
+  'fedcog.kd_batch': 16,
+}
+LAYERS = 2 * 64 * 128, 2 * 128 * 10  # operations of an image forward, 64 pixels -> 128 -> 10
+
+
+def test_operations_are_those_that_the_formulas_need():
+  """A step of generation: two models forward, and back to the images, 4 products a layer for each of 40 images.
+  A step of training: forward, back to the weights, and back to the hidden layer, for 16 + 16 images: the teacher's
+  predictions are those of the 40 images once, in the end. What is elementwise is less than a tenth."""
+  subject = generation.begin_subject(config_of(**WIDE))
+  counted = generation_cost.operations(subject, 1)
+  forward = sum(LAYERS)
+  generating = 7 * 4 * 40 * forward + 40 * forward
+  training = 5 * 32 * (3 * forward - LAYERS[0])
+  assert 1 < counted.generation / generating < 1.1
+  assert 1 < counted.training / training < 1.1
+  assert counted.ratio == counted.generation / counted.training
+  alone = generation_cost.operations(generation.with_fields(subject, source='global'), 1)
+  assert 1 < alone.generation / (7 * 2 * 40 * forward + 40 * forward) < 1.1
+  noise = generation_cost.operations(generation.with_fields(subject, source='noise'), 1)
+  # Drawing a pixel of noise takes some 80 operations.
+  assert 1 < noise.generation / (40 * forward) < 1.5 and noise.training == counted.training
+  # 40 samples are generated 32 at a time on a CPU, and here 7 at a time.
+  in_parts = generation_cost.operations(generation.with_fields(subject, batch=7), 1)
+  assert in_parts == counted
+
+
+def test_cost_is_printed_for_a_run_and_for_a_config(folder, monkeypatch, tmp_path, capsys):
+  monkeypatch.setattr(launcher, 'prepare_jax', lambda devices: None)
+  assert generation_cost.main(['', str(folder), '--client=4', '--repeats=1']) == 0
+  head, names, generated, trained, ratio, both = capsys.readouterr().out.splitlines()
+  assert head.endswith('client 4: 4 steps on 10 samples, and 3 steps on 32 + 4')
+  assert names.split() == ['operations', 'seconds']
+  a, b, c = ([float(v) for v in line.split()[-2:]] for line in (generated, trained, ratio))
+  assert c == pytest.approx([a[0] / b[0], a[1] / b[1]], rel=5e-3, abs=1e-3) and min(a + b) > 0
+  assert float(both.split()[-1]) == pytest.approx(c[1] / c[0], rel=2e-2, abs=1e-2)
+  written = tmp_path / 'tiny.py'
+  written.write_text(
+    'from tests.launch.test_generation import CHANGES\nfrom tests.runs import config_of\n'
+    'def get_config():\n  return config_of(**CHANGES).lock()\n'
+  )
+  assert generation_cost.main(['', str(written), '--repeats=1']) == 0
+  assert 'client 0: 4 steps on 10 samples' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'said'),
+  [
+    ([], 'name the folder of one run, or one config file'),
+    (['nowhere'], 'nowhere: neither the folder of a run nor a config file'),
+    (['FOLDER', '--client=5'], '--client=5: there are clients 0 .. 4'),
+    (['FOLDER', '--seed=3'], 'no checkpoint checkpoints/2/seed_3'),
+    (['configs/dynafed_digits.py'], "algorithm='dynafed' generates nothing"),
+  ],
+)
+def test_what_cannot_be_measured_is_refused_in_one_line(
+  arguments, said, folder, monkeypatch, capsys
+):
+  monkeypatch.setattr(launcher, 'prepare_jax', lambda devices: None)
+  arguments = [
+    {'FOLDER': str(folder)}.get(a, a).replace('configs/', f'{launcher.ROOT}/configs/')
+    for a in arguments
+  ]
+  with pytest.raises(SystemExit) as stopped:
+    generation_cost.main(['', *arguments])
+  assert stopped.value.code == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert said in line
 
 
 @pytest.mark.parametrize(

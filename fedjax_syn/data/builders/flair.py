@@ -4,24 +4,28 @@ The published layout is a folder with `labels_and_metadata.json`, a list of {"im
 ("train", "val" or "test"), "labels" (coarse), "fine_grained_labels" (not used)}, and `small_images/`, a JPEG
 file of 256 x 256 pixels for each image id. The whole set has 345,879 + 39,239 + 43,960 images of 51,414 users.
 
-Images are decoded once, scaled to the side that is asked for and streamed into memory-mapped arrays beside the
-layout (`<name>-1.0.0/`), so that no more than a batch of them is ever held in memory: 4.2 GB of training
+The builder of `flair_records.py` writes it as records of tensorflow-datasets (`flair/1.0.0`), once. From these the
+images are decoded, scaled to the side that is asked for and streamed into memory-mapped arrays
+(`<name>-1.0.0/`), so that no more than a batch of them is ever held in memory: 4.2 GB of training
 pixels for a side of 64, 17 for 128, 68 for 256. From there only the rows of the clients that take part go to
 the device (`natural_sample`: those of a few hundred users); all of them if all users do.
 """
 
+import io
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
+from fedjax_syn.data.builders.arrays import first_line
 from fedjax_syn.data.builders.split import Split, check_split, checksum
 
 CLASSES = (
@@ -44,11 +48,20 @@ CLASSES = (
   'structure',
 )
 SPLITS = ('train', 'val', 'test')
-KEYS = ('image_id', 'user_id', 'partition', 'labels')
+NAME = 'flair'  # of the builder, whatever the side
 METADATA, IMAGES, INFO = 'labels_and_metadata.json', 'small_images', 'info.json'
 VERSION = '1.0.0'  # of what is written here
 SIDE = 256  # of the published images, in pixels
 BATCH = 1024  # images decoded side by side
+
+
+class Row(NamedTuple):
+  """One record."""
+
+  image: bytes  # JPEG
+  labels: np.ndarray  # int32 [labels of this image]
+  image_id: str
+  user_id: str
 
 
 class Flair(NamedTuple):
@@ -62,11 +75,11 @@ class Flair(NamedTuple):
 
 
 def read(name: str, data_dir: Path, side: int) -> Flair:
-  """Reads the data set from what was prepared before, else prepares it from the published layout.
+  """Reads the arrays that were prepared before, else prepares them from the records, and these from the layout.
 
   Args:
     name: what the prepared folder is called after.
-    data_dir: the layout lies there or in its folder `flair`.
+    data_dir: the layout lies there or in its folder `flair`; records and arrays go beside it.
     side: height and width to scale to, in pixels.
 
   Returns:
@@ -74,40 +87,59 @@ def read(name: str, data_dir: Path, side: int) -> Flair:
 
   Raises:
     FileNotFoundError: if it is not there.
-    ValueError: if the label file or an image is not as published.
+    ValueError: if the label file or an image is not as published, or tensorflow-datasets is absent and needed.
     OSError: if the folder cannot be written.
   """
-  homes = [data_dir / 'flair', data_dir]
+  homes = [data_dir / NAME, data_dir]
   for home in homes:
     ready = home / f'{name}-{VERSION}'
     if (ready / INFO).exists():
       return _open(ready)
-  for home in homes:
-    if (home / METADATA).exists():
-      return _open(_prepare(home, home / f'{name}-{VERSION}', side))
-  raise FileNotFoundError(
-    f'data.name={name!r} is not in data.dir={str(data_dir)!r}: put {METADATA} and {IMAGES}/ there, as '
-    'downloaded and unpacked by the scripts of https://github.com/apple/ml-flair'
-  )
+  layout = next((home for home in homes if (home / METADATA).exists()), None)
+  written = data_dir / NAME / VERSION
+  if layout is None and not (written / 'dataset_info.json').exists():
+    raise FileNotFoundError(
+      f'data.name={name!r} is not in data.dir={str(data_dir)!r}: put {METADATA} and {IMAGES}/ there, as '
+      'downloaded and unpacked by the scripts of https://github.com/apple/ml-flair'
+    )
+  records = _records()
+  if layout is not None:
+    written = records.prepare(layout, data_dir)
+  ready = (layout or data_dir / NAME) / f'{name}-{VERSION}'
+  return _open(_prepare({split: records.read(written, split) for split in SPLITS}, ready, side))
 
 
-def _prepare(home: Path, ready: Path, side: int) -> Path:
-  records = _records(home / METADATA)
-  users = sorted({r['user_id'] for r in records if r['partition'] == 'train'})
-  number = {user: i for i, user in enumerate(users)}
-  partial = Path(tempfile.mkdtemp(dir=home, prefix=f'.{ready.name}-'))
+def _records() -> ModuleType:
+  # Imported where it is needed: prepared arrays are read where tensorflow-datasets is absent.
   try:
-    for split in SPLITS:
-      rows = [r for r in records if r['partition'] == split]
+    from fedjax_syn.data.builders import flair_records
+  except ImportError as error:
+    raise ValueError(
+      f'data.name={NAME!r} is prepared through tensorflow-datasets, importlib_resources and array_record '
+      f'({first_line(error)}); arrays that were prepared elsewhere need none of them'
+    ) from error
+  return flair_records
+
+
+def _prepare(splits: dict[str, tuple], ready: Path, side: int) -> Path:
+  partial = Path(tempfile.mkdtemp(dir=ready.parent, prefix=f'.{ready.name}-'))
+  try:
+    users: list[str] = []
+    for split, (rows, batches) in splits.items():
       x = np.lib.format.open_memmap(
-        partial / f'{split}_x.npy', 'w+', np.uint8, (len(rows), side, side, 3)
+        partial / f'{split}_x.npy', 'w+', np.uint8, (rows, side, side, 3)
       )
-      for start, images in _images(home / IMAGES, [r['image_id'] for r in rows], side):
-        x[start : start + len(images)] = images
+      y = np.zeros((rows, len(CLASSES)), np.int32)
+      with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
+        start = 0
+        for batch in batches:
+          _fill(x, y, start, batch, pool)
+          start += len(batch)
+          users += [row.user_id for row in batch] if split == 'train' else []
       x.flush()
-      np.save(partial / f'{split}_y.npy', _multi_hot([r['labels'] for r in rows]))
-    clients = [number[r['user_id']] for r in records if r['partition'] == 'train']
-    np.save(partial / 'clients.npy', np.array(clients, np.int32))
+      np.save(partial / f'{split}_y.npy', y)
+    _, clients = np.unique(users, return_inverse=True)
+    np.save(partial / 'clients.npy', clients.astype(np.int32))
     found = _load(partial)
     (partial / INFO).write_text(
       json.dumps({'checksum': checksum(found['train'], found['test'], found['clients'])})
@@ -142,59 +174,17 @@ def _load(folder: Path) -> dict[str, Any]:
   return found
 
 
-def _records(path: Path) -> list[dict[str, Any]]:
-  try:
-    records = json.loads(path.read_text(encoding='utf-8'))
-  except ValueError as error:
-    raise ValueError(f'{path} is not JSON: {error}') from error
-  if not isinstance(records, list):
-    raise ValueError(f'{path} must hold a list of records, one for each image')
-  for i, record in enumerate(records):
-    missing = [k for k in KEYS if k not in record] if isinstance(record, dict) else KEYS
-    if missing:
-      raise ValueError(f'{path}: record {i} has no {", ".join(missing)}')
-    if record['partition'] not in SPLITS:
-      raise ValueError(
-        f'{path}: record {i} is of partition {record["partition"]!r}; known: {", ".join(SPLITS)}'
-      )
-    unknown = [label for label in record['labels'] if label not in CLASSES]
-    if unknown:
-      raise ValueError(
-        f'{path}: record {i} has the label {unknown[0]!r}; known: {", ".join(CLASSES)}'
-      )
-  present = {record['partition'] for record in records}
-  for split in ('train', 'test'):
-    if split not in present:
-      raise ValueError(f'{path} has no record of partition {split!r}')
-  return records
+def _fill(
+  x: np.ndarray, y: np.ndarray, start: int, batch: Sequence[Row], pool: ThreadPoolExecutor
+) -> None:
+  """Writes a batch of rows into x [rows, side, side, 3] and y, multi-hot [rows, 17], from `start` on."""
+  pixels = pool.map(lambda row: _pixels(row.image, x.shape[1]), batch)
+  for i, (row, image) in enumerate(zip(batch, pixels, strict=True), start):
+    x[i] = image
+    y[i, row.labels] = 1
 
 
-def _multi_hot(sets: Sequence[Sequence[str]]) -> np.ndarray:
-  column = {label: i for i, label in enumerate(CLASSES)}
-  y = np.zeros((len(sets), len(CLASSES)), np.int32)
-  for row, labels in enumerate(sets):
-    y[row, [column[label] for label in labels]] = 1
-  return y
-
-
-def _images(folder: Path, ids: Sequence[str], side: int) -> Iterator[tuple[int, np.ndarray]]:
-  """Yields the first row and the pixels [batch, side, side, 3] of batch after batch."""
-  with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
-    for start in range(0, len(ids), BATCH):
-      paths = [folder / f'{image}.jpg' for image in ids[start : start + BATCH]]
-      yield start, np.stack(list(pool.map(lambda path: _pixels(path, side), paths)))
-
-
-def _pixels(path: Path, side: int) -> np.ndarray:
-  try:
-    with Image.open(path, formats=['JPEG']) as image:
-      size = image.size
-      image.draft('RGB', (side, side))  # decodes at a half, a quarter ... of the size: no aliases
-      pixels = image.convert('RGB').resize((side, side), Image.Resampling.BILINEAR)
-  except FileNotFoundError as error:
-    raise ValueError(f'{path} is missing, and {METADATA} names it') from error
-  except (OSError, SyntaxError, ValueError) as error:  # Pillow's errors share no base class
-    raise ValueError(f'{path} is no JPEG file that can be read') from error
-  if size != (SIDE, SIDE):
-    raise ValueError(f'{path} has {size[0]} x {size[1]} pixels, expected {SIDE} x {SIDE}')
-  return np.asarray(pixels)
+def _pixels(content: bytes, side: int) -> np.ndarray:
+  with Image.open(io.BytesIO(content), formats=['JPEG']) as image:
+    image.draft('RGB', (side, side))  # decodes at a half, a quarter ... of the size: no aliases
+    return np.asarray(image.convert('RGB').resize((side, side), Image.Resampling.BILINEAR))

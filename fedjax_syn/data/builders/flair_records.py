@@ -1,0 +1,213 @@
+"""FLAIR as a builder of tensorflow-datasets: the published folder as records, images in their published bytes.
+
+A record is {'image': JPEG of 256 x 256 pixels, 'labels': the coarse ones, 'user_id', 'image_id'}; the splits are
+'train', 'val' and 'test', in the order of the label file. Records are written a shard at a time, so that a shard's
+files are all that is held in memory: `GeneratorBasedBuilder` would sort a whole split, and needs TensorFlow for
+more than 1 GB of it.
+"""
+
+import contextlib
+import functools
+import io
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import importlib_resources  # noqa: F401  tensorflow-datasets needs it and does not declare it
+import numpy as np
+import tensorflow_datasets as tfds
+from PIL import Image
+
+from fedjax_syn.data.builders.arrays import first_line
+from fedjax_syn.data.builders.flair import BATCH, CLASSES, IMAGES, METADATA, NAME, SIDE, SPLITS, Row
+
+VERSION = '1.0.0'  # of what is written here
+KEYS = ('image_id', 'user_id', 'partition', 'labels')
+Record = dict[str, Any]
+
+
+def prepare(layout: Path, data_dir: Path) -> Path:
+  """Writes the records of a published folder, unless they are there already.
+
+  Args:
+    layout: the folder of the label file and of the images.
+    data_dir: they are written to `data_dir/flair/VERSION`.
+
+  Returns:
+    The folder that was written.
+
+  Raises:
+    ValueError: if the label file or an image is not as published.
+    OSError: if the folder cannot be written.
+  """
+  read_labels(layout / METADATA)  # whatever is wrong there is found before a folder is made
+  made = make_builder(data_dir)
+  config = tfds.download.DownloadConfig(manual_dir=layout, try_download_gcs=False)
+  try:
+    with tempfile.TemporaryDirectory() as scratch:  # nothing is downloaded, but folders are made
+      made.download_and_prepare(download_dir=scratch, download_config=config)
+  except BaseException:
+    with contextlib.suppress(OSError):
+      (data_dir / NAME).rmdir()  # if nothing else is in it
+    raise
+  return Path(made.data_dir)
+
+
+def make_builder(data_dir: Path) -> tfds.core.ShardBasedBuilder:
+  """Makes the builder.
+
+  Args:
+    data_dir: where it is prepared: `data_dir/flair/VERSION`.
+
+  Returns:
+    A builder that reads the published folder as its `manual_dir` and writes `array_record`, unregistered.
+  """
+
+  class Flair(tfds.core.ShardBasedBuilder, skip_registration=True):
+    name = NAME
+    VERSION = tfds.core.Version(VERSION)
+    MANUAL_DOWNLOAD_INSTRUCTIONS = f'manual_dir must hold {METADATA} and {IMAGES}/ as published.'
+
+    def _info(self):
+      return tfds.core.DatasetInfo(
+        builder=self,
+        description='FLAIR, coarse labels, rows in the order of the label file.',
+        features=tfds.features.FeaturesDict(
+          {
+            'image': tfds.features.Image(shape=(SIDE, SIDE, 3), encoding_format='jpeg'),
+            'labels': tfds.features.Sequence(tfds.features.ClassLabel(names=CLASSES)),
+            'user_id': tfds.features.Text(),
+            'image_id': tfds.features.Text(),
+          }
+        ),
+        supervised_keys=('image', 'labels'),
+        disable_shuffling=True,
+      )
+
+    def _shard_iterators_per_split(self, dl_manager):
+      layout = Path(dl_manager.manual_dir)
+      records = read_labels(layout / METADATA)
+      return {
+        split: _shards(layout / IMAGES, rows)
+        for split in SPLITS
+        if (rows := [r for r in records if r['partition'] == split])
+      }
+
+  return Flair(data_dir=data_dir, file_format='array_record')
+
+
+def read(folder: Path, split: str) -> tuple[int, Iterator[list[Row]]]:
+  """Opens a split of what `prepare` wrote.
+
+  Args:
+    folder: `data_dir/flair/VERSION`.
+    split: one of `SPLITS`.
+
+  Returns:
+    The number of rows (0 if the split is not there), and the rows, in order, batch after batch.
+
+  Raises:
+    ValueError: if the records cannot be read.
+  """
+  with _reading(folder):
+    made = tfds.builder_from_directory(folder)
+    if split not in made.info.splits:
+      return 0, iter(())
+    # The bytes: they are decoded at the side that is wanted, which is a fraction of the work.
+    rows = made.as_data_source(split, decoders={'image': tfds.decode.SkipDecoding()})
+
+  def batches():
+    for start in range(0, len(rows), BATCH):
+      with _reading(folder):
+        part = rows.__getitems__(range(start, min(start + BATCH, len(rows))))
+        batch = [_row(found) for found in part]
+      yield batch
+
+  return len(rows), batches()
+
+
+@contextlib.contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+  try:
+    yield
+  except Exception as error:  # the readers raise whatever they like
+    raise ValueError(
+      f'{folder} cannot be read: {first_line(error)}; delete it, it is prepared anew'
+    ) from error
+
+
+def _row(found: dict[str, Any]) -> Row:
+  labels = np.asarray(found['labels'], np.int32)
+  return Row(found['image'], labels, found['image_id'].decode(), found['user_id'].decode())
+
+
+def read_labels(path: Path) -> list[Record]:
+  """Reads the label file.
+
+  Args:
+    path: the file.
+
+  Returns:
+    A record for every image, in its order, with `KEYS`.
+
+  Raises:
+    ValueError: naming the first record that is not as published.
+  """
+  try:
+    records = json.loads(path.read_text(encoding='utf-8'))
+  except ValueError as error:
+    raise ValueError(f'{path} is not JSON: {error}') from error
+  if not isinstance(records, list):
+    raise ValueError(f'{path} must hold a list of records, one for each image')
+  for i, record in enumerate(records):
+    missing = [k for k in KEYS if k not in record] if isinstance(record, dict) else KEYS
+    if missing:
+      raise ValueError(f'{path}: record {i} has no {", ".join(missing)}')
+    if record['partition'] not in SPLITS:
+      raise ValueError(
+        f'{path}: record {i} is of partition {record["partition"]!r}; known: {", ".join(SPLITS)}'
+      )
+    unknown = [label for label in record['labels'] if label not in CLASSES]
+    if unknown:
+      raise ValueError(
+        f'{path}: record {i} has the label {unknown[0]!r}; known: {", ".join(CLASSES)}'
+      )
+  present = {record['partition'] for record in records}
+  for split in ('train', 'test'):
+    if split not in present:
+      raise ValueError(f'{path} has no record of partition {split!r}')
+  return records
+
+
+def _shards(images: Path, records: Sequence[Record]) -> list[Callable[[], Iterator[tuple]]]:
+  """What yields the examples of each shard, `BATCH` of them."""
+
+  def generate(start: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    part = records[start : start + BATCH]
+    with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
+      contents = pool.map(lambda r: _content(images / f'{r["image_id"]}.jpg'), part)
+      for i, (record, content) in enumerate(zip(part, contents, strict=True)):
+        example = {'image': content, 'labels': list(record['labels'])}
+        yield start + i, example | {k: str(record[k]) for k in ('user_id', 'image_id')}
+
+  return [functools.partial(generate, start) for start in range(0, len(records), BATCH)]
+
+
+def _content(path: Path) -> bytes:
+  """A file's bytes, once it is known that they can be decoded."""
+  try:
+    content = path.read_bytes()
+    with Image.open(io.BytesIO(content), formats=['JPEG']) as image:
+      size = image.size
+      image.draft('RGB', (SIDE // 8, SIDE // 8))  # an eighth: all bytes are read, few pixels made
+      image.load()
+  except FileNotFoundError as error:
+    raise ValueError(f'{path} is missing, and {METADATA} names it') from error
+  except (OSError, SyntaxError, ValueError) as error:  # Pillow's errors share no base class
+    raise ValueError(f'{path} is no JPEG file that can be read') from error
+  if size != (SIDE, SIDE):
+    raise ValueError(f'{path} has {size[0]} x {size[1]} pixels, expected {SIDE} x {SIDE}')
+  return content
