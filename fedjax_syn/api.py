@@ -57,7 +57,7 @@ def run(
     dataset: a data set, or the name of one.
     model: a model for the data set's shape, or the name of one.
     rounds: how many.
-    seeds: each is trained from its own initial model.
+    seeds: each is trained from its own initial model; `layout.seeds` of them at a time.
     clients: registered clients.
     partition: how rows go to clients.
     alpha: concentration, for Dirichlet partitions.
@@ -100,19 +100,21 @@ def run(
   plan = loop.Plan(rounds, eval_every, personal_every=personal_every)
   history, variables = [], {}
   with Clock() as clock:
-    for seed in seeds:
-      states = {seed: engine.init(seed)}
-      steps = loop.train(engine, evaluators, plan, states, clock, personal=personal)
-      for step in steps:
+    for first in range(0, len(seeds), layout.seeds):
+      states = {seed: engine.init(seed) for seed in seeds[first : first + layout.seeds]}
+      for step in loop.train(engine, evaluators, plan, states, clock, personal=personal):
         if step.kind == 'evaluated':
           seconds = clock.seconds()['total']
-          history.append({'round': step.round, 'seed': seed, **step.report, 'seconds': seconds})
-      diverged = step.kind == 'diverged'
-      if diverged:
-        warnings.warn(
-          f'seed {seed} diverged in round {step.report["diverged_round"]:g}', stacklevel=2
-        )
-      variables[seed] = None if diverged else Variables(step.state.params, step.state.stats)
+          history.append(
+            {'round': step.round, 'seed': step.seed, **step.report, 'seconds': seconds}
+          )
+        diverged = step.kind == 'diverged'
+        if diverged:
+          warnings.warn(
+            f'seed {step.seed} diverged in round {step.report["diverged_round"]:g}', stacklevel=2
+          )
+        last = step.state.params, step.state.stats
+        variables[step.seed] = None if diverged else Variables(*last)
   return Result(history, variables)
 
 

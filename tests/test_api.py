@@ -11,6 +11,7 @@ from fedjax_syn import algorithms, api, checkpoint, experiment, models
 from fedjax_syn import config as config_lib
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.data import datasets
+from fedjax_syn.engine import Layout
 from tests.fake_engine import PHASE, Fake
 from tests.runs import REAL, config_of, lines_of
 
@@ -125,3 +126,22 @@ def test_api_run_warns_of_a_seed_that_diverged(monkeypatch):
     (1, 1),
   ]
   assert variables[1] is None and variables[0] is not None
+
+
+def test_api_run_of_seeds_side_by_side():
+  """Three seeds, two of them at a time: what each has alone."""
+  run = lambda layout: api.run(
+    fedavg(0.05, optimizer='sgd', batch_size=32),
+    'digits',
+    'mlp',
+    rounds=2,
+    seeds=(0, 1, 2),
+    clients=3,
+    layout=Layout(seeds=layout),
+  )
+  alone, together = run(1), run(2)
+  key = lambda line: (line['seed'], line['round'])
+  assert [key(line) for line in together.history][:4] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+  for one, other in zip(alone.history, sorted(together.history, key=key), strict=True):
+    assert one['test/loss'] == pytest.approx(other['test/loss'], abs=1e-4)
+  chex.assert_trees_all_close(alone.variables, together.variables, atol=1e-4)
