@@ -200,7 +200,7 @@ def domain_columns(name: str) -> tuple[Column, ...]:
   small = {**SMOKE, 'data.name': f'{__name__}:{name}'}
   whole = Column(
     name,
-    f'{title}, all',
+    f'{title}: all',
     config,
     clients,
     {'cpu': CPU, 'smoke': small},
@@ -209,7 +209,7 @@ def domain_columns(name: str) -> tuple[Column, ...]:
     measure=measures.ACCURACY,
   )
   parts = (
-    whole._replace(name=f'{name}-{d}', title=f'{title}, {d}', measure=measures.of_domain(d))
+    whole._replace(name=f'{name}-{d}', title=f'{title}: {d}', measure=measures.of_domain(d))
     for d in domains
   )
   return (*parts, whole)
