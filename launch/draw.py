@@ -138,15 +138,15 @@ def panels(drawing: Drawing, folder: pathlib.Path) -> list[str]:
   return [_save(figure, folder / 'figure.png')]
 
 
-def lying(drawing: Drawing, folder: pathlib.Path) -> list[str]:
-  """Draws the table's numbers as lying bars, a panel per column: for many rows; the axis is logarithmic."""
+def dots(drawing: Drawing, folder: pathlib.Path) -> list[str]:
+  """Draws the table's numbers as dots on a logarithmic axis, a line per row and a panel per column: for many rows."""
   count = len(drawing.columns)
   figure, axes_of = _panels(count, count, drawing.heading)
   figure.set_figheight(1.2 + 0.22 * len(drawing.rows))
   for axes, column in zip(axes_of, drawing.columns, strict=True):
     rows = [row for row in drawing.rows[::-1] if (row.name, column.name) in drawing.cells]
     mean = [drawing.cells[row.name, column.name][0] for row in rows]
-    axes.barh(range(len(rows)), mean)
+    axes.plot(mean, range(len(rows)), 'o')
     axes.set_yticks(range(len(rows)), [row.title for row in rows])
     axes.set(title=column.title, xlabel=measure_of(drawing.entry, column).axis, xscale='log')
   return [_save(figure, folder / 'figure.png')]

@@ -116,7 +116,7 @@ ENTRIES = (
     made.everything(),
     subject='',
     without_phase=frozenset(r.name for r in made.everything()),  # one step shows no trace
-    draw=draw.lying,
+    draw=draw.dots,
     notes=(SIZES,),
   ),
   _entry(
