@@ -127,7 +127,11 @@ EPSILON = Measure(
 
 def traffic(which: str) -> Measure:
   """Returns the measure of the bytes of a round, 'bytes_up' or 'bytes_down', in millions."""
-  value = lambda result, base: result.summary[which] / result.summary['rounds'] / 1e6
+
+  def value(result: Result, base: Result | None) -> float | None:
+    total = result.summary.get(which)
+    return None if total is None else total / result.summary['rounds'] / 1e6
+
   return Measure('millions of bytes in a round, all clients together', value, 'MB', 3, best=min)
 
 
