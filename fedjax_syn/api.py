@@ -94,7 +94,9 @@ def run(
   engine = engine_lib.build(
     method, model, data, num_classes=dataset.num_classes, participation=participation, layout=layout
   )
-  evaluators = {'test': engine.evaluator(dataset.test.x, dataset.test.y)}
+  splits = {'test': dataset.test}
+  splits |= {f'test/{name}': split for name, split in dataset.test_by_domain().items()}
+  evaluators = {name: engine.evaluator(*split) for name, split in splits.items()}
   test = dataset.test
   personal = engine.personal(test.x, test.y) if personal_every else None
   plan = loop.Plan(rounds, eval_every, personal_every=personal_every)

@@ -113,6 +113,7 @@ def _train(
   """Trains all seeds of a job, as many side by side as its layout says; returns the summary, or None if interrupted."""
   config, engine, dataset = job.config, job.engine, problem.dataset
   splits = {'test': dataset.test, 'validation': dataset.validation}
+  splits |= {f'test/{name}': split for name, split in dataset.test_by_domain().items()}
   evaluators = {
     k: engine.evaluator(s.x, s.y) for k, s in splits.items() if s is not None and len(s.y)
   }

@@ -199,7 +199,8 @@ class Method(NamedTuple):
   every_message: bool = False  # keep all messages of a round, not only their sums: memory x clients
   proxy: str = ''  # the server data that it cannot do without: '', 'images' or 'labels'
   needs: tuple[str, ...] = ()  # of `NEEDS`: what its formulas take for granted
-  mechanism: Mechanism | None = None  # the noise that makes it differentially private
+  # The noise that makes it differentially private; a function of the Task where the data decide what it protects.
+  mechanism: Mechanism | Callable[[Task], Mechanism] | None = None
   # (model, path of a leaf of its parameters) -> does the leaf stay on the clients
   private: tuple[Callable[[Model, tuple], bool], ...] = ()
   hyper: Hyper = {}

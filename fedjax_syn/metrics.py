@@ -12,6 +12,7 @@ import numpy as np
 Line = dict[str, Any]
 # What is measured with several labels per sample: means over labels (c_) and over all (o_).
 OF_LABELS = ('test/c_', 'test/o_', 'validation/c_', 'validation/o_')
+DOMAIN = 'test/domain/'  # 'test/domain/NAME/accuracy', of the test rows of one domain
 
 
 def append(path: Path, line: Line) -> None:
@@ -224,8 +225,8 @@ def summarise(
 
   Returns:
     'test_accuracy', 'validation_accuracy' (where there is a validation split), the like of 'test_o_f1' (with
-    several labels per sample), 'personal' (where it was measured: `statistics` of the last round, by name
-    without 'personal/'), 'rounds_to_accuracy', 'eval_every', 'padding_efficiency' (mean over the lines that
+    several labels per sample), 'test_domain_accuracy' (by domain, where there are several), 'personal' (where
+    it was measured: `statistics` of the last round, by name without 'personal/'), 'rounds_to_accuracy', 'eval_every', 'padding_efficiency' (mean over the lines that
     have one; None without) and 'status'.
   """
   diverged = [seed for seed in seeds if status[str(seed)]['status'] == 'diverged']
@@ -234,12 +235,21 @@ def summarise(
     key = f'{split}/accuracy'
     if split == 'test' or any(key in line for line in lines):
       result[f'{split}_accuracy'] = accuracy_summary(lines, seeds, rounds, diverged, key)
+  keys = dict.fromkeys(key for line in lines for key in line)
   result |= {
     key.replace('/', '_'): accuracy_summary(lines, seeds, rounds, diverged, key)
-    for key in dict.fromkeys(key for line in lines for key in line)
+    for key in keys
     if key.startswith(OF_LABELS)
   }
-  names = dict.fromkeys(k for line in lines for k in line if k.startswith('personal/'))
+  domains = [k for k in keys if k.startswith(DOMAIN) and k.endswith('/accuracy')]
+  if domains:
+    result['test_domain_accuracy'] = {
+      key.removeprefix(DOMAIN).removesuffix('/accuracy'): accuracy_summary(
+        lines, seeds, rounds, diverged, key
+      )
+      for key in domains
+    }
+  names = [k for k in keys if k.startswith('personal/')]
   if names:
     last = {line['seed']: line for line in lines if line['round'] == rounds}
     ended = [{} if seed in diverged else last.get(seed, {}) for seed in seeds]

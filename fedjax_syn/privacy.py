@@ -9,12 +9,15 @@ HINT = "needs the privacy extra: pip install -e '.[privacy]'"
 
 
 class Mechanism(NamedTuple):
-  """Gaussian noise on a sum over the clients of a round."""
+  """Gaussian noise on sums, and who is protected."""
 
-  noise_multiplier: (
-    float  # noise's standard deviation over the bound on one client's share of the sum
-  )
+  # The noise's standard deviation over the bound on what one unit contributes.
+  noise_multiplier: float
   delta: float
+  unit: str = (
+    'client'  # 'client': a client with all its samples; 'example': one sample of one client
+  )
+  releases: int = 1  # noised sums of a unit in a round
 
 
 class Sampling(NamedTuple):
@@ -26,10 +29,15 @@ class Sampling(NamedTuple):
   rounds: int
 
 
-def _event(multiplier: float, sampling: Sampling) -> tuple[Any, Any]:
+def _event(mechanism: Mechanism, sampling: Sampling) -> tuple[Any, Any]:
   """The run as an event of dp-accounting, and the neighbours that it is private for."""
   dp = _library()
-  if sampling.sampler == 'poisson':
+  multiplier = mechanism.noise_multiplier
+  if mechanism.unit == 'example':
+    # What a client sends is seen as its own: sampling clients hides nobody, and a sample is exchanged for another.
+    relation = dp.NeighboringRelation.REPLACE_ONE
+    one = dp.GaussianDpEvent(multiplier / 2)
+  elif sampling.sampler == 'poisson':
     relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
     one = dp.PoissonSampledDpEvent(sampling.participation, dp.GaussianDpEvent(multiplier))
   else:
@@ -39,16 +47,17 @@ def _event(multiplier: float, sampling: Sampling) -> tuple[Any, Any]:
     drawn = max(round(sampling.participation * sampling.clients), 1)
     if drawn < sampling.clients:
       one = dp.SampledWithoutReplacementDpEvent(sampling.clients, drawn, one)
-  return dp.SelfComposedDpEvent(one, sampling.rounds), relation
+  return dp.SelfComposedDpEvent(one, sampling.rounds * mechanism.releases), relation
 
 
 def epsilon(mechanism: Mechanism, sampling: Sampling) -> float:
-  """Returns epsilon of a whole run, at the mechanism's delta, for one client as the unit.
+  """Returns epsilon of a whole run, at the mechanism's delta, for its unit.
 
   Args:
     mechanism: the noise of a round.
     sampling: who takes part. 'poisson': neighbours differ by one client more or less; 'fixed': by one client
-      exchanged for another, so that the same noise counts for half.
+      exchanged for another, so that the same noise counts for half. With examples as the unit one example is
+      exchanged for another, and the sampler hides nothing.
 
   Returns:
     Epsilon by Renyi accounting; infinity without noise.
@@ -59,24 +68,27 @@ def epsilon(mechanism: Mechanism, sampling: Sampling) -> float:
   if not mechanism.noise_multiplier:
     return float('inf')
   dp = _library()
-  event, relation = _event(mechanism.noise_multiplier, sampling)
+  event, relation = _event(mechanism, sampling)
   accountant = dp.rdp.RdpAccountant(orders=_orders(), neighboring_relation=relation)
   return float(accountant.compose(event).get_epsilon(mechanism.delta))
 
 
-def noise_multiplier(target_epsilon: float, delta: float, sampling: Sampling) -> float:
+def noise_multiplier(
+  target_epsilon: float, delta: float, sampling: Sampling, unit: str = 'client'
+) -> float:
   """Returns a noise multiplier, within 0.02 of the least one, with which a run keeps a target epsilon at a delta.
 
   Raises:
     ValueError: if dp-accounting is not installed or no noise up to 10,000 is enough.
   """
   dp = _library()
-  relation = _event(1.0, sampling)[1]
+  of = lambda multiplier: Mechanism(multiplier, delta, unit)
+  relation = _event(of(1.0), sampling)[1]
   try:
     return TOLERANCE + float(
       dp.calibrate_dp_mechanism(
         lambda: dp.rdp.RdpAccountant(orders=_orders(), neighboring_relation=relation),
-        lambda multiplier: _event(multiplier, sampling)[0],
+        lambda multiplier: _event(of(multiplier), sampling)[0],
         target_epsilon,
         delta,
         dp.ExplicitBracketInterval(0.01, 1e4),

@@ -30,7 +30,8 @@ def summarise(
 
   Returns:
     JSON values; bytes up and down are per seed over all rounds, `client_state_bytes` are those of all clients at any
-    time, on every device or in host memory; `epsilon` is null without noise.
+    time, on every device or in host memory; `epsilon` and `privacy` (delta, and what is protected
+    from what noise) are null without noise.
   """
   shapes = jax.eval_shape(engine.model.init, jax.random.key(0)).params
   up, down = engine.bytes_per_round()
@@ -55,6 +56,7 @@ def summarise(
     'client_state_bytes': engine.client_state_bytes,
     'client_state_place': engine.client_state_place,
     'epsilon': _epsilon(config, engine),
+    'privacy': _privacy(engine),
     'peak_memory_bytes': max(recorder.peak, peak_memory_bytes()),
   }
 
@@ -67,6 +69,12 @@ def _epsilon(config: config_lib.Resolved, engine: Engine) -> float | None:
   c = config.client
   sampling = privacy.Sampling(c.sampler, config.data.clients, c.participation, config.rounds)
   return privacy.epsilon(mechanism, sampling)
+
+
+def _privacy(engine: Engine) -> dict[str, Any] | None:
+  mechanism = engine.method.mechanism
+  noised = mechanism is not None and mechanism.noise_multiplier
+  return mechanism._asdict() if noised else None
 
 
 def draw_partition(folder: Path, dataset: Dataset, counts: np.ndarray) -> None:

@@ -94,6 +94,24 @@ def generated_images(folder: pathlib.Path, seed: int, scale: Scale) -> None:
   _once(folder, seed, path, measure, lambda: generation.open_subject(folder, seed))
 
 
+def client_sets(folder: pathlib.Path, seed: int, scale: Scale) -> None:
+  """Measures and draws the sets that clients send; leaves client_sets.json and figures/client_set.png.
+
+  Args:
+    folder: of a finished run of FedDM or FedDualMatch.
+    seed: which of its seeds.
+    scale: unused: the run has its own settings.
+
+  Raises:
+    ValueError: if its clients send no sets, or its data set is not there.
+  """
+  from launch import client_sets
+
+  path = folder / 'client_sets.json'
+  measure = lambda _: workdir_lib.write_json(path, client_sets.inspect(folder, seed))
+  _once(folder, seed, path, measure, lambda: None)
+
+
 def _once(
   folder: pathlib.Path,
   seed: int,

@@ -138,6 +138,20 @@ def panels(drawing: Drawing, folder: pathlib.Path) -> list[str]:
   return [_save(figure, folder / 'figure.png')]
 
 
+def dots(drawing: Drawing, folder: pathlib.Path) -> list[str]:
+  """Draws the table's numbers as dots on a logarithmic axis, a line per row and a panel per column: for many rows."""
+  count = len(drawing.columns)
+  figure, axes_of = _panels(count, count, drawing.heading)
+  figure.set_figheight(1.2 + 0.22 * len(drawing.rows))
+  for axes, column in zip(axes_of, drawing.columns, strict=True):
+    rows = [row for row in drawing.rows[::-1] if (row.name, column.name) in drawing.cells]
+    mean = [drawing.cells[row.name, column.name][0] for row in rows]
+    axes.plot(mean, range(len(rows)), 'o')
+    axes.set_yticks(range(len(rows)), [row.title for row in rows])
+    axes.set(title=column.title, xlabel=measure_of(drawing.entry, column).axis, xscale='log')
+  return [_save(figure, folder / 'figure.png')]
+
+
 def pictures(path: str) -> Draw:
   """Returns what copies a picture that every run leaves in its folder, of each cell's first seed."""
   return functools.partial(_pictures, path)

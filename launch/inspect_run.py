@@ -1,4 +1,4 @@
-"""Looks into a finished run of DynaFed: what its synthetic set is, does and gives away.
+"""Looks into a finished run: what its synthetic set, or its clients' sets, are, do and give away.
 
   python launch/inspect_run.py W [--seed=S] [--steps=N] [--clients=K] [--data_dir=DIR]
 
@@ -8,14 +8,19 @@
   --clients   clients whose losses are drawn; 3
   --data_dir  where the data set lies, if not where it lay for the run
 
+Of DynaFed:
   gradient error   is grad L(w, D_syn) near grad L(w, D)? (Assumption 3 of the paper; along the trajectory
                    and at later checkpoints; beside as many real images, and noise)
   privacy          distances to the nearest training image, and two membership attacks
   from scratch     test accuracy of new networks trained on the set alone (Figure 6, right)
   client losses    losses through the first round that was fine-tuned (Figure 3)
 
-It leaves W/inspect.json and W/figures/{gradient_error,privacy,from_scratch,client_losses}.png, and changes
-nothing else. Exit status: 0, or 2 after one line that says why not.
+Of FedDM and FedDualMatch, for the round after the last checkpoint:
+  spread           of the clients' gradients on their data, on their sets, and after gradient matching
+  sigma_d, sigma_g what Assumptions 3 and 4 of FedDualMatch bound
+
+It leaves W/inspect.json and W/figures/{gradient_error,privacy,from_scratch,client_losses}.png, or client_set.png, and
+changes nothing else. Exit status: 0, or 2 after one line that says why not.
 """
 
 import os
@@ -62,6 +67,14 @@ def print_summary(report: dict) -> None:
   )
 
 
+def print_sets(report: dict) -> None:
+  """Prints what was found of clients' sets, a line each."""
+  print(f'{report["algorithm"]} on {report["dataset"]}, seed {report["seed"]}')
+  for name, value in report.items():
+    if isinstance(value, float):
+      print(f'{name}: {value:.4g}')
+
+
 def main(argv: list[str]) -> int:
   """Inspects one run; returns the exit status."""
   if {'-h', '--help', '-help'} & set(argv[1:]):
@@ -76,13 +89,21 @@ def main(argv: list[str]) -> int:
     if not (folder / 'config.json').is_file():
       raise ValueError(f'{folder}: holds no config.json; name the folder of a run')
     launcher.prepare_jax(1)
-    from launch import finished_run
+    from fedjax_syn import workdir
+    from launch import client_sets, finished_run
+
+    stored = workdir.read_json(folder / 'config.json')['config']
+    if stored['algorithm'] in client_sets.NAMES:
+      report = client_sets.inspect(folder, FLAGS.seed, FLAGS.data_dir)
+      workdir.write_json(folder / 'inspect.json', report)
+      print_sets(report)
+      print(f'{folder / "inspect.json"} and {folder / "figures"}')
+      return 0
 
     run = finished_run.read_run(folder, FLAGS.seed)
     subject = finished_run.open_subject(run, FLAGS.data_dir)
   import jax
 
-  from fedjax_syn import workdir
   from launch import inspections
 
   with jax.default_matmul_precision(run.config.precision):

@@ -105,3 +105,41 @@ def of_labels(name: str, last: bool = False) -> Measure:
     f'{name} {"after the last round" if last else "as a mean of the last five rounds"}, per cent'
   )
   return Measure(caption, logged(f'test/{name}', FINAL if last else LAST_FIVE), f'{name}, %')
+
+
+def of_domain(name: str) -> Measure:
+  """Returns the measure of one domain of a data set of several."""
+  return Measure(
+    'mean accuracy of the last five rounds on the test rows of the domain, per cent',
+    logged(f'test/domain/{name}/accuracy', LAST_FIVE),
+    'accuracy, %',
+  )
+
+
+def _epsilon(result: Result, base: Result | None) -> float | None:
+  return result.summary.get('epsilon')
+
+
+EPSILON = Measure(
+  'epsilon of the whole run at its delta', _epsilon, 'epsilon', best=min, absent='no guarantee'
+)
+
+
+def traffic(which: str) -> Measure:
+  """Returns the measure of the bytes of a round, 'bytes_up' or 'bytes_down', in millions."""
+
+  def value(result: Result, base: Result | None) -> float | None:
+    total = result.summary.get(which)
+    return None if total is None else total / result.summary['rounds'] / 1e6
+
+  return Measure('millions of bytes in a round, all clients together', value, 'MB', 3, best=min)
+
+
+def of_sets(name: str, axis: str) -> Measure:
+  """Returns the measure that reads one of the numbers that `launch.after.client_sets` leaves."""
+
+  def value(result: Result, base: Result | None) -> float | None:
+    found = workdir_lib.read_json(result.folder / 'client_sets.json')
+    return found[name] if found else None
+
+  return Measure('measured on the sets of the round after the last', value, axis, 3, best=min)

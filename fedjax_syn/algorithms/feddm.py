@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn.algorithms import _sets
 from fedjax_syn.data import federated
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
-from fedjax_syn.method import Client, Message, Method, ServerTransform
+from fedjax_syn.method import Method, ServerTransform
 from fedjax_syn.server import sets as sets_lib
 from fedjax_syn.synthesis import ball
 from fedjax_syn.synthesis import distribution as dm
-from fedjax_syn.synthesis.class_sets import ClassSet, bytes_of
 from fedjax_syn.typing import Variables
 
 
@@ -55,13 +55,12 @@ def feddm(base: Method | None = None, **fields) -> Method:
     ValueError: if it is put around another method.
   """
   c = Config(**fields)
-  sets_lib.refuse_base(base, 'feddm')
 
   def client(task):
     shape = task.data.x.shape[1:]
     h = task.hyper['feddm']
 
-    def update(visit):
+    def distil(visit):
       counts, data = visit.shard.class_counts, task.data
       present = counts >= c.least
       positions, begin = dm.by_class(data, visit.shard)
@@ -86,22 +85,13 @@ def feddm(base: Method | None = None, **fields) -> Method:
           for a, b in zip(goal, embed(x), strict=True)
         )
 
-      classes = jnp.arange(task.num_classes, dtype=jnp.int32)
-      start = jax.vmap(first)(classes) * present.reshape(-1, 1, 1, 1, 1)
+      start = jax.vmap(first)(jnp.arange(task.num_classes, dtype=jnp.int32))
       own = dm.descend(
-        loss, ClassSet(start, present), c.iterations, lr=h['lr'], momentum=c.momentum
+        loss, _sets.blank(start, present), c.iterations, lr=h['lr'], momentum=c.momentum
       )
-      left = jnp.where(present, jax.lax.map(lambda k: loss(own.x[k], k, c.iterations), classes), 0)
-      metrics = {
-        'loss': left.sum() / jnp.maximum(present.sum(), 1),
-        'finite': jnp.isfinite(own.x).all(),
-        'feddm/classes': present.sum().astype(own.x.dtype),
-      }
-      weight = present.any().astype(own.x.dtype)
-      return Message(weight, {'feddm': sets_lib.sent(own)}), {}, metrics
+      return own, loss, c.iterations
 
-    bytes_up = lambda counts: bytes_of(counts >= c.least, c.images_per_class, shape)
-    return Client(lambda initial, shard: {}, update, bytes_up)
+    return _sets.client('feddm', task, distil, c.images_per_class, c.least)
 
   def server(task):
     def update(key, round, state, before, new, messages):
@@ -129,12 +119,5 @@ def feddm(base: Method | None = None, **fields) -> Method:
       metrics=lambda images: {'images': images},
     )
 
-  return Method(
-    'feddm',
-    client,
-    aggregate=sets_lib.keep,
-    server_transforms=(server,),
-    every_message=True,
-    needs=('one_class', 'pixels'),
-    hyper={'feddm': {'lr': c.lr, 'radius': c.radius, 'server_lr': c.server_lr}},
-  )
+  hyper = {'lr': c.lr, 'radius': c.radius, 'server_lr': c.server_lr}
+  return _sets.method('feddm', base, client, server, hyper)

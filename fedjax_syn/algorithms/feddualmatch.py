@@ -1,20 +1,22 @@
 """FedDualMatch: layer-wise distribution matching on the clients, gradient matching on the server (ICLR 2025 submission)."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from fedjax_syn import privacy
+from fedjax_syn.algorithms import _sets
 from fedjax_syn.client.optimizers import OPTIMIZERS
 from fedjax_syn.client.optimizers import optimizer as optimizer_by_name
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
-from fedjax_syn.method import Client, Message, Method, ServerTransform
+from fedjax_syn.method import Method, ServerTransform, Task
 from fedjax_syn.server import sets as sets_lib
 from fedjax_syn.synthesis import ball, gradient
 from fedjax_syn.synthesis import distribution as dm
-from fedjax_syn.synthesis.class_sets import ClassSet, bytes_of
 from fedjax_syn.typing import Array, Variables
 
 
@@ -69,10 +71,46 @@ class Config:
     'adam', 'not stated; SGD of this rate hardly moves', choices=OPTIMIZERS
   )
   clip: float = field(
-    0.0, "C, bound on the norm of the set's gradient; 0: none (paper: not stated)", low=0.0
+    0.0, 'C, bound on what `clipping` names; 0: none (paper: not stated)', low=0.0
   )
-  sigma_s: float = field(0.0, 'noise on that gradient, in units of C / images (paper 0)', low=0.0)
-  sigma_r: float = field(0.0, 'noise on R_t (paper 0)', low=0.0)
+  clipping: str = field(
+    'example',
+    "'example': each example's features, whose class means are noised once a round; 'set': the gradient of the whole"
+    ' set in every iteration (paper), which takes far more noise for the same epsilon',
+    choices=('example', 'set'),
+  )
+  sigma_s: float = field(
+    0.0,
+    "noise (paper 0): of C on a class's sum of features ('example'), of C / images on the gradient ('set')",
+    low=0.0,
+  )
+  sigma_r: float = field(0.0, 'noise on R_t (paper 0); it changes no epsilon', low=0.0)
+  target_epsilon: float = field(
+    0.0, "choose sigma_s for this epsilon, with clipping='example'; 0: do not", low=0.0
+  )
+  delta: float = field(1e-5, 'delta, at which epsilon is stated', above=0.0, high=0.5)
+
+
+def resolve(block: Config, config: Any) -> Config:
+  """Returns the block with the noise that its target epsilon needs, if it has one.
+
+  Args:
+    block: the fields.
+    config: the whole checked config: its rounds decide.
+
+  Raises:
+    ValueError: if there is nothing to be noised, no noise is enough, or dp-accounting is not installed.
+  """
+  if not block.target_epsilon:
+    return block
+  if not block.clip or block.clipping != 'example':
+    raise ValueError(
+      f'feddualmatch.target_epsilon={block.target_epsilon}: needs feddualmatch.clip above 0 and'
+      " feddualmatch.clipping=example; that of 'set' depends on the clients' classes and is only reported"
+    )
+  sampling = privacy.Sampling('fixed', 1, 1.0, config.rounds)
+  sigma = privacy.noise_multiplier(block.target_epsilon, block.delta, sampling, 'example')
+  return dataclasses.replace(block, sigma_s=sigma)
 
 
 def check(block: Config, rounds: int) -> None:
@@ -102,6 +140,16 @@ class Server(NamedTuple):
 def feddualmatch(base: Method | None = None, **fields) -> Method:
   """Clients distil (LDM, Eq. 3), the server re-distils (GGM, Eq. 4) and trains on both unions (Algorithm 1).
 
+  Differential privacy (`clip`, `sigma_s`): the unit is one example, exchanged for another one of its class at the
+  same client; epsilon composes all rounds, whoever takes part, since the server sees who does. 'example' bounds each
+  example's features (all layers together) by C and adds N(0, (sigma_s C)^2) to the sums of a class: one release a
+  round, and what is made of it is protected: the set, R_t, the model. 'set' is the paper's: the gradient of the whole
+  set is cut to C, so that one example may move it by 2 C, and N(0, (sigma_s C / images)^2) is added in every one of
+  the iterations. The stated epsilon is that of the client with the most images. Not protected: which classes a client
+  has, how many samples of each ('example' divides by them), who takes part, and what is logged for the experimenter.
+  R_t is computed from the sets: noise on it (`sigma_r`) adds no protection to noised sets, and to clear ones none
+  either, as the server has them. (The paper calls R_t independent of the clients' data; it is not.)
+
   Args:
     base: must be None or plain FedAvg, whose participation it shares; nothing is trained locally.
     **fields: see `Config`: what the paper leaves open, with the reason for each default.
@@ -116,29 +164,37 @@ def feddualmatch(base: Method | None = None, **fields) -> Method:
   """
   c = Config(**fields)
   check(c, 1)
-  sets_lib.refuse_base(base, 'feddualmatch')
+
+  def stages_of(count):
+    return {
+      'backward': dm.backward_stages(count),
+      'all': jnp.ones((1, count)),
+      'last': jnp.ones((1, 1)) * (jnp.arange(count) == count - 1),
+    }[c.alignment]
+
+  def iterations_of(stages):
+    return c.iterations * (len(stages) if c.per_stage else 1)
 
   def client(task):
     shape = task.data.x.shape[1:]
     h = task.hyper['feddualmatch']
 
-    def update(visit):
+    def distil(visit):
       counts, data = visit.shard.class_counts, task.data
       present = counts > 0
+      mechanism = dm.Noise(h['clip'], h['sigma_s'])
 
       def embedding(key):
         w = ball.sample(key, visit.params, visit.broadcast['feddualmatch'])
-        return lambda x: dm.layers(task.model, Variables(w, visit.stats), x, c.layers)
+        embed = lambda x: dm.layers(task.model, Variables(w, visit.stats), x, c.layers)
+        return dm.bounded(embed, h['clip']) if c.clip and c.clipping == 'example' else embed
 
       embed = embedding(fold(visit.key, 0))
       goal = dm.class_means(data, visit.shard, embed)
-      count = len(goal)
-      stages = {
-        'backward': dm.backward_stages(count),
-        'all': jnp.ones((1, count)),
-        'last': jnp.ones((1, 1)) * (jnp.arange(count) == count - 1),
-      }[c.alignment]
-      steps = c.iterations * (len(stages) if c.per_stage else 1)
+      if c.clip and c.clipping == 'example':
+        goal = dm.noised_means(fold(visit.key, 0, 2), goal, counts, mechanism)
+      stages = stages_of(len(goal))
+      steps = iterations_of(stages)
 
       def loss(x, cls, i):
         weights = stages[jnp.minimum(i * len(stages) // steps, len(stages) - 1)]
@@ -152,27 +208,16 @@ def feddualmatch(base: Method | None = None, **fields) -> Method:
         return jnp.dot(weights.astype(apart[0].dtype), jnp.stack(apart))
 
       noise = None
-      if c.clip:
-        mechanism = dm.Noise(h['clip'], h['sigma_s'])
+      if c.clip and c.clipping == 'set':
         noise = lambda grads, i: dm.privatise(fold(visit.key, i, 2), grads, present, mechanism)
-      start = jax.random.normal(
+      images = jax.random.normal(
         fold(visit.key, 0, 3), (task.num_classes, c.images_per_class, *shape)
-      ) * present.reshape(-1, 1, 1, 1, 1)
-      own = dm.descend(
-        loss, ClassSet(start, present), steps, lr=h['lr'], momentum=c.momentum, noise=noise
       )
-      classes = jnp.arange(task.num_classes, dtype=jnp.int32)
-      left = jnp.where(present, jax.lax.map(lambda k: loss(own.x[k], k, steps), classes), 0)
-      metrics = {
-        'loss': left.sum() / jnp.maximum(present.sum(), 1),
-        'finite': jnp.isfinite(own.x).all(),
-        'feddualmatch/classes': present.sum().astype(own.x.dtype),
-      }
-      weight = present.any().astype(own.x.dtype)
-      return Message(weight, {'feddualmatch': sets_lib.sent(own)}), {}, metrics
+      start = _sets.blank(images, present)
+      own = dm.descend(loss, start, steps, lr=h['lr'], momentum=c.momentum, noise=noise)
+      return own, loss, steps
 
-    bytes_up = lambda counts: bytes_of(counts > 0, c.images_per_class, shape)
-    return Client(lambda initial, shard: {}, update, bytes_up)
+    return _sets.client('feddualmatch', task, distil, c.images_per_class, 1)
 
   def server(task):
     h = task.hyper['feddualmatch']
@@ -222,13 +267,17 @@ def feddualmatch(base: Method | None = None, **fields) -> Method:
       metrics=lambda state: state._asdict(),
     )
 
+  def mechanism(task: Task) -> privacy.Mechanism:
+    if c.clipping == 'example':
+      return privacy.Mechanism(c.sigma_s, c.delta, 'example')
+    variables = jax.eval_shape(task.model.init, jax.random.key(0))
+    one = jax.ShapeDtypeStruct((1, *task.data.x.shape[1:]), task.data.mean.dtype)
+    found = jax.eval_shape(lambda w, x: dm.layers(task.model, w, x, c.layers), variables, one)
+    images = c.images_per_class * int((np.asarray(task.data.class_counts) > 0).sum(axis=1).max())
+    releases = iterations_of(stages_of(len(found)))
+    return privacy.Mechanism(c.sigma_s / images, c.delta, 'example', releases)
+
   rates = ('lr', 'radius_lr', 'match_lr', 'server_lr', 'clip', 'sigma_s', 'sigma_r')
-  return Method(
-    'feddualmatch',
-    client,
-    aggregate=sets_lib.keep,
-    server_transforms=(server,),
-    every_message=True,
-    needs=('one_class', 'pixels'),
-    hyper={'feddualmatch': {name: getattr(c, name) for name in rates}},
-  )
+  hyper = {name: getattr(c, name) for name in rates}
+  made = _sets.method('feddualmatch', base, client, server, hyper)
+  return made._replace(mechanism=mechanism if c.clip else None)

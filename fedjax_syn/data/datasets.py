@@ -14,38 +14,20 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_syn.data.builders import arrays, digits, flair, fortunes, prepared
+from fedjax_syn.data import domains
+from fedjax_syn.data.builders import arrays, digits, domain_sources, flair, fortunes, prepared
+from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
-from fedjax_syn.data.builders.split import Split, check_split, checksum, stratified
+from fedjax_syn.data.builders.split import Split, check_split, stratified
+from fedjax_syn.data.dataset import Dataset, make
 from fedjax_syn.data.kinds import FLAIR
-from fedjax_syn.data.normalisation import NORMALISATIONS, Normalisation, normalise_by, spread
+from fedjax_syn.data.normalisation import NORMALISATIONS, Normalisation, normalise_by
 
 __all__ = ['NORMALISATIONS', 'Dataset', 'Normalisation', 'Split', 'load', 'names']
 
 # The purposes of the draws, so that no other draw from data.seed equals them.
 _HOLD_OUT, _PROXY = 0x76616C, 0x70726F
 HELD_OUT = 'held_out'
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Dataset:
-  """One data set, as everything else sees it."""
-
-  name: str  # as in the config
-  title: str  # for tables and figures
-  train: Split
-  test: Split
-  validation: Split | None  # a stratified share held out of the training rows
-  num_classes: int
-  normalisation: Normalisation
-  checksum: str  # SHA-256 of all training and test arrays, before anything is held out
-  clients: np.ndarray | None  # int32 [training rows], natural client of each row
-  proxy: Split | None = None  # the server's own rows; labels -1 where they mean nothing here
-
-  @property
-  def shape(self) -> tuple[int, ...]:
-    """Height, width and channels of an image; the length of a row of tokens."""
-    return self.train.x.shape[1:]
 
 
 def names() -> dict[str, str]:
@@ -63,6 +45,13 @@ def names() -> dict[str, str]:
       f'any number per image; put {flair.METADATA} and {flair.IMAGES}/ into data.dir'
       for name, side in FLAIR.items()
     },
+    **{
+      name: f'{source.title}: {", ".join(source.domains)}, a client each; '
+      f'{source.side}x{source.side}x{source.channels}, {source.num_classes} classes; fetched by hand'
+      for name, source in DOMAIN_SOURCES.items()
+    },
+    'digits_domains': 'MNIST, USPS and scikit-learn digits, a client each, 28x28x1; mnist and usps must be there',
+    'digits_styles': 'scikit-learn digits in three made-up styles, a client each, 8x8x1; to try domains on',
     'fortunes': "the texts of Debian's package fortunes: 7,586 + 1,896 rows of 32 hashed words, 12 topics",
     'arrays': 'a folder (data.dir) of train.npz and test.npz with x (uint8 NHWC) and y, '
     'optionally meta.json {name, normalisation}; several labels per image: y multi-hot',
@@ -138,6 +127,8 @@ def _folder(data_dir: str) -> Path:
 def _reader(name: str) -> Callable[[str, Path], Dataset]:
   readers = {'digits': _digits, 'arrays': _arrays, **dict.fromkeys(SOURCES, _named)}
   readers |= {'fortunes': _fortunes, **dict.fromkeys(FLAIR, _flair)}
+  readers |= {'digits_domains': _digits_domains, 'digits_styles': _digits_styles}
+  readers |= dict.fromkeys(DOMAIN_SOURCES, _domain_source)
   if name not in readers:
     near = difflib.get_close_matches(name, readers, n=1)
     raise ValueError(
@@ -150,7 +141,7 @@ def _reader(name: str) -> Callable[[str, Path], Dataset]:
 def _digits(name: str, folder: Path) -> Dataset:
   del folder
   train, test = digits.read()
-  return _dataset(name, 'digits', train, test, 10, 'digits')
+  return make(name, 'digits', train, test, 10, 'digits')
 
 
 def _arrays(name: str, folder: Path) -> Dataset:
@@ -167,7 +158,7 @@ def _named(name: str, folder: Path) -> Dataset:
       found = arrays.read(place, source.num_classes)
       return _from_folder(name, name, found, source.num_classes, source.normalisation)
   train, test = prepared.read(source, folder)
-  return _dataset(name, source.title, train, test, source.num_classes, source.normalisation)
+  return make(name, source.title, train, test, source.num_classes, source.normalisation)
 
 
 def _flair(name: str, folder: Path) -> Dataset:
@@ -190,34 +181,44 @@ def _fortunes(name: str, folder: Path) -> Dataset:
   found = fortunes.read(folder)
   clients = found.train.y.astype(np.int32)  # a client has one topic
   topics = len(found.topics)
-  return _dataset(name, 'fortunes', found.train, found.test, topics, 'unit', clients)
+  return make(name, 'fortunes', found.train, found.test, topics, 'unit', clients)
+
+
+def _digits_domains(name: str, folder: Path) -> Dataset:
+  try:
+    read = {part: _named(part, folder) for part in ('mnist', 'usps')}
+  except (FileNotFoundError, ValueError) as error:
+    raise type(error)(f'data.name={name!r}: {error}') from error
+  read['digits'] = _digits('digits', folder)
+  parts = [domains.Domain(part, d.train, d.test) for part, d in read.items()]
+  return _joined(name, 'digits of three origins', domains.join(parts, 28, 1, name), 10)
+
+
+def _digits_styles(name: str, folder: Path) -> Dataset:
+  del folder
+  found = domains.join(digits.styles(), 8, 1, name)
+  return _joined(name, 'digits in three made-up styles', found, 10)
+
+
+def _domain_source(name: str, folder: Path) -> Dataset:
+  source = DOMAIN_SOURCES[name]
+  found = domain_sources.read(source, folder)
+  return _joined(name, source.title, found, source.num_classes)
+
+
+def _joined(name: str, title: str, found: domains.Joined, classes: int) -> Dataset:
+  dataset = make(name, title, found.train, found.test, classes, 'auto', found.clients)
+  return dataclasses.replace(dataset, domains=found.names, test_domains=found.test_domains)
 
 
 def _from_folder(
   name: str, shown: str, found: arrays.Folder, classes: int, default: str
 ) -> Dataset:
-  dataset = _dataset(
+  dataset = make(
     name, '', found.train, found.test, classes, found.normalisation or default, found.clients
   )
   title = found.title or f'{shown} (arrays {dataset.checksum[:8]})'
   return dataclasses.replace(dataset, title=title)
-
-
-def _dataset(
-  name: str,
-  title: str,
-  train: Split,
-  test: Split,
-  num_classes: int,
-  normalisation: str | Normalisation,
-  clients: np.ndarray | None = None,
-) -> Dataset:
-  if isinstance(normalisation, str):
-    constants = normalise_by(normalisation, train.x)
-  else:
-    constants = spread(normalisation, train.x.shape[-1])
-  digest = checksum(train, test, clients)
-  return Dataset(name, title, train, test, None, num_classes, constants, digest, clients)
 
 
 def _outside(name: str) -> Dataset:
@@ -308,6 +309,8 @@ def main(argv: Sequence[str] | None = None) -> int:
   try:
     if flags.name in SOURCES:
       prepared.prepare(SOURCES[flags.name], folder)
+    if flags.name in DOMAIN_SOURCES:
+      domain_sources.prepare(DOMAIN_SOURCES[flags.name], folder)
     dataset = load(flags.name, flags.dir)
   except (ValueError, OSError) as error:
     print(error, file=sys.stderr)

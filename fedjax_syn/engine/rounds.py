@@ -76,6 +76,8 @@ def build(
     sizes = num_clients, num_classes
     return Task(model, objective.loss, data, *sizes, hyper, first_round, cohort, objective)
 
+  if callable(method.mechanism):
+    method = method._replace(mechanism=method.mechanism(task_of(data, method.hyper, 1)))
   # Work between rounds runs on one device; plain numbers are not bound to the mesh.
   host_servers = servers_of(method, task_of(data, method.hyper, 1)._replace(mesh=mesh))
 

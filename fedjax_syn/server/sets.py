@@ -1,6 +1,5 @@
-"""What a server does with the clients' sets: keep the model where it is, and train it on their union."""
+"""How sets of images travel, and what a server does with them: it trains on their union."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,26 +7,9 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.keys import fold
-from fedjax_syn.method import Method, Task
+from fedjax_syn.method import Task
 from fedjax_syn.synthesis.class_sets import ClassSet, gather
 from fedjax_syn.typing import Params, PRNGKey, Stats, Variables
-
-
-def refuse_base(base: Method | None, name: str) -> None:
-  """Refuses to put a method whose clients send data around anything but nothing.
-
-  Raises:
-    ValueError: in one line.
-  """
-  if base is not None and base.name != 'fedavg':
-    raise ValueError(
-      f'{name!r} cannot be put around {base.name!r}: its clients send data and train no model'
-    )
-
-
-def keep(task: Task) -> Callable:
-  """An aggregation that keeps the model: clients that send data send no models."""
-  return lambda key, old, messages: (old, {})
 
 
 def received(body: dict[str, Any]) -> ClassSet:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_syn.data import federated
+from fedjax_syn.keys import fold
 from fedjax_syn.synthesis.class_sets import ClassSet, over_present
 from fedjax_syn.typing import Array, Model, PRNGKey, Shard, Variables
 
@@ -99,10 +100,41 @@ def backward_stages(count: int) -> Array:
 
 
 class Noise(NamedTuple):
-  """Gaussian mechanism on the set's gradient: clipped to norm `clip` as a whole, then noise."""
+  """A Gaussian mechanism; see `privatise` and `noised_means`."""
 
   clip: Array  # C
-  sigma: Array  # noise of standard deviation sigma C / images
+  sigma: Array  # in units of C / images of the set, or of C on a class's sum
+
+
+def bounded(embed: Callable[[Array], Layers], clip: Array) -> Callable[[Array], Layers]:
+  """Cuts the features of every sample, all layers together, to norm C; a shorter vector stays as it is."""
+
+  def cut(x):
+    found = embed(x)
+    square = sum(jnp.sum(z * z, axis=-1) for z in found)
+    long = square > clip**2
+    scale = jnp.where(long, clip / jnp.sqrt(jnp.where(long, square, 1.0)), 1.0)
+    return tuple(scale[:, None] * z for z in found)
+
+  return cut
+
+
+def noised_means(key: PRNGKey, means: Layers, counts: Array, noise: Noise) -> Layers:
+  """Adds noise to the class means of samples whose features were `bounded`.
+
+  Args:
+    key: for the noise.
+    means: [classes, features] per layer.
+    counts: samples of each class, [classes].
+    noise: of standard deviation sigma C on the sum of a class, that is sigma C / n_c on its mean. Exchanging a
+      sample for another of its class moves the sum by at most 2 C.
+
+  Returns:
+    The means; those of absent classes stay zeros.
+  """
+  scale = (noise.sigma * noise.clip / jnp.maximum(counts, 1) * (counts > 0))[:, None]
+  drawn = (jax.random.normal(fold(key, i), z.shape, z.dtype) for i, z in enumerate(means))
+  return tuple(z + scale.astype(z.dtype) * d for z, d in zip(means, drawn, strict=True))
 
 
 def privatise(key: PRNGKey, grads: Array, present: Array, noise: Noise) -> Array:
@@ -112,10 +144,10 @@ def privatise(key: PRNGKey, grads: Array, present: Array, noise: Noise) -> Array
     key: for the noise.
     grads: [classes, images, ...].
     present: [classes].
-    noise: the mechanism.
+    noise: the mechanism; one sample's exchange may move the clipped gradient by 2 C.
 
   Returns:
-    The noised gradient. Source: FedDualMatch, Algorithm 1, lines 13-16.
+    The noised gradient, with noise of standard deviation sigma C / images. Source: FedDualMatch, Algorithm 1, lines 13-16.
   """
   norm = jnp.sqrt(jnp.sum(grads**2))
   clipped = grads / jnp.maximum(1.0, norm / noise.clip)

@@ -1,5 +1,6 @@
 """Small data sets in the formats of the real ones: archives, their checksums and what is inside."""
 
+import bz2
 import gzip
 import hashlib
 import io
@@ -104,6 +105,26 @@ def cinic(name: str, values: dict[str, np.ndarray], folder: Path, base: str = ''
   source = _write(name, {archive.file: packed}, {}, values, folder, base)
   return source._replace(
     archives=(archive._replace(url=base + archive.file, md5=hashlib.md5(packed).hexdigest()),)
+  )
+
+
+def usps(values: dict[str, np.ndarray], folder: Path) -> Source:
+  """Writes USPS's two files and returns the source that binds them by their MD5; see `mnist`."""
+  (train, test), source = SOURCES['usps'].archives, SOURCES['usps']
+  archives = []
+  for archive, split in ((train, 'train'), (test, 'test')):
+    x = values[f'{split}_x'].reshape(len(values[f'{split}_y']), -1) / 127.5 - 1
+    lines = [
+      ' '.join([str(y + 1), *(f'{i}:{v:.6f}' for i, v in enumerate(row, 1))])
+      for row, y in zip(x, values[f'{split}_y'], strict=True)
+    ]
+    packed = bz2.compress(('\n'.join(lines) + '\n').encode())
+    (folder / archive.file).write_bytes(packed)
+    archives.append(archive._replace(md5=hashlib.md5(packed).hexdigest()))
+  return source._replace(
+    archives=tuple(archives),
+    rows=(len(values['train_y']), len(values['test_y'])),
+    mean=tuple((values['train_x'] / 255).mean((0, 1, 2)).tolist()),
   )
 
 

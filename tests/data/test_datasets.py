@@ -170,8 +170,10 @@ def test_validation_too_small_or_seed_negative():
 
 def test_names():
   known = datasets.names()
-  images = ['mnist', 'fashion_mnist', 'cifar10', 'cifar100', 'cinic10']
-  assert list(known) == ['digits', *images, 'flair', 'flair_128', 'flair_256', 'fortunes', 'arrays']
+  images = ['mnist', 'fashion_mnist', 'cifar10', 'cifar100', 'cinic10', 'usps']
+  several = ['digit_five', 'office_home', 'digits_domains', 'digits_styles']
+  flair = ['flair', 'flair_128', 'flair_256']
+  assert list(known) == ['digits', *images, *flair, *several, 'fortunes', 'arrays']
   assert all(line and '\n' not in line for line in known.values())
   with pytest.raises(
     ValueError, match=r"data.name='cifar_10' is unknown \(did you mean 'cifar10'\?\)"

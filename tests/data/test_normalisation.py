@@ -33,6 +33,7 @@ def test_defaults():
     'cifar10': 'cifar10',
     'cifar100': 'cifar10',
     'cinic10': 'cinic10',
+    'usps': 'auto',
   }
   assert {name: source.normalisation for name, source in SOURCES.items()} == expected
   assert datasets.load('digits').normalisation.name == 'digits'

@@ -2,13 +2,13 @@
 
 Addresses, sizes and SHA-256 of the files are those that tensorflow-datasets registers. It registers
 the binary version of CIFAR only (cifar-10-binary.tar.gz), so the pickled one is not read. It does
-not register CINIC-10, for which the MD5 is published.
+not register CINIC-10 and USPS, for which MD5 are published.
 """
 
 import functools
 
 from fedjax_syn.data.archives import Archive, Source, parse_cifar, parse_idx
-from fedjax_syn.data.builders import cinic
+from fedjax_syn.data.builders import cinic, usps
 
 
 def _archives(base: str, table: str) -> tuple[Archive, ...]:
@@ -84,6 +84,21 @@ _CINIC10 = (
   ),
 )
 
+_USPS = tuple(
+  Archive(
+    file,
+    f'https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass/{file}',
+    size=0,
+    sha256='',
+    md5=md5,
+  )
+  for file, md5 in zip(
+    usps.FILES,
+    ('ec16c51db3855ca6c91edd34d0e9b197', '8ea070ee2aca1ac39742fdd1ef5ed118'),
+    strict=True,
+  )
+)
+
 
 _ALL = (
   Source(
@@ -157,6 +172,19 @@ _ALL = (
     # The authors do not say of which images it is the mean. The folders are random thirds, whose
     # means differ by some 5e-4 (an image's has a standard deviation of 0.13); CIFAR-10's is 0.01 off.
     tolerance=2e-3,
+  ),
+  Source(
+    name='usps',
+    title='USPS',
+    archives=_USPS,
+    parse=usps.parse,
+    shape=(16, 16, 1),
+    num_classes=10,
+    rows=(7291, 2007),
+    mean=(0.2545,),
+    normalisation='auto',
+    streamed=True,
+    tolerance=2e-3,  # of another rounding to whole numbers
   ),
 )
 

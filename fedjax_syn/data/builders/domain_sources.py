@@ -1,0 +1,126 @@
+"""The data sets of several domains that are fetched by hand: what they must hold, and where they are taken from."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from fedjax_syn.data import domains
+from fedjax_syn.data.builders import digit_five, office_home
+from fedjax_syn.data.builders.arrays import first_line
+from fedjax_syn.data.domains import Domain, Joined
+
+
+class DomainSource(NamedTuple):
+  """All that is known of a data set of several domains before it is read."""
+
+  name: str
+  title: str
+  domains: tuple[str, ...]
+  rows: tuple[tuple[int, int], ...]  # by domain: training and test images
+  side: int  # height and width of all images
+  channels: int
+  num_classes: int
+  fetch: str  # what to put where; these files are not downloaded by a program
+  locate: Callable[[Path], Path | None]  # the folder of all data sets -> the layout
+  parse: Callable[[Path], list[Domain]]
+
+
+_ALL = (
+  DomainSource(
+    name='digit_five',
+    title='Digit-Five',
+    domains=digit_five.DOMAINS,
+    rows=((25000, 9000), (25000, 9000), (25000, 9000), (25000, 9000), (7438, 1860)),
+    side=32,
+    channels=3,
+    num_classes=10,
+    fetch=f'put {digit_five.FOLDER}/ with {", ".join(digit_five.FILES)} there (http://ai.bu.edu/M3SDA/)',
+    locate=digit_five.locate,
+    parse=digit_five.parse,
+  ),
+  DomainSource(
+    name='office_home',
+    title='Office-Home',
+    domains=tuple(office_home.DOMAINS),
+    # A fifth of each domain, rounded.
+    rows=((1942, 485), (3492, 873), (3551, 888), (3486, 871)),
+    side=office_home.SIDE,
+    channels=3,
+    num_classes=65,
+    fetch=f'put {office_home.FOLDER}.zip, or the folder in it, there '
+    '(https://www.hemanthdv.org/officeHomeDataset.html)',
+    locate=office_home.locate,
+    parse=office_home.parse,
+  ),
+)
+
+DOMAIN_SOURCES: dict[str, DomainSource] = {source.name: source for source in _ALL}
+
+
+def read(source: DomainSource, data_dir: Path) -> Joined:
+  """Reads a data set from records that were prepared before, else from its published layout.
+
+  Args:
+    source: the data set.
+    data_dir: the folder of all data sets.
+
+  Returns:
+    All domains.
+
+  Raises:
+    FileNotFoundError: if it is not there; the line says what to fetch.
+    ValueError: if what is there is damaged or another data set.
+  """
+  if any((data_dir / source.name).glob('*/dataset_info.json')):
+    return check(source, _records().read(source, data_dir), str(data_dir / source.name))
+  return parse(source, data_dir)
+
+
+def parse(source: DomainSource, data_dir: Path) -> Joined:
+  """Reads a data set from its published layout; see `read`."""
+  path = source.locate(data_dir)
+  if path is None:
+    raise FileNotFoundError(
+      f'data.name={source.name!r} is not in data.dir={str(data_dir)!r}: {source.fetch}'
+    )
+  found = domains.join(source.parse(path), source.side, source.channels, str(path))
+  return check(source, found, str(path))
+
+
+def prepare(source: DomainSource, data_dir: Path) -> None:
+  """Writes a data set's records, `data_dir/NAME/VERSION`, unless they are there; reading them is faster."""
+  if not any((data_dir / source.name).glob('*/dataset_info.json')):
+    _records().prepare(source, data_dir)
+
+
+def check(source: DomainSource, found: Joined, where: str) -> Joined:
+  """Refuses arrays that are not this data set's: rows of every domain and labels.
+
+  Raises:
+    ValueError: if they are not.
+  """
+  count = lambda numbers, i: int((numbers == i).sum())
+  rows = tuple(
+    (count(found.clients, i), count(found.test_domains, i)) for i in range(len(source.domains))
+  )
+  if rows != source.rows:
+    raise ValueError(
+      f'{where} is not {source.name}: {rows} images by domain, expected {source.rows}'
+    )
+  classes = 1 + int(max(found.train.y.max(), found.test.y.max()))
+  if classes != source.num_classes:
+    raise ValueError(f'{where} is not {source.name}: {classes} classes, not {source.num_classes}')
+  return found._replace(names=source.domains)
+
+
+def _records() -> ModuleType:
+  # Imported where it is needed: layouts are read where tensorflow-datasets is absent.
+  try:
+    from fedjax_syn.data.builders import domain_records
+  except ImportError as error:
+    raise ValueError(
+      f'records need tensorflow-datasets, importlib_resources and array_record ({first_line(error)}); the '
+      'published layout needs none of them'
+    ) from error
+  return domain_records

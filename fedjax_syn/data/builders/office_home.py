@@ -1,0 +1,119 @@
+"""Office-Home (Venkateswara et al., 2017): 15,588 photographs and drawings of 65 things in four domains.
+
+The published archive OfficeHomeDataset_10072016.zip holds OfficeHomeDataset_10072016/DOMAIN/CLASS/*.jpg, with the
+domains Art (2,427), Clipart (4,365), Product (4,439) and Real World (4,357). There is no official split, and FedDualMatch does
+not state one: a fifth of every class of every domain is tested on, those with the smallest SHA-256 of the file, so
+that the split is the same everywhere.
+"""
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from fedjax_syn.data.builders.split import check_split, stratified
+from fedjax_syn.data.domains import Domain
+
+FOLDER = 'OfficeHomeDataset_10072016'
+DOMAINS = {  # name in metrics: folder
+  'art': 'Art',
+  'clipart': 'Clipart',
+  'product': 'Product',
+  'real_world': 'Real World',
+}
+SIDE = 64  # pixels; not stated
+TEST_SHARE = 0.2
+
+
+def locate(data_dir: Path) -> Path | None:
+  """Returns the unpacked folder or the archive, or None."""
+  for home in (data_dir, data_dir / 'office_home'):
+    for path in (home / FOLDER, home / f'{FOLDER}.zip'):
+      if path.exists():
+        return path
+  return None
+
+
+def parse(path: Path) -> list[Domain]:
+  """Decodes the archive or the unpacked folder, scaling every image at once.
+
+  Args:
+    path: from `locate`.
+
+  Returns:
+    The domains in the order of DOMAINS, images of 64 x 64 pixels whatever their shape was, rows in the order of the
+    files' names.
+
+  Raises:
+    ValueError: if a domain or a class is missing, or a file is no image.
+  """
+  found = sorted(_files(path))
+  classes = sorted({label for _, label, _ in found})
+  domains = []
+  for name, folder in DOMAINS.items():
+    mine = [entry for entry in found if entry[0] == folder]
+    absent = [c for c in classes if c not in {label for _, label, _ in mine}]
+    if absent or not mine:
+      what = f'{folder}/{absent[0]}' if absent and mine else folder
+      raise ValueError(
+        f'{path} has no images in {what}; the published layout is {FOLDER}/DOMAIN/CLASS/*.jpg with the domains '
+        f'{", ".join(DOMAINS.values())} and the same classes in each'
+      )
+    domains.append(_domain(path, name, mine, classes))
+  return domains
+
+
+def _domain(path: Path, name: str, entries: list, classes: list[str]) -> Domain:
+  x = np.empty((len(entries), SIDE, SIDE, 3), np.uint8)
+  y = np.array([classes.index(label) for _, label, _ in entries], np.int32)
+  digests = []
+  for row, content in enumerate(_contents(path, [file for *_, file in entries])):
+    digests.append(hashlib.sha256(content).digest())
+    x[row] = _pixels(entries[row][2], content)
+  order = np.array(sorted(range(len(y)), key=digests.__getitem__))
+  test = stratified(y, round(TEST_SHARE * len(y)), order)
+  split = lambda rows: check_split(x[rows], y[rows], str(path), len(classes))
+  return Domain(name, split(~test), split(test))
+
+
+def _files(path: Path) -> Iterator[tuple[str, str, str]]:
+  """Yields domain folder, class and path of every image."""
+  if path.is_dir():
+    names = [file.relative_to(path).as_posix() for file in path.glob('*/*/*')]
+  else:
+    with _opened(path) as archive:
+      names = archive.namelist()
+  for name in names:
+    folder, label, file = ['', '', *name.split('/')][-3:]
+    # Files that begin with a dot are what some packers write about a file beside it.
+    if folder in DOMAINS.values() and file.lower().endswith('.jpg') and not file.startswith('.'):
+      yield folder, label, name
+
+
+def _contents(path: Path, names: list[str]) -> Iterator[bytes]:
+  if path.is_dir():
+    for name in names:
+      yield (path / name).read_bytes()
+    return
+  with _opened(path) as archive:
+    for name in names:
+      yield archive.read(name)
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+  try:
+    return zipfile.ZipFile(path)
+  except zipfile.BadZipFile as error:
+    raise ValueError(f'{path} is no zip file, or a truncated one') from error
+
+
+def _pixels(name: str, content: bytes) -> np.ndarray:
+  try:
+    with Image.open(io.BytesIO(content)) as image:
+      return np.asarray(image.convert('RGB').resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+  except (OSError, SyntaxError, ValueError) as error:  # Pillow's errors share no base class
+    raise ValueError(f'{name} is no image that can be read') from error

@@ -1,0 +1,70 @@
+"""What a data set is to everything else."""
+
+import dataclasses
+
+import numpy as np
+
+from fedjax_syn.data.builders.split import Split, checksum
+from fedjax_syn.data.normalisation import Normalisation, normalise_by, spread
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+  """One data set, as everything else sees it."""
+
+  name: str  # as in the config
+  title: str  # for tables and figures
+  train: Split
+  test: Split
+  validation: Split | None  # a stratified share held out of the training rows
+  num_classes: int
+  normalisation: Normalisation
+  checksum: str  # SHA-256 of all training and test arrays, before anything is held out
+  clients: np.ndarray | None  # int32 [training rows], natural client of each row
+  proxy: Split | None = None  # the server's own rows; labels -1 where they mean nothing here
+  domains: tuple[str, ...] = ()  # of a data set of several: client k has the rows of domain k
+  test_domains: np.ndarray | None = None  # int32 [test rows], the number of each row's domain
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """Height, width and channels of an image; the length of a row of tokens."""
+    return self.train.x.shape[1:]
+
+  def test_by_domain(self) -> dict[str, Split]:
+    """The test rows of each domain, by 'domain/NAME'; none where there are no domains."""
+    rows = {f'domain/{name}': self.test_domains == i for i, name in enumerate(self.domains)}
+    return {name: Split(self.test.x[own], self.test.y[own]) for name, own in rows.items()}
+
+
+def make(
+  name: str,
+  title: str,
+  train: Split,
+  test: Split,
+  num_classes: int,
+  normalisation: str | Normalisation,
+  clients: np.ndarray | None = None,
+) -> Dataset:
+  """Puts a data set together.
+
+  Args:
+    name: as in the config.
+    title: for tables and figures.
+    train: the training rows.
+    test: the test rows.
+    num_classes: how many there are.
+    normalisation: a known name, or constants.
+    clients: natural client of each training row, int32 [n].
+
+  Returns:
+    The data set, with the checksum of its arrays and no validation rows.
+
+  Raises:
+    ValueError: if the normalisation does not fit the images.
+  """
+  if isinstance(normalisation, str):
+    constants = normalise_by(normalisation, train.x)
+  else:
+    constants = spread(normalisation, train.x.shape[-1])
+  digest = checksum(train, test, clients)
+  return Dataset(name, title, train, test, None, num_classes, constants, digest, clients)

@@ -1,0 +1,249 @@
+"""The sets that clients send, of a finished run of FedDM or FedDualMatch: distilled once more, measured and drawn.
+
+The sets of the last round are not kept. From the last checkpoint the round after it is distilled, as the run would.
+"""
+
+import dataclasses
+import functools
+import pathlib
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_syn import algorithms, assemble, checkpoint, figures
+from fedjax_syn import config as config_lib
+from fedjax_syn import workdir as workdir_lib
+from fedjax_syn.client.optimizers import optimizer
+from fedjax_syn.data import federated
+from fedjax_syn.engine.visits import downlink, servers_of
+from fedjax_syn.keys import Purpose, fold, stream
+from fedjax_syn.losses import objective_of
+from fedjax_syn.method import Method, State, Task, Visit
+from fedjax_syn.server import sets as sets_lib
+from fedjax_syn.synthesis import ball, gradient, set_diagnostics
+from fedjax_syn.synthesis import distribution as dm
+from fedjax_syn.synthesis.class_sets import ClassSet
+from fedjax_syn.typing import Variables
+
+NAMES = ('feddm', 'feddualmatch')
+MODELS = 3  # drawn within the ball, for numbers that hold for all models in it
+POINTS = 5  # along fine-tuning, for sigma_g
+
+
+class Subject(NamedTuple):
+  """A finished run at its last checkpoint."""
+
+  config: config_lib.Resolved
+  problem: assemble.Problem
+  method: Method
+  task: Task
+  state: State
+  seed: int
+
+  @property
+  def name(self) -> str:
+    """The method's."""
+    return self.method.name
+
+
+def open_subject(folder: pathlib.Path, seed: int | None, data_dir: str | None = None) -> Subject:
+  """Opens a run.
+
+  Args:
+    folder: with a config.json and a checkpoint of the seed.
+    seed: which of its seeds; None is the first.
+    data_dir: where the data set lies; None is where it lay for the run.
+
+  Raises:
+    ValueError: if its clients send no sets, it has no checkpoint, or its data set is not there.
+  """
+  stored = workdir_lib.read_json(folder / 'config.json')
+  config = config_lib.check(stored['config'])
+  if config.algorithm not in NAMES:
+    raise ValueError(f'{folder}: algorithm={config.algorithm!r}: its clients send no sets')
+  seed = config.seeds[0] if seed is None else seed
+  mine = [p for p in checkpoint.found(folder / 'checkpoints') if checkpoint.seed_of(p) == seed]
+  state = checkpoint.read(mine[-1]).tree if mine else None
+  if state is None:
+    raise ValueError(f'{folder}: no checkpoint of seed {seed} holds a model')
+  if data_dir is not None:
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, dir=data_dir))
+  try:
+    problem = assemble.load(config)
+  except OSError as error:
+    raise ValueError(str(error)) from error
+  if problem.dataset.checksum != stored['dataset']['checksum']:
+    raise ValueError(f'data.name={config.data.name!r}: differs from the data set of the run')
+  method, data = algorithms.create(config.algorithm, config), problem.data
+  num_clients, num_classes = data.class_counts.shape
+  objective = objective_of(data.y)
+  task = Task(
+    problem.model,
+    objective.loss,
+    data,
+    num_clients,
+    num_classes,
+    method.hyper,
+    first_round=1,
+    cohort=config.client.participation * num_clients,
+    objective=objective,
+  )
+  return Subject(config, problem, method, task, jax.tree.map(jnp.asarray, state), seed)
+
+
+def distil(subject: Subject) -> ClassSet:
+  """Distils every client's set of the round after the checkpoint, leaves [clients, ...]."""
+  state, seed = subject.state, subject.seed
+  number = state.round + 1
+  servers = servers_of(subject.method, subject.task)
+  sent, alike = downlink(servers, stream(seed, Purpose.SHARED, number), number, state)
+
+  @jax.jit
+  def of(client, data):
+    visit = Visit(
+      key=fold(stream(seed, Purpose.CLIENT, number), client),
+      round=number,
+      params=state.params,
+      stats=state.stats,
+      broadcast=sent | alike,
+      state={},
+      shard=federated.shard_of(data, client),
+    )
+    update = subject.method.client(subject.task._replace(data=data)).update
+    return sets_lib.received(update(visit)[0].body[subject.name])
+
+  clients = range(subject.task.num_clients)
+  found = [of(jnp.int32(client), subject.task.data) for client in clients]
+  return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+
+
+def measure(subject: Subject, sets: ClassSet) -> dict[str, float | None]:
+  """Measures what FedDualMatch's theory assumes and its figures show.
+
+  Args:
+    subject: the run.
+    sets: from `distil`.
+
+  Returns:
+    'spread_data', 'spread_before', 'spread_after' (of the clients' gradients on their data, their sets, and their sets
+    after gradient matching; None for FedDM, which has none), means over a few models within the ball; 'sigma_d',
+    'sigma_d_same_shares', the largest over these models and the clients; 'sigma_g', the largest along fine-tuning.
+  """
+  block = subject.config.blocks[subject.name]
+  task, (w, stats) = subject.task, (subject.state.params, subject.state.stats)
+  matching = subject.name == 'feddualmatch' and block.matches > 0
+  layers = block.layers if subject.name == 'feddualmatch' else 'last+logits'
+  key = stream(subject.seed, Purpose.DIAGNOSE, 2)
+  radius = block.radius
+  if subject.name == 'feddualmatch':
+    radius = gradient.radius(task.model, w, stats, sets, block.radius_lr)
+
+  @jax.jit
+  def at(i, data, sets):
+    drawn = ball.sample(fold(key, i), w, radius)
+    variables = Variables(drawn, stats)
+    own = sets.present.any(axis=-1)
+    embed = lambda x: dm.layers(task.model, variables, x, layers)
+    real = set_diagnostics.on_data(task.model, task.loss, data, variables)
+    found = {
+      'spread_data': set_diagnostics.spread(real, data.size > 0),
+      'spread_before': set_diagnostics.spread(
+        set_diagnostics.on_sets(task.model, drawn, stats, sets), own
+      ),
+    }
+    if matching:
+      target = gradient.union_gradient(task.model, drawn, stats, sets)
+      match = lambda s: gradient.match(
+        task.model, drawn, stats, s, target, block.match_steps, block.match_lr
+      )
+      matched, _ = jax.lax.map(match, sets)
+      after = set_diagnostics.on_sets(task.model, drawn, stats, matched)
+      found['spread_after'] = set_diagnostics.spread(after, own)
+
+    def features(inputs):
+      client, own = inputs
+      shard = federated.shard_of(data, client)
+      return set_diagnostics.feature_difference(embed, data, shard, own)
+
+    clients = jnp.arange(task.num_clients, dtype=jnp.int32)
+    stated, same = jax.lax.map(features, (clients, sets))
+    return found, {'sigma_d': stated.max(), 'sigma_d_same_shares': same.max()}
+
+  spreads, largest = zip(*(at(i, task.data, sets) for i in range(MODELS)), strict=True)
+  mean = {name: float(np.mean([s[name] for s in spreads])) for name in spreads[0]}
+  high = {name: float(max(s[name] for s in largest)) for name in largest[0]}
+  return {'spread_after': None, **mean, **high, 'sigma_g': _sigma_g(subject, sets)}
+
+
+def _sigma_g(subject: Subject, sets: ClassSet) -> float:
+  """The largest mean difference at some points of fine-tuning on S, as the server of the method fine-tunes."""
+  block, task = subject.config.blocks[subject.name], subject.task
+  w, stats = subject.state.params, subject.state.stats
+  name = getattr(block, 'server_optimizer', 'sgd')
+  key = stream(subject.seed, Purpose.DIAGNOSE, 3)
+
+  @functools.partial(jax.jit, static_argnums=1)
+  def at(sets, steps):
+    tuned = sets_lib.train(
+      key,
+      task,
+      w,
+      stats,
+      [sets],
+      optimizer(name)(block.server_lr),
+      steps=steps,
+      batch_size=block.server_batch,
+    )
+    return set_diagnostics.gradient_difference(task.model, tuned, stats, sets)
+
+  points = np.linspace(0, block.server_steps, POINTS).astype(int)
+  return max(float(at(sets, int(steps))) for steps in points)
+
+
+def draw(subject: Subject, sets: ClassSet, path: pathlib.Path) -> None:
+  """Draws the set of the client with the most classes.
+
+  Args:
+    subject: the run.
+    sets: from `distil`.
+    path: where the picture goes.
+  """
+  client = int(sets.present.sum(axis=-1).argmax())
+  present = np.flatnonzero(np.asarray(sets.present[client]))
+  x = np.asarray(sets.x[client])[present]
+  labels = np.eye(subject.task.num_classes)[np.repeat(present, x.shape[1])]
+  dataset = subject.problem.dataset
+  title = f'{dataset.title}, {subject.name}, client {client}, round {int(subject.state.round) + 1}'
+  path.parent.mkdir(parents=True, exist_ok=True)
+  figures.synthetic_sets(
+    x.reshape(1, -1, *x.shape[2:]),
+    labels[None],
+    [_steps(subject)],
+    dataset.normalisation,
+    path,
+    title,
+  )
+
+
+def _steps(subject: Subject) -> int:
+  return subject.config.blocks[subject.name].iterations
+
+
+def inspect(folder: pathlib.Path, seed: int | None, data_dir: str | None = None) -> dict:
+  """Distils, measures and draws; leaves figures/client_set.png.
+
+  Returns:
+    What `measure` found, with the run's algorithm, data set and seed.
+
+  Raises:
+    ValueError: see `open_subject`.
+  """
+  subject = open_subject(folder, seed, data_dir)
+  with jax.default_matmul_precision(subject.config.precision):
+    sets = distil(subject)
+    draw(subject, sets, folder / 'figures' / 'client_set.png')
+    found = measure(subject, sets)
+  head = {'algorithm': subject.name, 'dataset': subject.problem.dataset.name, 'seed': subject.seed}
+  return {**head, **found}

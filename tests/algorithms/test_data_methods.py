@@ -1,0 +1,227 @@
+"""FedDM and FedDualMatch as a whole: on a few digits, with clients of zero, one, some and all classes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_syn.algorithms.feddm import feddm
+from fedjax_syn.algorithms.feddualmatch import feddualmatch
+from fedjax_syn.algorithms.fedprox import fedprox
+from fedjax_syn.data.builders import digits
+from fedjax_syn.engine import build
+from fedjax_syn.keys import Purpose, fold, stream
+from fedjax_syn.losses import cross_entropy
+from fedjax_syn.method import Task, Visit
+from fedjax_syn.models import create
+from fedjax_syn.synthesis import distribution as dm
+from tests import tiny
+
+ALL, ONE, NONE, SOME = range(4)  # clients
+SIZES = (300, 30, 0, 120)
+
+
+def data():
+  """300 rows of every class, 30 of class 3, none, and 120 of the classes 0 to 4."""
+  x, y = digits.read()[0]
+  rng = np.random.default_rng(0)
+  everyone = rng.permutation(len(y))[:300]
+  rest = np.setdiff1d(np.arange(len(y)), everyone)
+  ones = rest[y[rest] == 3][-30:]
+  few = np.setdiff1d(rest[y[rest] < 5], ones)[:120]
+  rows = np.concatenate([everyone, ones, few])
+  mean, std = jnp.array([0.3061]), jnp.array([0.3763])
+  return tiny.clients_of(x[rows], y[rows], SIZES, 10)._replace(mean=mean, std=std)
+
+
+def net(width=32, depth=2):
+  return create('mlp', shape=(8, 8, 1), num_classes=10, width=width, depth=depth, init='torch')
+
+
+def trained(method, rounds=2, seed=0):
+  engine = build(method, net(), data())
+  state, report = engine.run(seed, engine.init(seed), rounds)
+  test = digits.read()[1]
+  accuracy = engine.evaluator(test.x, test.y)(state.params, state.stats)['accuracy']
+  return engine, state, report, accuracy
+
+
+SMALL_DM = {'iterations': 30, 'real_batch': 32, 'server_steps': 100, 'images_per_class': 4}
+SMALL = {
+  'iterations': 15,
+  'matches': 2,
+  'match_steps': 2,
+  'server_steps': 100,
+  'server_lr': 3e-3,
+  'images_per_class': 4,
+}
+# Four images of 8 x 8 float32 pixels per class, and a byte per class that says whether it is there.
+BYTES = {ALL: 10 * 4 * 256 + 10, ONE: 4 * 256 + 10, NONE: 10, SOME: 5 * 4 * 256 + 10}
+
+
+@pytest.mark.parametrize(
+  'method',
+  [
+    feddm(**SMALL_DM),
+    feddualmatch(**SMALL),
+    feddualmatch(**SMALL | {'matches': 0}),
+    feddualmatch(**SMALL, alternate=True, restart=False),
+  ],
+  ids=['feddm', 'feddualmatch', 'without-ggm', 'alternating'],
+)
+def test_the_global_model_learns_from_sets_alone(method):
+  """Twice the share of chance after two rounds, with 16 classes of four images in all; bytes as counted by hand."""
+  engine, state, report, accuracy = trained(method)
+  assert accuracy > 0.2
+  sent = 4 * (10 + 1 + 5)
+  assert report[f'{method.name}/images'] == sent
+  up, down = engine.bytes_per_round()
+  assert up == sum(BYTES.values())
+  parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+  radius = 1 if method.name == 'feddualmatch' else 0
+  assert down == 4 * 4 * (parameters + radius)
+  assert report[f'{method.name}/classes'] == pytest.approx(
+    (10 + 1 + 5) / 3
+  )  # of those with samples
+
+
+def visit_of(engine, sampled, round=1, seed=0):
+  found, state = data(), engine.init(seed)
+  key = fold(stream(seed, Purpose.CLIENT, round), sampled)
+  from fedjax_syn.data import federated
+
+  down = {t: s.radius for t, s in state.server.items() if t == 'feddualmatch'}
+  return Visit(
+    key,
+    jnp.int32(round),
+    state.params,
+    state.stats,
+    down,
+    {},
+    federated.shard_of(found, jnp.int32(sampled)),
+  )
+
+
+@pytest.mark.parametrize('make', [lambda: feddm(**SMALL_DM), lambda: feddualmatch(**SMALL)])
+def test_what_a_client_sends(make):
+  """Present classes as they should be; absent ones are zeros; an empty client weighs nothing."""
+  method = make()
+  engine = build(method, net(), data())
+  task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
+  update = jax.jit(method.client(task).update)
+  present = {ALL: [1] * 10, ONE: [0] * 3 + [1] + [0] * 6, NONE: [0] * 10, SOME: [1] * 5 + [0] * 5}
+  for client, expected in present.items():
+    message, _, metrics = update(visit_of(engine, client))
+    body = message.body[method.name]
+    np.testing.assert_array_equal(body['present'], expected)
+    there = np.abs(np.asarray(body['x'])).max(axis=(1, 2, 3, 4)) > 0
+    np.testing.assert_array_equal(there, np.array(expected, bool))
+    assert message.weight == float(client != NONE) and metrics['finite']
+
+
+def test_feddm_leaves_out_classes_with_few_samples():
+  """A class of a client needs ten samples; with 31 client ONE sends nothing."""
+  engine, _, report, _ = trained(feddm(**SMALL_DM | {'least': 31, 'iterations': 2}), rounds=1)
+  counts = np.asarray(data().class_counts)
+  kept = int((counts >= 31).sum())
+  assert report['feddm/images'] == 4 * kept and 0 < kept < 16
+  assert engine.bytes_per_round()[0] == 4 * 10 + 4 * kept * 256
+
+
+def test_without_any_set_the_model_stays():
+  """Nobody has a class with 1,000 samples: nothing is trained, nothing is lost."""
+  method = feddm(**SMALL_DM | {'least': 1000, 'iterations': 1, 'server_steps': 2})
+  engine = build(method, net(8, 1), data())
+  before = jax.tree.map(np.array, engine.init(0).params)
+  state, _ = engine.run(0, engine.init(0), 1)
+  for a, b in zip(*map(jax.tree.leaves, (before, state.params)), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_matching_moves_the_features_of_every_present_class_nearer():
+  """Mean squared distance of the class means, all layers, before (noise) and after; the model as the client drew it."""
+  losses = {}
+  for iterations in (1, 60):
+    method = feddualmatch(**SMALL | {'iterations': iterations})
+    engine = build(method, net(8), data())
+    task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
+    update = jax.jit(method.client(task).update)
+    losses[iterations] = float(update(visit_of(engine, ALL))[2]['loss'])
+  assert losses[60] < 0.3 * losses[1]
+
+
+@pytest.mark.parametrize(
+  ('alignment', 'per_stage', 'iterations'),
+  [('backward', True, 30), ('backward', False, 15), ('all', True, 15), ('last', True, 15)],
+)
+def test_iterations_of_the_stages(alignment, per_stage, iterations, monkeypatch):
+  """Two pooled layers are two stages: 15 iterations each, or 15 in all; all layers at once, or the last, are one."""
+  seen = []
+
+  def spy(loss, start, steps, **rest):
+    seen.append(steps)
+    return start
+
+  monkeypatch.setattr(dm, 'descend', spy)
+  method = feddualmatch(**SMALL, alignment=alignment, per_stage=per_stage)
+  engine = build(method, net(), data())
+  task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
+  method.client(task).update(visit_of(engine, ONE))
+  assert seen == [iterations]
+
+
+def test_the_order_of_the_layers_in_time(monkeypatch):
+  """The loss of the first half of the iterations looks at the last layer only, that of the second half at both.
+
+  With one image x of class 3 its value is the sum of the squared distances of the layers' class means."""
+  caught = {}
+
+  def spy(loss, start, steps, **rest):
+    caught.update(loss=loss, start=start, steps=steps)
+    return start
+
+  monkeypatch.setattr(dm, 'descend', spy)
+  method = feddualmatch(**SMALL)
+  engine = build(method, net(), data())
+  found = data()
+  task = Task(engine.model, cross_entropy, found, 4, 10, method.hyper, 1)
+  visit = visit_of(engine, ONE)
+  method.client(task).update(visit)
+  x, parts = caught['start'].x[3], []
+  from fedjax_syn.synthesis import ball
+  from fedjax_syn.typing import Variables
+
+  w = Variables(ball.sample(fold(visit.key, 0), visit.params, 5.0), visit.stats)
+  rows = (np.asarray(found.x[300:330], np.float32) / 255 - 0.3061) / 0.3763
+  for real, synthetic in zip(
+    dm.layers(engine.model, w, jnp.asarray(rows), 'pooled'),
+    dm.layers(engine.model, w, x, 'pooled'),
+    strict=True,
+  ):
+    parts.append(float(((real.mean(0) - synthetic.mean(0)) ** 2).sum()))
+  value = lambda i: float(caught['loss'](x, jnp.int32(3), jnp.int32(i)))
+  assert caught['steps'] == 30
+  for i in (0, 14):
+    np.testing.assert_allclose(value(i), parts[1], rtol=1e-3)
+  for i in (15, 29, 30):
+    np.testing.assert_allclose(value(i), sum(parts), rtol=1e-3)
+
+
+def test_the_radius_goes_down_in_the_next_round():
+  """R_0 = 5 at first, then what was computed from the sets, with noise where that is asked for."""
+  quick = SMALL | {'matches': 0, 'server_steps': 1, 'iterations': 2}
+  radii = []
+  for sigma in (0.0, 1.0):
+    engine = build(feddualmatch(**quick, sigma_r=sigma), net(8, 1), data())
+    state = engine.init(0)
+    assert float(state.server['feddualmatch'].radius) == 5.0
+    state, report = engine.run(0, state, 1)
+    radii.append(report['feddualmatch/radius'])
+    assert float(state.server['feddualmatch'].radius) == radii[-1]
+  assert 0 < radii[0] != 5.0 and radii[1] >= 0 and abs(radii[1] - radii[0]) > 1e-3
+
+
+@pytest.mark.parametrize('make', [feddm, feddualmatch])
+def test_around_a_method_that_trains_locally_is_refused(make):
+  with pytest.raises(ValueError, match="cannot be put around 'fedprox': its clients send data"):
+    make(fedprox())

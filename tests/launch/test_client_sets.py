@@ -1,0 +1,80 @@
+"""Sets of a finished run: that they are the run's own, what is measured of them, and what is refused."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from fedjax_syn import experiment
+from fedjax_syn.algorithms.feddualmatch import feddualmatch
+from fedjax_syn.engine import Layout, build
+from launch import after, client_sets, inspect_run, spec
+from launch import main as launcher
+from tests.runs import config_of
+from tests.test_figures import assert_picture
+
+CHANGES = {
+  'algorithm': 'feddualmatch',
+  'rounds': 1,
+  'seeds': (0,),
+  'data.partition': 'dirichlet',
+  'data.alpha': 0.5,
+  'data.clients': 4,
+  'client.participation': 1.0,
+  'feddualmatch.images_per_class': 2,
+  'feddualmatch.iterations': 3,
+  'feddualmatch.matches': 1,
+  'feddualmatch.match_steps': 2,
+  'feddualmatch.server_steps': 4,
+}
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  """A tiny run."""
+  folder = tmp_path_factory.mktemp('run')
+  assert experiment.run_experiment(config_of(**CHANGES), folder) == 0
+  return folder
+
+
+def test_the_sets_are_those_that_the_run_would_send(folder):
+  """The next round of the engine has the same radius R_t, which is computed from all sets."""
+  subject = client_sets.open_subject(folder, 0)
+  sets = client_sets.distil(subject)
+  np.testing.assert_array_equal(sets.present, subject.problem.counts > 0)
+  fields = {k.partition('.')[2]: v for k, v in CHANGES.items() if k.startswith('feddualmatch.')}
+  engine = build(
+    feddualmatch(**fields), subject.problem.model, subject.problem.data, layout=Layout(devices=1)
+  )
+  state, _ = engine.run(0, subject.state, 1)
+  from fedjax_syn.synthesis import gradient
+
+  w, stats = jax.tree.map(np.asarray, client_sets.open_subject(folder, 0).state[1:3])
+  radius = gradient.radius(subject.problem.model, w, stats, sets, 1.0)
+  np.testing.assert_allclose(state.server['feddualmatch'].radius, radius, rtol=1e-3)
+
+
+def test_inspection_leaves_numbers_and_a_picture(folder, monkeypatch, capsys):
+  monkeypatch.setattr(launcher, 'prepare_jax', lambda *_: None)
+  assert inspect_run.main(['inspect_run.py', str(folder)]) == 0
+  assert_picture(folder / 'figures' / 'client_set.png')
+  found = json.loads((folder / 'inspect.json').read_text())
+  names = ('spread_data', 'spread_before', 'spread_after', 'sigma_d', 'sigma_g')
+  assert all(found[name] > 0 for name in names)
+  assert found['spread_after'] < found['spread_before']  # what gradient matching is for
+  assert 'sigma_g: ' in capsys.readouterr().out
+  after.client_sets(folder, 0, spec.SCALES['smoke'])
+  stored = json.loads((folder / 'client_sets.json').read_text())
+  np.testing.assert_allclose([stored[n] for n in names], [found[n] for n in names], rtol=1e-4)
+
+
+def test_other_runs_are_refused(folder, tmp_path):
+  stored = json.loads((folder / 'config.json').read_text())
+  (tmp_path / 'config.json').write_text(json.dumps(stored))
+  with pytest.raises(ValueError, match='no checkpoint of seed 0'):
+    client_sets.open_subject(tmp_path, 0)
+  stored['config']['algorithm'] = 'fedprox'
+  (tmp_path / 'config.json').write_text(json.dumps(stored))
+  with pytest.raises(ValueError, match="'fedprox': its clients send no sets"):
+    client_sets.open_subject(tmp_path, 0)
