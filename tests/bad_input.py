@@ -1,5 +1,7 @@
 """Bad configs and command lines, each with the beginning of the one line that refuses it."""
 
+import math
+
 BAD = [
   ({'rounds': True}, 'rounds=True: must be an integer'),
   ({'rounds': 100.0}, 'rounds=100.0: must be an integer'),
