@@ -54,7 +54,7 @@ TUNED: dict[str, dict[str, dict]] = {
   'fedavg': {},
   'fedprox': {'': {'fedprox.mu': 1.0}},
   'scaffold': {},
-  'feddf': {'': {'feddf.lr': 1e-4, 'feddf.keep_best': True}},
+  'feddf': {'': {'feddf.lr': 1e-3, 'feddf.keep_best': True}},
   'fedbe': {'': {'fedbe.lr': 1e-5}},
   'abavg': {},
   'fedgen': {'': {'fedgen.alpha': 0.1, 'fedgen.beta': 0.1}},
