@@ -1,0 +1,81 @@
+"""The script that kills runs: how kills are dealt out, when they come, and what counts as a difference."""
+
+import random
+import shutil
+
+import pytest
+
+from launch import kill_runs
+from launch.kill_runs import Kill
+
+pytest_plugins = ['tests.run_fixtures']
+
+
+def test_every_algorithm_is_killed_and_the_kinds_are_as_asked_for():
+  words = ['fedavg', 'scaffold', 'dynafed', 'scaffold+dynafed', 'moon']
+  dealt = kill_runs.plan(words, kills=20, writes=3, synthesis=4, rng=random.Random(0))
+  kinds = [kill.kind for kills in dealt.values() for kill in kills]
+  assert list(dealt) == words and all(dealt.values())
+  assert (len(kinds), kinds.count('write'), kinds.count('synthesis')) == (20, 3, 4)
+  assert {w for w in words if any(k.kind == 'synthesis' for k in dealt[w])} == {
+    'dynafed',
+    'scaffold+dynafed',
+  }
+  few = kill_runs.plan(words, kills=1, writes=0, synthesis=0, rng=random.Random(0))
+  assert [len(kills) for kills in few.values()] == [1] * 5  # one for each all the same
+
+
+def test_a_kill_waits_for_its_moment_and_not_for_a_run_that_ended(tmp_path):
+  run = lambda alive: lambda: alive
+  for kind in ('any', 'write', 'synthesis'):
+    assert not kill_runs.moment(Kill(kind, 0.0), tmp_path, run(False), 1.0, 0)
+  (tmp_path / 'metrics.jsonl').touch()
+  assert kill_runs.moment(Kill('any', 0.01), tmp_path, run(True), 1.0, 0)
+  (tmp_path / f'checkpoints/{kill_runs.PHASE}/seed_0').mkdir(parents=True)
+  assert kill_runs.moment(Kill('synthesis', 0.01), tmp_path, run(True), 1.0, 0)
+  (tmp_path / 'checkpoints/.tmp-1').mkdir()
+  (tmp_path / 'checkpoints/.tmp-1/arrays').touch()
+  assert kill_runs.moment(Kill('write', 0.0), tmp_path, run(True), 1.0, 0)
+  assert not kill_runs.moment(
+    Kill('write', 0.0), tmp_path, run(False), 1.0, 1
+  )  # not another one yet
+
+
+def test_an_outcome_differs_in_a_line_or_in_the_learned_set(whole_folder, tmp_path):
+  copy = tmp_path / 'copy'
+  shutil.copytree(whole_folder, copy)
+  one = kill_runs.outcome(whole_folder)
+  assert kill_runs.outcome(copy) == one and 'params/w' in one and 'synthetic.npz/x' in one
+  path = copy / 'metrics.jsonl'
+  path.write_text(path.read_text().replace('"round": 3', '"round": 33', 1))
+  other = kill_runs.outcome(copy)
+  assert [k for k in one if one[k] != other[k]] == ['metrics.jsonl']
+
+
+@pytest.mark.parametrize(
+  ('argument', 'line'),
+  [
+    ('--kills=3', '--workdir: name a folder'),
+    ('--workdir=.', '--workdir=.: is there already'),
+    ('--algorithms=fedavgg', "--algorithms='fedavgg': unknown; nearest: fedavg"),
+    ('more', "'more': unexpected"),
+  ],
+)
+def test_refusals_are_one_line(argument, line, capsys, tmp_path):
+  folder = [] if 'workdir' in argument or 'kills' in argument else [f'--workdir={tmp_path / "w"}']
+  with pytest.raises(SystemExit) as exit:
+    kill_runs.FLAGS.unparse_flags()
+    for name in kill_runs.FLAGS:
+      kill_runs.FLAGS[name].unparse()
+    kill_runs.main(['kill_runs.py', argument, *folder])
+  err = capsys.readouterr().err
+  assert exit.value.code == 2 and line in err and err.count('\n') == 1
+
+
+@pytest.mark.slow
+def test_killed_runs_come_to_the_same(tmp_path):
+  kills = [Kill('write', 0.0), Kill('synthesis', 0.3), Kill('any', 0.5)]
+  result = kill_runs.torment('scaffold+dynafed', kills, tmp_path)
+  assert (
+    result['unusable'] == '' and result['different'] == [] and sum(result['kills'].values()) > 1
+  )
