@@ -6,11 +6,11 @@
 65.64 for FedAvg and 73.89 for DynaFed (mean of the last five rounds, per cent); for alpha 0.04
 (`--config.data.alpha=0.04`) 73.26 and 83.54.
 
-Measured (three seeds, jax 0.10.2, one core of a 2-core CPU machine whose other core ran the other alpha; 4.3
-minutes a seed for DynaFed and 1.4 for FedAvg, compilation included, with `together` = 1): alpha 0.01 FedAvg 67.95 +- 3.68, DynaFed
-76.61 +- 0.10; alpha 0.04 FedAvg 80.53 +- 0.33, DynaFed 84.34 +- 0.21.
-Seed 0 again in a later version of the code (one core, shared): 78.89 and 83.87, FedAvg 67.81 and 80.67; what moved DynaFed by 2
-points at alpha 0.01 has not been found out.
+Measured (three seeds, jax 0.10.2, `--config.layout.devices=1`, one core of a 2-core CPU machine; 1.1 minutes a seed for
+DynaFed and 0.5 for FedAvg, compilation included): alpha 0.01 FedAvg 66.99 +- 3.08 (67.81, 69.57, 63.59), DynaFed
+76.46 +- 2.15 (78.89, 74.78, 75.71); alpha 0.04 FedAvg 80.53 +- 0.19, DynaFed 84.48 +- 0.63.
+Rounding alone moves DynaFed's seed 0 at alpha 0.01 between 76.5 and 78.9 (clients in blocks, another adjoint, inner
+steps compiled one at a time: the same mathematics); other machines gave 76.61 +- 0.10 for the three seeds.
 """
 
 from fedjax_syn.config import get_default
