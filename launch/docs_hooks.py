@@ -51,9 +51,7 @@ def fields_table(block: str) -> str:
   Raises:
     ValueError: if there is no such block.
   """
-  rows = {
-    key: leaf for key, leaf in config_lib.leaves().items() if key.rpartition('.')[0] == block
-  }
+  rows = {key: leaf for key, leaf in config_lib.leaves().items() if key.rpartition('.')[0] == block}
   if not rows:
     raise ValueError(f'<!-- fields: {block} -->: no block of the config has this name')
   lines = ['| field | default | what it is | values |', '|---|---|---|---|']
