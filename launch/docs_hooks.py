@@ -57,8 +57,7 @@ def fields_table(block: str) -> str:
   lines = ['| field | default | what it is | values |', '|---|---|---|---|']
   for key, leaf in rows.items():
     text = html.escape(leaf.rules['help'], quote=False)
-    for mark in '|*_^':  # help is plain text, not Markdown
-      text = text.replace(mark, '\\' + mark)
+    text = re.sub(r'[|*_`\[\]]', lambda mark: f'&#{ord(mark[0])};', text)  # plain, not Markdown
     lines.append(f'| `{key}` | `{leaf.default!r}` | {text} | {allowed(leaf.rules)} |')
   return '\n'.join(lines)
 

@@ -54,7 +54,7 @@ def test_a_table_of_fields_has_every_field_with_its_default():
   table = hooks.fields_table('fedprox')
   # One field: header, rule, row; mu is 0.01 and may not be negative.
   assert table.splitlines()[2:] == [
-    '| `fedprox.mu` | `0.01` | weight of the proximal term mu/2 \\|\\|w - w\\^t\\|\\|\\^2 | ≥ 0 |'
+    '| `fedprox.mu` | `0.01` | weight of the proximal term mu/2 &#124;&#124;w - w^t&#124;&#124;^2 | ≥ 0 |'
   ]
   rows = hooks.fields_table('dynafed').splitlines()[2:]
   keys = [key for key in config_lib.leaves() if key.startswith('dynafed.')]
