@@ -20,6 +20,11 @@ FIELDS = re.compile(r'<!-- fields: ([\w.]+) -->')
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
+def plain(text: str) -> str:
+  """Writes a text that is no Markdown such that it looks the same as Markdown."""
+  return re.sub(r'[|*_`\[\]]', lambda mark: f'&#{ord(mark[0])};', html.escape(text, quote=False))
+
+
 def allowed(rules: Any) -> str:
   """Says in a few words which values a field takes.
 
@@ -46,7 +51,7 @@ def fields_table(block: str) -> str:
     block: 'fedprox', 'client', 'data' ...
 
   Returns:
-    Markdown.
+    Markdown; a field `mu` under the heading `fedprox.` is set by `--config.fedprox.mu=`.
 
   Raises:
     ValueError: if there is no such block.
@@ -54,11 +59,11 @@ def fields_table(block: str) -> str:
   rows = {key: leaf for key, leaf in config_lib.leaves().items() if key.rpartition('.')[0] == block}
   if not rows:
     raise ValueError(f'<!-- fields: {block} -->: no block of the config has this name')
-  lines = ['| field | default | what it is | values |', '|---|---|---|---|']
+  lines = [f'| `{block}.` | default | what it is | values |', '|---|---|---|---|']
   for key, leaf in rows.items():
-    text = html.escape(leaf.rules['help'], quote=False)
-    text = re.sub(r'[|*_`\[\]]', lambda mark: f'&#{ord(mark[0])};', text)  # plain, not Markdown
-    lines.append(f'| `{key}` | `{leaf.default!r}` | {text} | {allowed(leaf.rules)} |')
+    lines.append(
+      f'| `{key.rpartition(".")[2]}` | `{leaf.default!r}` | {plain(leaf.rules["help"])} | {allowed(leaf.rules)} |'
+    )
   return '\n'.join(lines)
 
 
@@ -70,12 +75,18 @@ def formulas(page: str) -> str:
 
   Returns:
     HTML without any of it.
+
+  Raises:
+    ValueError: if a formula has a command that is not understood.
   """
   from latex2mathml.converter import convert  # here: the tables need no extra
 
   def one(match: re.Match) -> str:
     display = 'block' if match[1] == 'div' else 'inline'
-    return convert(html.unescape(match[2]), display=display)
+    mathml = convert(html.unescape(match[2]), display=display)
+    if '\\' in mathml:  # what the converter does not know it passes on
+      raise ValueError(f'a formula has a command that is not understood: {match[2]}')
+    return mathml
 
   return FORMULA.sub(one, page)
 

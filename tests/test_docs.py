@@ -54,11 +54,11 @@ def test_a_table_of_fields_has_every_field_with_its_default():
   table = hooks.fields_table('fedprox')
   # One field: header, rule, row; mu is 0.01 and may not be negative.
   assert table.splitlines()[2:] == [
-    '| `fedprox.mu` | `0.01` | weight of the proximal term mu/2 &#124;&#124;w - w^t&#124;&#124;^2 | ≥ 0 |'
+    '| `mu` | `0.01` | weight of the proximal term mu/2 &#124;&#124;w - w^t&#124;&#124;^2 | ≥ 0 |'
   ]
   rows = hooks.fields_table('dynafed').splitlines()[2:]
   keys = [key for key in config_lib.leaves() if key.startswith('dynafed.')]
-  assert [re.match(r'\| `([\w.]+)`', row)[1] for row in rows] == keys
+  assert ['dynafed.' + re.match(r'\| `(\w+)`', row)[1] for row in rows] == keys
   with pytest.raises(ValueError, match='fedporx'):
     hooks.fields_table('fedporx')
 
@@ -68,3 +68,21 @@ def test_formulas_become_mathml():
   page = hooks.formulas('a <span class="arithmatex">\\(x &lt; 1\\)</span> b')
   assert page.startswith('a <math') and page.endswith('</math> b')
   assert '<mi>x</mi>' in page and '&#x0003C;' in page and 'display="inline"' in page
+  with pytest.raises(ValueError, match='bigsum'):
+    hooks.formulas('<div class="arithmatex">\\[\\bigsum x\\]</div>')
+
+
+def test_comments_of_a_field_are_those_above_it_and_beside_it():
+  docs_comments = pytest.importorskip('launch.docs_comments')  # griffe comes with the extra docs
+  lines = [
+    'class A:\n',
+    '  x: int = 1  # [], one\n',
+    '  # above: of y\n',
+    '  y: int = (\n',
+    '    2  # [n], two # hashes\n',
+    '  )\n',
+    '  z: str = "# no comment"\n',
+  ]
+  assert docs_comments.comments_of(lines, 2, 2) == '[], one'
+  assert docs_comments.comments_of(lines, 4, 6) == 'above: of y [n], two # hashes'
+  assert docs_comments.comments_of(lines, 7, 7) == ''
