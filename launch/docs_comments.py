@@ -6,13 +6,16 @@ this file as an extension of griffe, the reader of its sources.
 
 import io
 import linecache
+import pathlib
+import sys
 import tokenize
 from typing import Any
 
 import griffe
 
-# MkDocs loads its hooks first, and they put the repository's root on the path.
-from launch.docs_hooks import plain
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
+
+from launch.docs_hooks import plain  # noqa: E402
 
 
 def comments_of(lines: list[str], first: int, last: int) -> str:
