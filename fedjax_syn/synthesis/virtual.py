@@ -21,7 +21,12 @@ class Virtual(NamedTuple):
 
 
 def noise_set(
-  key: PRNGKey, source: str, shape: tuple[int, int, int], classes: int, per_class: int, spread
+  key: PRNGKey,
+  source: str,
+  shape: tuple[int, int, int],
+  classes: int,
+  per_class: int,
+  spread: Array | float,
 ) -> Virtual:
   """Draws the set: z = m_y + spread * e, with a mean m_c ~ N(0, 1) for every class and e ~ N(0, 1).
 
@@ -72,7 +77,7 @@ def render(virtual: Virtual, rows: Array, shape: tuple[int, int, int]) -> Array:
   return x
 
 
-def contrastive_loss(features: Array, y: Array, mask: Array, temperature) -> Array:
+def contrastive_loss(features: Array, y: Array, mask: Array, temperature: Array | float) -> Array:
   """Supervised contrastive loss: features of a class are drawn together, and away from all others.
 
   Args:
