@@ -277,8 +277,11 @@ def hash8(config: Any) -> str:
 
 
 def diff(old: Any, new: Any) -> list[str]:
-  """Returns a line 'client.lr: 0.001 -> 0.01' for every field in use that differs."""
-  a, b = _flat(_used(old)), _flat(_used(new))
+  """Returns a line 'client.lr: 0.001 -> 0.01' for every field in use that differs; one line if one cannot be read."""
+  try:
+    a, b = _flat(_used(old)), _flat(_used(new))
+  except ConfigError as error:  # a folder that another version of the library wrote
+    return [f'of another version: {error}']
   show = lambda flat, key: repr(flat[key]) if key in flat else '(absent)'
   keys = [*b, *(key for key in a if key not in b)]
   return [

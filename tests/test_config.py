@@ -248,6 +248,13 @@ def test_every_field_in_use_changes_the_hash():
   assert len(hashes) == len(flat) + 1
 
 
+def test_diff_with_a_config_of_another_version_is_one_line():
+  """A field that is unknown here, even of a method that is not used, or a value that is refused now."""
+  for key, value in (('moon.temper', 1.0), ('client.colour', 'red'), ('rounds', -1)):
+    (line,) = diff(changed({key: value}), get_default())
+    assert line.startswith(f'of another version: {key}={value!r}')
+
+
 def test_diff_names_each_field_with_both_values():
   new = changed({'client.lr': 0.5, 'rounds': 30, 'seeds': (0, 1)})
   assert diff(get_default(), new) == [
