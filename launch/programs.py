@@ -177,7 +177,7 @@ def prepare_unroll(work: Unroll, variant: Variant, data_dir: str = '') -> Progra
   start, target = (model.init(jax.random.key(seed)) for seed in (SEED, SEED + 1))
   segment = trajectory.Segment(start.params, target.params)
   mesh = mesh_of(engine_lib.Layout(devices=jax.device_count()))
-  split = pieces.split_of(0, work.images, model, mesh, '')  # as a run of DynaFed has it
+  split = pieces.split_of(variant.pieces, work.images, model, mesh, 'pieces')
   augment = functools.partial(dsa) if variant.augment else None
   loss = trajectory.inner_loss(model, start.stats, augment, *split)
   labels = synthetic.SyntheticSet('x', 'y', 'step')
