@@ -7,6 +7,9 @@
 last rounds, per cent: NIID-1 FedAvg 73.07, FedCOG 77.34; NIID-2 64.11 and 73.68. The first 50 rounds are those of
 FedAvg; `compare` trains FedAvg beside. To run them once only, train FedCOG, then
 `--config.algorithm=fedavg --config.compare= --config.start_from=W/checkpoints/50`.
+
+Measured (NIID-2, seed 0, untuned, mean of the last five rounds; two cores, 12 minutes, and 2.4 for FedAvg's last 20
+rounds): FedCOG 76.27, FedAvg 67.99. NIID-1 has not been run.
 """
 
 from fedjax_syn.config import get_default
