@@ -10,7 +10,7 @@ Measured (three seeds, jax 0.10.2, `--config.layout.devices=1`, one core of a 2-
 DynaFed and 0.5 for FedAvg, compilation included): alpha 0.01 FedAvg 66.99 +- 3.08 (67.81, 69.57, 63.59), DynaFed
 76.46 +- 2.15 (78.89, 74.78, 75.71); alpha 0.04 FedAvg 80.53 +- 0.19, DynaFed 84.48 +- 0.63.
 Rounding alone moves DynaFed's seed 0 at alpha 0.01 between 76.5 and 78.9 (clients in blocks, another adjoint, inner
-steps compiled one at a time: the same mathematics); other machines gave 76.61 +- 0.10 for the three seeds.
+steps compiled one at a time: the same mathematics); an earlier run of the three seeds gave 76.61 +- 0.10.
 """
 
 from fedjax_syn.config import get_default
