@@ -88,6 +88,17 @@ def test_the_mlp_s_cells_are_the_paper_s_at_both_scales_and_the_default_config_s
   assert config_lib.diff(config_lib.check(config), both[0]) == []
 
 
+def test_at_their_own_rates_methods_differ_from_table_5_in_nothing_else():
+  plain, own = ENTRIES['dynafed/table5'], ENTRIES['dynafed/table5-rates']
+  for scale, changed in (('paper', ['client.lr']), ('smoke', [])):
+    for a, b in zip(plain.rows, own.rows, strict=True):
+      of = lambda entry, row: cells.Table(entry, spec.SCALES[scale], ROOT).configure(
+        row, entry.columns[0], 0
+      )
+      differing = [line.split(':')[0] for line in config_lib.diff(of(plain, a), of(own, b))]
+      assert differing == (changed if a.name != 'fedmix' else []), (a.name, differing)
+
+
 def test_tuned_settings_hold_where_numbers_mean_something():
   r = spec.Row('fedprox', 'FedProx', tuned={'': {'client.lr': 0.1}, 'b': {'fedprox.mu': 0.5}})
   a, b = (spec.Column('c', 'c', 'x', {'client.lr': 1.0}, group=group) for group in 'ab')
