@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import hashlib
 import importlib
+import importlib.util
 import json
 import typing
 from collections.abc import Iterable, Mapping
@@ -20,9 +21,9 @@ from fedjax_syn import algorithms
 from fedjax_syn.data import kinds
 from fedjax_syn.data.normalisation import NORMALISATIONS
 from fedjax_syn.method import NEEDS, Method
-from fedjax_syn.schema import SECTIONS, ConfigError, Resolved, check_range, coerce
+from fedjax_syn.schema import SECTIONS, ConfigError, Resolved, check_range, coerce, flatten, plain
 
-HELD_OUT = 'held_out'  # of data.proxy; named here too, since data sets are slow to import
+HELD_OUT, TFDS = 'held_out', 'tfds:'  # named here too, since data sets are slow to import
 REGISTRIES = {
   'algorithms': 'fedjax_syn.algorithms',
   'datasets': 'fedjax_syn.data.datasets',
@@ -108,7 +109,7 @@ def check(config: Any) -> Resolved:
   Raises:
     ConfigError: unknown fields and names, wrong types, values out of range, impossible combinations.
   """
-  flat = _flat(to_dict(config))
+  flat = flatten(to_dict(config))
   words = [
     coerce(key, flat.get(key, getattr(Resolved, key)), str) for key in ('algorithm', 'compare')
   ]
@@ -162,6 +163,8 @@ def check_algorithm(key: str, word: str) -> None:
 
 
 def _check_name(key: str, value: str, kind: str) -> None:
+  if kind == 'datasets' and value.startswith(TFDS) and value != TFDS:
+    return  # whether it is there is found when it is loaded
   module, colon, function = value.partition(':')
   if not colon:
     known = names(kind)
@@ -223,6 +226,9 @@ def _check_combinations(resolved: Resolved) -> None:
     raise ConfigError(
       f'personal_every={resolved.personal_every}: must be a multiple of eval_every={resolved.eval_every}'
     )
+  for name in resolved.trackers:
+    if importlib.util.find_spec(name) is None:
+      raise ConfigError(f"trackers={name!r}: is not installed; pip install 'fedjax_syn[{name}]'")
   try:
     for word in filter(None, (resolved.algorithm, resolved.compare)):
       # Optimizers, schedules and compositions refuse here.
@@ -261,9 +267,9 @@ def _check_needs(word: str, method: Method, name: str) -> None:
 
 def to_dict(config: Any) -> dict[str, Any]:
   """Returns a ConfigDict, a nested mapping or a Resolved as nested plain dicts, with lists for tuples."""
-  plain = _plain(config)
-  blocks = plain.pop('blocks') if isinstance(config, Resolved) else {}
-  return plain | blocks
+  fields = plain(config)
+  blocks = fields.pop('blocks') if isinstance(config, Resolved) else {}
+  return fields | blocks
 
 
 def to_json(config: Any) -> str:
@@ -279,7 +285,7 @@ def hash8(config: Any) -> str:
 def diff(old: Any, new: Any) -> list[str]:
   """Returns a line 'client.lr: 0.001 -> 0.01' for every field in use that differs; one line if one cannot be read."""
   try:
-    a, b = _flat(_used(old)), _flat(_used(new))
+    a, b = flatten(_used(old)), flatten(_used(new))
   except ConfigError as error:  # a folder that another version of the library wrote
     return [f'of another version: {error}']
   show = lambda flat, key: repr(flat[key]) if key in flat else '(absent)'
@@ -289,9 +295,17 @@ def diff(old: Any, new: Any) -> list[str]:
   ]
 
 
+def used(config: Any) -> dict[str, Any]:
+  """Returns the fields that make a run what it is, by dotted key: without the blocks of methods that are not in use."""
+  return flatten(_used(config))
+
+
 def _used(config: Any) -> dict[str, Any]:
   resolved = config if isinstance(config, Resolved) else check(config)
-  unused = {'outside', *resolved.blocks} - {_block_name(part) for part in resolved.parts}
+  # Who is told of a run does not make it another one.
+  unused = {'outside', 'trackers', *resolved.blocks} - {
+    _block_name(part) for part in resolved.parts
+  }
   return {key: value for key, value in to_dict(resolved).items() if key not in unused}
 
 
@@ -325,22 +339,3 @@ def _nearest(key: str, known: Iterable[str]) -> str:
 
 def _last(key: str) -> str:
   return key.rpartition('.')[2]
-
-
-def _plain(value: Any) -> Any:
-  if isinstance(value, ml_collections.ConfigDict):
-    value = value.to_dict()
-  if dataclasses.is_dataclass(value):
-    value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-  if isinstance(value, Mapping):
-    return {key: _plain(item) for key, item in value.items()}
-  return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
-  out = {}
-  for key, value in tree.items():
-    out |= (
-      _flat(value, f'{prefix}{key}.') if isinstance(value, Mapping) else {f'{prefix}{key}': value}
-    )
-  return out

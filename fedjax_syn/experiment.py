@@ -68,6 +68,7 @@ def run_experiment(
     done: dict[str, Path] = {}
     for job in jobs:
       if write:
+        results.save_partition(job.folder, problem.counts)
         results.draw_partition(job.folder, problem.dataset, problem.counts)
       summary = hosts.first(lambda path=job.folder: workdir_lib.read_json(path / 'summary.json'))
       summary = summary or _train(job, problem, sources, show, stop, write)
@@ -119,7 +120,10 @@ def _train(
   }
   test = dataset.test
   personal = engine.personal(test.x, test.y) if config.personal_every else None
-  recorder = Recorder(job.folder, config.checkpoint_every, show.say, write)
+  settings = config_lib.used(config)
+  recorder = Recorder(
+    job.folder, config.checkpoint_every, show.say, write, config.trackers, settings
+  )
   with contextlib.closing(recorder), Clock(recorder.seconds) as clock:
     width = engine.layout.seeds
     for first in range(0, len(config.seeds), width):
@@ -134,7 +138,9 @@ def _train(
       )
       if not over or (seeds[-1] != config.seeds[-1] and hosts.anywhere(bool(stop))):
         return None
-    return results.summarise(config, dataset, engine, recorder, clock)
+    summary = results.summarise(config, dataset, engine, recorder, clock)
+    recorder.finish(summary)
+    return summary
 
 
 def _label(config: config_lib.Resolved, seeds: Sequence[int]) -> str:
@@ -193,6 +199,13 @@ def _train_group(
   live = dict(states)  # by seed
   del states  # they are consumed
   over: dict[int, tuple[int, State | None]] = {}  # of seeds that end: to be saved once more
+  own: dict[
+    int, tuple[int, Any]
+  ] = {}  # by seed, the round in which personal models were measured, and what
+
+  def measure(seed, state):
+    own[seed] = int(state.round), personal(seed, state)
+    return own[seed][1]
 
   def finish(seed):
     status = {'status': 'finished', 'round': config.rounds}
@@ -200,7 +213,11 @@ def _train_group(
       status['synthesis_round'] = recorder.marks[str(seed)]
     recorder.status[str(seed)] = status
     over[seed] = config.rounds, live[seed]
+    by_class = evaluators['test'].by_class(live[seed].params, live[seed].stats)
     if recorder.write:
+      measured, found = own.get(seed, (0, None))
+      last = found if measured == config.rounds else None
+      results.save_clients(job.folder, seed, problem.counts, by_class, last)
       first = seed == config.seeds[0]
       results.save_synthetic(job.folder, problem.dataset, seed, first, engine.synthetic(live[seed]))
       if first:
@@ -215,7 +232,7 @@ def _train_group(
 
   try:
     for step in loop.train(
-      engine, evaluators, plan, live, clock, resumed=resumed, personal=personal
+      engine, evaluators, plan, live, clock, resumed=resumed, personal=personal and measure
     ):
       live[step.seed] = step.state
       if step.kind == 'diverged':

@@ -52,7 +52,7 @@ class Objective(NamedTuple):
   right: Callable[[Array, Array], Array]  # (logits [..., classes], y) -> is the sample right, [...]
   counts: Callable[
     [Array, Array, Array], dict[str, Array]
-  ]  # (logits, y, mask) -> summed over a batch
+  ]  # (logits, y, mask) -> summed over a batch; 'hits': right ones by class, where a sample has one class
   scores: Callable[
     [dict[str, np.ndarray], int], dict[str, float]
   ]  # (sums over a split, rows) -> metrics
@@ -95,6 +95,14 @@ def _right(logits, y):
   return jnp.argmax(logits, axis=-1) == y
 
 
+def _single_counts(logits, y, mask):
+  right = _right(logits, y) * mask
+  return {
+    'right': jnp.sum(right),
+    'hits': jnp.zeros(logits.shape[-1], right.dtype).at[y].add(right),
+  }
+
+
 def _single_scores(sums, rows):
   return {'accuracy': float(sums['right']) / rows}
 
@@ -135,7 +143,7 @@ single_label = Objective(
   cross_entropy,
   jax.nn.log_softmax,
   _right,
-  lambda logits, y, mask: {'right': jnp.sum(_right(logits, y) * mask)},
+  _single_counts,
   _single_scores,
 )
 

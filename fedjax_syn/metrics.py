@@ -262,32 +262,3 @@ def summarise(
   result['padding_efficiency'] = float(np.mean(efficiency)) if efficiency else None
   result['status'] = dict(status)
   return result
-
-
-class TensorBoard:
-  """The metrics lines as TensorBoard events; the file is written anew from the lines when a run resumes."""
-
-  def __init__(self, folder: Path, lines: Sequence[Line]):
-    """Opens the folder's one event file.
-
-    Args:
-      folder: the run's folder.
-      lines: lines that the run has already.
-    """
-    from tensorboardX import SummaryWriter  # slow to import, and only this writer needs it
-
-    for old in folder.glob('events.out.*'):
-      old.unlink()
-    self.writer = SummaryWriter(str(folder))
-    for line in lines:
-      self.write(line)
-
-  def write(self, line: Line) -> None:
-    """Writes every number of a line as `seed_<seed>/<name>`, at the line's round."""
-    for name, value in line.items():
-      if name not in ('round', 'seed') and isinstance(value, (int, float)):
-        self.writer.add_scalar(f'seed_{line["seed"]}/{name}', value, line['round'])
-
-  def close(self) -> None:
-    """Writes out what is waiting, and closes the file."""
-    self.writer.close()

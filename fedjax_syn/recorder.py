@@ -3,13 +3,14 @@
 import resource
 import sys
 import time
+import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
-from fedjax_syn import checkpoint, hosts, metrics
+from fedjax_syn import checkpoint, hosts, metrics, trackers
 from fedjax_syn.loop import Step
 from fedjax_syn.method import State
 from fedjax_syn.typing import PyTree
@@ -30,7 +31,13 @@ class Recorder:
   """The state of a run besides its model: what is logged, saved and decided so far."""
 
   def __init__(
-    self, folder: Path, checkpoint_every: int, say: Callable[[str], None], write: bool = True
+    self,
+    folder: Path,
+    checkpoint_every: int,
+    say: Callable[[str], None],
+    write: bool = True,
+    tracked: Sequence[str] = (),
+    settings: Mapping[str, Any] = types.MappingProxyType({}),
   ):
     """Opens a folder at its newest whole checkpoint, and forgets what was logged after it.
 
@@ -39,6 +46,8 @@ class Recorder:
       checkpoint_every: rounds between checkpoints.
       say: told what is wrong.
       write: False in all processes but the first.
+      tracked: trackers besides TensorBoard.
+      settings: what trackers show of the config, by dotted key.
     """
     self.folder, self.checkpoint_every, self.say, self.write = folder, checkpoint_every, say, write
     self.checkpoints = folder / 'checkpoints'
@@ -56,7 +65,7 @@ class Recorder:
     self.board = None
     if write:
       metrics.truncate(self.path, size)
-      self.board = metrics.TensorBoard(folder, self.lines)
+      self.board = trackers.Trackers(folder, tracked, settings, self.lines, say)
 
   def _newest(self) -> Saved | None:
     root = self.checkpoints  # read by one process: the others may not even see the folder
@@ -183,8 +192,14 @@ class Recorder:
 
     return hosts.first(newest)
 
+  def finish(self, summary: Mapping[str, Any]) -> None:
+    """Tells the trackers what a finished run came to, and shows them its figures."""
+    if self.board:
+      pictures = sorted((self.folder / 'figures').glob('*.png'))
+      self.board.results(trackers.results_of(summary), pictures)
+
   def close(self) -> None:
-    """Closes the event file."""
+    """Closes the trackers."""
     if self.board:
       self.board.close()
 

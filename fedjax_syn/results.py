@@ -77,6 +77,58 @@ def _privacy(engine: Engine) -> dict[str, Any] | None:
   return mechanism._asdict() if noised else None
 
 
+def save_partition(folder: Path, counts: np.ndarray) -> None:
+  """Saves who holds what: `partition.npz` with 'counts', [clients, classes]."""
+  _save_arrays(folder / 'partition.npz', {'counts': counts.astype(np.int32)})
+
+
+def own_accuracy(counts: np.ndarray, by_class: np.ndarray) -> np.ndarray:
+  """What one model is worth to each client: its accuracy on test rows weighted like the client's labels.
+
+  Args:
+    counts: samples, [clients, classes].
+    by_class: the model's accuracy on each class's test rows, [classes]; nan for a class without rows.
+
+  Returns:
+    [clients], nan for a client without a sample of a class that the test split has. Source: FedCOG, A.4.
+  """
+  held = np.where(np.isnan(by_class), 0, counts)
+  total = held.sum(axis=1)
+  right = held @ np.nan_to_num(by_class)
+  return np.divide(right, total, out=np.full(len(total), np.nan), where=total > 0)
+
+
+def save_clients(
+  folder: Path, seed: int, counts: np.ndarray, by_class: np.ndarray | None, own: Any | None
+) -> None:
+  """Saves what the clients have of a seed's last round: `clients/seed_<seed>.npz`.
+
+  Args:
+    folder: the run's folder.
+    seed: the seed.
+    counts: samples, [clients, classes].
+    by_class: the global model's test accuracy by class, [classes]; None with several labels per row.
+    own: the engine's `Personal` of the last round; None if it was not measured.
+  """
+  arrays = {}
+  if by_class is not None:
+    arrays = {'class_accuracy': by_class, 'global_accuracy': own_accuracy(counts, by_class)}
+  if own is not None:
+    present = np.asarray(own.present, bool)
+    arrays['personal_accuracy'] = np.where(present, np.asarray(own.accuracy, float), np.nan)
+  if arrays:
+    _save_arrays(folder / 'clients' / f'seed_{seed}.npz', arrays)
+
+
+def _save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+  """Writes an npz file that is either complete or not there."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  partial = path.with_name(f'.{path.name}')
+  with partial.open('wb') as file:
+    np.savez(file, **arrays)
+  partial.replace(path)
+
+
 def draw_partition(folder: Path, dataset: Dataset, counts: np.ndarray) -> None:
   """Draws who holds what.
 
@@ -145,13 +197,9 @@ def save_synthetic(
 
   name = 'synthetic' if first else f'synthetic_seed{seed}'
   path = folder / 'synthetic' / f'{name}.npz'
-  path.parent.mkdir(parents=True, exist_ok=True)
   normalisation = dataset.normalisation
   mean, std = (np.asarray(v, np.float32) for v in (normalisation.mean, normalisation.std))
-  partial = path.with_name(f'.{path.name}')
-  with partial.open('wb') as file:
-    np.savez(file, **learned, mean=mean, std=std)
-  partial.replace(path)
+  _save_arrays(path, {**learned, 'mean': mean, 'std': std})
   picture = path.with_suffix('.png')
   title = f'{dataset.title}, seed {seed}'
   figures.synthetic_sets(

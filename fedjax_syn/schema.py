@@ -9,6 +9,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+import ml_collections
+
 from fedjax_syn.fields import field
 
 
@@ -16,6 +18,9 @@ from fedjax_syn.fields import field
 class Data:
   name: str = field('digits', 'data set (--list=datasets), or package.module:function')
   dir: str = field('', "where data sets lie; '' is $TFDS_DATA_DIR, else ~/tensorflow_datasets")
+  size: int = field(
+    0, 'side in pixels to which images of folder and tfds:NAME are resized; 0: as they are', low=0
+  )
   partition: str = field('balanced_dirichlet', 'how rows go to clients (--list=partitions)')
   alpha: float = field(0.01, 'Dirichlet concentration: smaller is more heterogeneous', above=0)
   clients: int = field(80, 'registered clients', low=1)
@@ -63,7 +68,9 @@ class Server:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-  name: str = field('convnet', 'network (--list=models), or package.module:function')
+  name: str = field(
+    'convnet', 'network (--list=models), or package.module:function, or :Class of Flax modules'
+  )
   width: int = field(0, "channels or hidden units; 0: the model's own default", low=0)
   depth: int = field(0, "blocks or hidden layers; 0: the model's own default", low=0)
   norm: str = field('group', "'group' (per channel in the ConvNet), 'layer', 'batch' or 'none'")
@@ -118,6 +125,11 @@ class Resolved:
   )
   precision: str = field(
     'float32', 'of the matrix units', choices=('float32', 'tensorfloat32', 'bfloat16')
+  )
+  trackers: tuple[str, ...] = field(
+    (),
+    "who is told of the metrics besides TensorBoard: 'wandb', 'mlflow', or both; changes no result",
+    choices=('wandb', 'mlflow'),
   )
   outside: tuple[str, ...] = field(
     (), 'package.module:function methods whose blocks stand here too'
@@ -180,3 +192,24 @@ def check_range(key: str, value: Any, rules: Mapping[str, Any]) -> None:
       raise ConfigError(f'{key}={item!r}: must be greater than {above}')
     if high is not None and item > high:
       raise ConfigError(f'{key}={item!r}: must be at most {high}')
+
+
+def plain(value: Any) -> Any:
+  """Returns a ConfigDict, a dataclass or a nest of them as plain dicts, with lists for tuples."""
+  if isinstance(value, ml_collections.ConfigDict):
+    value = value.to_dict()
+  if dataclasses.is_dataclass(value):
+    value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+  if isinstance(value, Mapping):
+    return {key: plain(item) for key, item in value.items()}
+  return [plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+  """Returns the leaves of nested dicts by dotted key."""
+  out = {}
+  for key, value in tree.items():
+    out |= (
+      flatten(value, f'{prefix}{key}.') if isinstance(value, Mapping) else {f'{prefix}{key}': value}
+    )
+  return out

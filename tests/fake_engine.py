@@ -101,6 +101,7 @@ class Fake(NamedTuple):
         w = float(np.abs(np.asarray(params['w'])).sum())
         return {'accuracy': 1 / (1 + w), 'loss': w}
 
+      evaluate.by_class = lambda params, stats: np.linspace(0, 1, 10)
       return evaluate
 
     def personal(x, y):

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from fedjax_syn import assemble, checkpoint, experiment, figures, recorder, results
 from tests.fake_engine import Fake
@@ -20,7 +21,7 @@ def put_stubs(patch):
   """No figures, and checkpoints whenever they are due, however long they take."""
   patch.setattr(results, 'draw_partition', lambda *_: None)
   patch.setattr(results, 'draw_curves', lambda *_: None)
-  patch.setattr(figures, 'synthetic_sets', lambda *args: args[4].write_bytes(b'picture'))
+  patch.setattr(figures, 'synthetic_sets', lambda *args: Image.new('L', (2, 2)).save(args[4]))
   patch.setattr(recorder, 'SHARE', math.inf)
 
 

@@ -114,7 +114,7 @@ OVERRIDES = [
 def test_override_reads_text_by_the_field_s_type(key, text, value):
   config = get_default()
   override(config, key, text)
-  found = config_lib._flat(config.to_dict())[key]
+  found = config_lib.flatten(config.to_dict())[key]
   assert found == value and type(found) is type(value)
   assert config.is_locked
 
@@ -223,7 +223,7 @@ def test_the_hash_and_the_difference_ignore_the_blocks_of_unused_methods():
 def test_every_field_in_use_changes_the_hash():
   """Each number plus one (or halved where a share), each word another word: no two hashes agree."""
   base = check(get_default())
-  flat = config_lib._flat(config_lib._used(base))
+  flat = config_lib.flatten(config_lib._used(base))
   other = {
     bool: lambda v: not v,
     int: lambda v: v + 1,

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from fedjax_syn import checkpoint, experiment, recorder, results, workdir
@@ -35,6 +36,26 @@ def test_undisturbed_run(whole):
   assert (summary['bytes_up'], summary['bytes_down']) == (70, 140)  # 10 and 20 a round
   assert summary['parameters'] == 64 * 8 + 8 + 8 * 10 + 10
   assert summary['epsilon'] is None and summary['padding_efficiency'] == 0.5
+
+
+def test_who_holds_what_and_what_it_is_worth_to_whom_is_kept(whole_folder):
+  with np.load(whole_folder / 'partition.npz') as file:
+    counts = file['counts']
+  assert counts.shape == (4, 10) and counts.sum() == 1198  # iid
+  with np.load(whole_folder / 'clients' / 'seed_1.npz') as file:
+    assert sorted(file) == [
+      'class_accuracy',
+      'global_accuracy',
+    ]  # personal models were not measured
+    np.testing.assert_allclose(file['class_accuracy'], np.arange(10) / 9)  # the fake's
+    by_hand = [(row * np.arange(10) / 9).sum() / row.sum() for row in counts]
+    np.testing.assert_allclose(file['global_accuracy'], by_hand)
+
+
+def test_a_client_counts_only_classes_that_can_be_tested():
+  counts = np.array([[1, 3, 4], [0, 0, 5], [2, 0, 0]])
+  worth = results.own_accuracy(counts, np.array([0.5, 0.9, np.nan]))
+  np.testing.assert_allclose(worth, [0.8, np.nan, 0.5])  # (0.5 + 3 * 0.9) / 4
 
 
 def test_changed_config_is_refused_with_the_difference(whole_folder, capsys):

@@ -165,18 +165,3 @@ def test_numbers_that_are_not_finite_are_not_written(tmp_path):
   with pytest.raises(ValueError):
     metrics.append(path, {'round': 1, 'x': math.nan})
   assert metrics.read(path) == []
-
-
-def test_tensorboard_holds_every_line_once(tmp_path):
-  """Opened twice, as by a resumed run: one file, with as many scalars as the lines have numbers."""
-  lines = [
-    {'round': 1, 'seed': 0, 'test/accuracy': 0.5, 'seconds': 1.0},
-    {'round': 2, 'seed': 0, 'test/accuracy': 0.75},
-  ]
-  metrics.TensorBoard(tmp_path, lines).close()
-  board = metrics.TensorBoard(tmp_path, lines[:1])
-  board.write(lines[1])
-  board.close()
-  (file,) = tmp_path.glob('events.out.*')
-  assert file.read_bytes().count(b'seed_0/test/accuracy') == 2
-  assert file.read_bytes().count(b'seed_0/seconds') == 1

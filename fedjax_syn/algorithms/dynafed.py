@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from typing import NamedTuple
 
 import jax
@@ -100,6 +101,10 @@ def check(block: Config, rounds: int) -> None:
       raise ValueError(f'dynafed.{key}: {error}') from error
 
 
+SNAPSHOTS = 9  # of the set along the synthesis, in every checkpoint: before, after and between
+SNAPSHOT_BYTES = 2**24  # if they would take more, three
+
+
 class Synthesis(NamedTuple):
   """The server's state: trajectory, synthetic set and the state of its optimizers."""
 
@@ -108,7 +113,13 @@ class Synthesis(NamedTuple):
   opt_state: PyTree
   iteration: Array  # [], outer iterations done
   losses: Array  # [N], matching loss of every iteration
-  snapshots: SyntheticSet  # before, half-way and after, leaves [3, ...]
+  snapshots: SyntheticSet  # evenly from before to after, leaves [snapshots, ...]
+
+
+def snapshot_iterations(snapshots: int, iterations: int) -> np.ndarray:
+  """Returns the iterations after which the set is kept, int [snapshots]: evenly from 0 to all, halves rounded up."""
+  gaps = 2 * (snapshots - 1)
+  return (2 * np.arange(snapshots) * iterations + snapshots - 1) // gaps
 
 
 def dynafed(base: Method | None = None, **fields) -> Method:
@@ -140,6 +151,7 @@ def dynafed(base: Method | None = None, **fields) -> Method:
     augment, finetune_augment = augmentation(c.augment), augmentation(c.finetune_augment)
     step_images = min(c.inner_batch or images, images)
     split = pieces.split_of(c.pieces, step_images, task.model, task.mesh, 'dynafed.pieces')
+    snapshots = SNAPSHOTS if 4 * images * math.prod(shape) * SNAPSHOTS <= SNAPSHOT_BYTES else 3
     h = task.hyper['dynafed']
     optimizer = optax.partition(
       {
@@ -161,7 +173,7 @@ def dynafed(base: Method | None = None, **fields) -> Method:
         opt_state=optimizer.init(syn),
         iteration=jnp.zeros((), jnp.int32),
         losses=jnp.zeros(c.iterations),
-        snapshots=jax.tree.map(stack(3), syn),
+        snapshots=jax.tree.map(lambda leaf: jnp.stack([leaf] * snapshots), syn),
       )
 
     def update(key, round, state, before, new, messages):
@@ -209,8 +221,10 @@ def dynafed(base: Method | None = None, **fields) -> Method:
       updates, opt_state = optimizer.update(grads, state.opt_state, state.syn)
       syn = optax.apply_updates(state.syn, updates)
       done = state.iteration + 1
-      slot = jnp.where(done == c.iterations, 2, jnp.where(done == (c.iterations + 1) // 2, 1, 3))
-      keep = lambda all_three, new: all_three.at[slot].set(new, mode='drop')
+      kept = snapshot_iterations(len(state.snapshots.x), c.iterations)
+      # Of few iterations several slots have the same.
+      turn = lambda leaf: (done == kept).reshape(-1, *[1] * (leaf.ndim - 1))
+      keep = lambda all_kept, new: jnp.where(turn(all_kept), new, all_kept)
       return state._replace(
         syn=syn,
         opt_state=opt_state,
@@ -276,7 +290,7 @@ def dynafed(base: Method | None = None, **fields) -> Method:
         return None
       out = synthetic.to_numpy(state.snapshots)
       return out | {
-        'iterations': np.array([0, (done + 1) // 2, done]),
+        'iterations': snapshot_iterations(len(out['x']), done),
         'step_size': float(out['step_size'][-1]),
         'losses': np.asarray(state.losses),
       }

@@ -1,6 +1,7 @@
 """Evaluation of a model on a whole split, sharded over the devices."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -8,7 +9,30 @@ import numpy as np
 from fedjax_syn.data import federated
 from fedjax_syn.engine.mesh import place, replicated
 from fedjax_syn.losses import Objective
-from fedjax_syn.typing import Model, Params, Stats, Variables
+from fedjax_syn.typing import Array, Model, Params, Stats, Variables
+
+
+class Evaluator(NamedTuple):
+  """A split on the devices, ready to evaluate models on."""
+
+  sums: Callable[[Params, Stats], tuple[dict[str, Array], Array]]  # counts, sum of the losses
+  objective: Objective
+  y: np.ndarray  # labels, [rows] or multi-hot [rows, labels]
+
+  def __call__(self, params: Params, stats: Stats) -> dict[str, float]:
+    """Returns 'accuracy', the objective's other scores, and 'loss', the mean over all rows."""
+    counts, losses = self.sums(params, stats)
+    rows = len(self.y)
+    scores = self.objective.scores(jax.tree.map(np.asarray, counts), rows)
+    return {**scores, 'loss': float(losses) / rows}
+
+  def by_class(self, params: Params, stats: Stats) -> np.ndarray | None:
+    """Returns the accuracy on the rows of each class, [classes]; nan without rows, None with several labels per row."""
+    hits = self.sums(params, stats)[0].get('hits')
+    if hits is None:
+      return None
+    rows = np.bincount(self.y, minlength=len(hits))
+    return np.divide(hits, rows, out=np.full(len(rows), np.nan), where=rows > 0)
 
 
 def make_evaluator(
@@ -19,8 +43,8 @@ def make_evaluator(
   y: np.ndarray,
   mesh: jax.sharding.Mesh,
   batch_size: int = 500,
-) -> Callable[[Params, Stats], dict[str, float]]:
-  """Places a split on the mesh and returns a function that evaluates a model on it.
+) -> Evaluator:
+  """Places a split on the mesh and returns what evaluates a model on it.
 
   Args:
     model: the network.
@@ -32,9 +56,9 @@ def make_evaluator(
     batch_size: rows at once on a device; padding counts for nothing.
 
   Returns:
-    (params, stats) -> {'accuracy', ..., 'loss'}, the objective's scores and the mean loss over all rows.
+    The evaluator.
   """
-  rows, devices = len(y), mesh.devices.size
+  rows, devices, labels = len(y), mesh.devices.size, np.asarray(y)
   batch_size = min(batch_size, -(-rows // devices))
   batches = -(-rows // (batch_size * devices)) * devices
   fill = batches * batch_size - rows
@@ -68,10 +92,8 @@ def make_evaluator(
   few = jax.tree.map(lambda leaf: np.asarray(leaf[:1]), (data.x, data.y, data.order))
   small = place(data._replace(x=few[0], y=few[1], order=few[2], proxy=None), everywhere)
 
-  def evaluate(params, stats):
+  def sums(params, stats):
     variables = place(Variables(params, stats), everywhere)
-    counts, losses = total(variables, small, x, y, mask)
-    scores = objective.scores(jax.tree.map(np.asarray, counts), rows)
-    return {**scores, 'loss': float(losses) / rows}
+    return total(variables, small, x, y, mask)
 
-  return evaluate
+  return Evaluator(sums, objective, labels)

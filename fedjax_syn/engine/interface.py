@@ -21,7 +21,7 @@ class Engine(NamedTuple):
   next_stop: Callable  # (round) -> the next round at which the program changes, or None
   pending: Callable  # (state) -> is work between rounds unfinished
   between: Callable  # (seed, state, seconds) -> (State, done, dict)
-  evaluator: Callable  # (x, y) -> ((params, stats) -> {'accuracy', 'loss'})
+  evaluator: Callable  # (x, y) -> Evaluator: (params, stats) -> {'accuracy', 'loss'}
   warm_up: Callable  # (seeds side by side) -> None; compiles every phase's rounds in the background
   bytes_per_round: Callable  # () -> (up, down), all sampled clients
   synthetic: Callable  # (state) -> dict of numpy arrays, or None

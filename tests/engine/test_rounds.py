@@ -322,8 +322,11 @@ def test_evaluation_counts_every_row_once():
     model.apply((params, stats), jnp.asarray((x / 255 - 0.5) / 0.3, jnp.float32)).logits, np.float64
   )
   log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-  result = engine.evaluator(x, y)(params, stats)
+  evaluate = engine.evaluator(x, y)
+  result = evaluate(params, stats)
   assert result['accuracy'] == pytest.approx((logits.argmax(1) == y).mean(), abs=1e-12)
+  by_class = [(logits.argmax(1) == y)[y == c].mean() for c in range(3)]
+  np.testing.assert_allclose(evaluate.by_class(params, stats), by_class, atol=1e-12)
   assert result['loss'] == pytest.approx(-log_p[np.arange(1003), y].mean(), rel=1e-5)
 
 
