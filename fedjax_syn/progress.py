@@ -1,5 +1,6 @@
 """What a run says while it runs: a bar on a terminal, a line now and then elsewhere, a table at the end."""
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -181,6 +182,9 @@ def summary_panel(rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -
   notes.append(Text(f'seconds: {parts}'))
   notes.append(
     Text(f'{folder}/: summary.json, metrics.jsonl, figures/, checkpoints/', overflow='fold')
+  )
+  notes.append(
+    Text(f'on a page: python launch/report.py {shlex.quote(str(folder))}', overflow='fold')
   )
   title = (
     f'{first["algorithm"]} on {first["dataset"]}, {first["rounds"]} rounds, seeds {first["seeds"]}'

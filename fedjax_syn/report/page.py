@@ -1,0 +1,190 @@
+"""The page: tables, pictures and numbers of runs, put into a template together with the plotting library."""
+
+import math
+from collections.abc import Callable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedjax_syn.report import tables
+from fedjax_syn.report.pictures import montage
+from fedjax_syn.report.runs import Run, open_runs
+
+# Okabe and Ito's colours, which most colour-blind people tell apart, dark enough or bright enough for both
+# backgrounds; the dashes change when the colours begin again.
+COLOURS = ('#0072b2', '#d55e00', '#009e73', '#b65c9b', '#b8860b', '#3a9bd9', '#808080')
+DASHES = (('solid', ''), ('dash', '8 4'), ('dot', '2 4'), ('dashdot', '8 4 2 4'))  # Plotly's, SVG's
+NOT_CURVES = ('round', 'seed', 'seconds', 'padding_efficiency')
+FIRST = 'test/accuracy'
+CLIENTS = 1000  # drawn at most, in the partition
+CLIENT_ROWS = 60  # listed at most, beside it
+
+
+def write(
+  folders: Sequence[str | Path], output: str | Path, command_of: Callable[[Run], str]
+) -> int:
+  """Writes the page of some runs.
+
+  Args:
+    folders: of the runs; what each was compared with (`compare/`) is shown too.
+    output: the page, one HTML file.
+    command_of: what to type to train a run again.
+
+  Returns:
+    How many runs it shows.
+
+  Raises:
+    ValueError: if a folder is no run, or the extra `report` is not installed.
+    OSError: if the page cannot be written.
+  """
+  runs = open_runs(folders)
+  page = render(runs, {run.label: command_of(run) for run in runs})
+  Path(output).write_text(page, encoding='utf-8')
+  return len(runs)
+
+
+def render(runs: Sequence[Run], commands: dict[str, str]) -> str:
+  """Returns the page of runs as HTML that asks nothing of any network; see `write`.
+
+  Args:
+    runs: from `open_runs`.
+    commands: by label, what to type to train it again.
+
+  Returns:
+    The HTML.
+
+  Raises:
+    ValueError: if the extra `report` is not installed.
+  """
+  try:
+    import jinja2
+    from plotly.offline import get_plotlyjs
+  except ImportError as error:
+    raise ValueError(f"{error}: pip install 'fedjax_syn[report]'") from error
+  part = lambda name: resources.files('fedjax_syn.report').joinpath(name).read_text('utf-8')
+  loader = jinja2.DictLoader({'page.html': part('page.html')})
+  environment = jinja2.Environment(autoescape=True, loader=loader, undefined=jinja2.StrictUndefined)
+  environment.policies['json.dumps_kwargs'] = {'sort_keys': False, 'allow_nan': False}
+  spread, partitions = tables.spread(runs), _partitions(runs)
+  shared_settings, own_settings = tables.settings(runs)
+  sets = [_set(run) for run in runs if run.synthetic]
+  return environment.get_template('page.html').render(
+    css=part('page.css'),
+    script=part('page.js'),
+    plotly=get_plotlyjs(),
+    title=', '.join(dict.fromkeys(run.settings['algorithm'] for run in runs)),
+    datasets=', '.join(dict.fromkeys(run.stored['dataset']['title'] for run in runs)),
+    runs=[{'label': run.label, **_style(i), **_about(run)} for i, run in enumerate(runs)],
+    results=tables.results(runs),
+    eval_every=sorted({run.settings['eval_every'] for run in runs}),
+    metrics=_metrics(runs),
+    curve_table=tables.accuracy_over_rounds(runs),
+    partitions=partitions,
+    without_partition=[run.label for run in runs if run.counts is None],
+    spread=spread,
+    without_spread=[run.label for run in runs if run.label not in {r[0] for r in spread.rows}],
+    sets=sets,
+    settings=shared_settings,
+    own_settings=own_settings,
+    commands=commands,
+    made_on=tables.made_on(runs),
+    data={
+      'runs': [{'label': run.label, **_style(i), **_curves(run)} for i, run in enumerate(runs)],
+      'partitions': [{'counts': p['counts']} for p in partitions],
+      'spread': _spreads(runs),
+      'sets': [{'pictures': s['montage'].pictures, 'texts': s['texts']} for s in sets],
+    },
+  )
+
+
+def _style(position: int) -> dict[str, str]:
+  dash, pattern = DASHES[position // len(COLOURS) % len(DASHES)]
+  return {'colour': COLOURS[position % len(COLOURS)], 'dash': dash, 'pattern': pattern}
+
+
+def _about(run: Run) -> dict[str, Any]:
+  return {'seeds': len(run.seeds), 'finished': run.summary is not None}
+
+
+def _metrics(runs: Sequence[Run]) -> list[str]:
+  """Names of what can be drawn, accuracy on the test split first."""
+  keys = dict.fromkeys(key for run in runs for line in run.lines for key in line)
+  return sorted((k for k in keys if k not in NOT_CURVES), key=lambda k: (k != FIRST, k))
+
+
+def _curves(run: Run) -> dict[str, Any]:
+  """A run's metrics over rounds: mean over seeds, and standard deviation where there are several."""
+  by_key: dict[str, dict[int, list[float]]] = {}
+  for line in run.lines:
+    for key in line.keys() - set(NOT_CURVES):
+      by_key.setdefault(key, {}).setdefault(line['round'], []).append(line[key])
+  curves = {}
+  for key, by_round in by_key.items():
+    rounds = sorted(by_round)
+    values = [by_round[r] for r in rounds]
+    curves[key] = {
+      'round': rounds,
+      'mean': [_finite(np.mean(v)) for v in values],
+      'std': [_finite(np.std(v, ddof=1)) if len(v) > 1 else 0 for v in values],
+    }
+  up = (run.summary or {}).get('bytes_up')
+  return {'curves': curves, 'up': None if up is None else up / run.settings['rounds']}
+
+
+def _finite(value: float) -> float | None:
+  return float(value) if math.isfinite(value) else None
+
+
+def _partitions(runs: Sequence[Run]) -> list[dict[str, Any]]:
+  """The partitions, each once, with the runs that share it."""
+  groups: list[tuple[np.ndarray, list[str]]] = []
+  for run in runs:
+    if run.counts is None:
+      continue
+    same = [names for counts, names in groups if np.array_equal(counts, run.counts)]
+    if same:
+      same[0].append(run.label)
+    else:
+      groups.append((run.counts, [run.label]))
+  return [_partition(counts, names) for counts, names in groups]
+
+
+def _partition(counts: np.ndarray, names: list[str]) -> dict[str, Any]:
+  sizes, held = counts.sum(axis=1), (counts > 0).sum(axis=1)
+  rows = [[f'{i}', *map(str, row), f'{row.sum()}'] for i, row in enumerate(counts[:CLIENT_ROWS])]
+  head = ['client', *(f'class {c}' for c in range(counts.shape[1])), 'all']
+  return {
+    'names': ', '.join(names),
+    'clients': len(counts),
+    'classes': counts.shape[1],
+    'text': (
+      f'{len(counts)} clients, {sizes.min()} to {sizes.max()} samples each (median {np.median(sizes):g}), '
+      f'of {held.min()} to {held.max()} of {counts.shape[1]} classes (median {np.median(held):g})'
+    ),
+    'shown': min(len(counts), CLIENTS),
+    'counts': counts[:CLIENTS].T.tolist(),
+    'table': tables.Table(head, rows),
+  }
+
+
+def _spreads(runs: Sequence[Run]) -> list[dict[str, Any]]:
+  """What the box plots show: every client of every seed."""
+  found = []
+  for i, run in enumerate(runs):
+    for key, name in (('global_accuracy', ''), ('personal_accuracy', ', personal models')):
+      values = tables.client_values(run, key)
+      if values:
+        together = np.concatenate(list(values.values()))
+        found.append(
+          {'label': run.label + name, **_style(i), 'values': np.round(together, 4).tolist()}
+        )
+  return found
+
+
+def _set(run: Run) -> dict[str, Any]:
+  seed, learned = next(iter(run.synthetic.items()))
+  made = montage(learned)
+  texts = [f'iteration {i} of {made.iterations[-1]}' for i in made.iterations]
+  return {'label': run.label, 'seed': seed, 'montage': made, 'texts': texts}

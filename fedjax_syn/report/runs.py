@@ -1,0 +1,140 @@
+"""Run folders as a report reads them: opened without JAX work, named apart, compared field by field."""
+
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_syn import metrics
+from fedjax_syn import workdir as workdir_lib
+from fedjax_syn.schema import SECTIONS
+
+ABSENT = None  # a field of a method that the run does not use, or that its version of the library did not have
+
+
+class Run(NamedTuple):
+  """One run's folder, read; what an older version or an unfinished run did not leave is None or empty."""
+
+  folder: Path
+  label: str  # differs from those of the other runs
+  stored: dict[str, Any]  # config.json
+  settings: dict[str, Any]  # fields in use, by dotted key
+  lines: list[metrics.Line]
+  summary: dict[str, Any] | None  # None: not finished
+  counts: np.ndarray | None  # samples, [clients, classes]
+  clients: dict[int, dict[str, np.ndarray]]  # by seed, what the clients have: arrays [clients]
+  synthetic: dict[int, dict[str, np.ndarray]]  # by seed, as in synthetic.npz
+
+  @property
+  def seeds(self) -> list[int]:
+    """The run's seeds, in order."""
+    return self.stored['config']['seeds']
+
+
+def open_runs(folders: Sequence[str | Path]) -> list[Run]:
+  """Reads run folders, and with each what it was compared with.
+
+  Args:
+    folders: one or more.
+
+  Returns:
+    The runs, each once, with labels that tell them apart.
+
+  Raises:
+    ValueError: if a folder is none of a run, or a file in it cannot be read; naming it.
+  """
+  found: dict[Path, Path] = {}
+  for given in map(Path, folders):
+    if not (given / 'config.json').is_file():
+      raise ValueError(f'{given}: holds no config.json; name the folder of a run')
+    for folder in (given, given / 'compare'):
+      if (folder / 'config.json').is_file():
+        found.setdefault(folder.resolve(), folder)
+  runs = [_open(folder) for folder in found.values()]
+  return [r._replace(label=label) for r, label in zip(runs, labels(runs), strict=True)]
+
+
+def _open(folder: Path) -> Run:
+  try:
+    stored = workdir_lib.read_json(folder / 'config.json')
+    summary = workdir_lib.read_json(folder / 'summary.json')
+    lines = metrics.read(folder / 'metrics.jsonl')
+    settings = used(stored['config'])
+    seeds = stored['config']['seeds']
+    partition = _arrays(folder / 'partition.npz')
+    clients = {seed: _arrays(folder / 'clients' / f'seed_{seed}.npz') for seed in seeds}
+    sets = {seed: _arrays(folder / 'synthetic' / f'synthetic_seed{seed}.npz') for seed in seeds[1:]}
+    sets = {seeds[0]: _arrays(folder / 'synthetic' / 'synthetic.npz'), **sets}
+  except (ValueError, LookupError, TypeError, AttributeError, OSError, EOFError) as error:
+    text = f'{type(error).__name__}: {error}'
+    raise ValueError(f'{folder}: cannot be read as a run ({text})') from error
+  except (zipfile.BadZipFile, zlib.error) as error:
+    raise ValueError(f'{folder}: an npz file is damaged ({error})') from error
+  return Run(
+    folder=folder,
+    label='',
+    stored=stored,
+    settings=settings,
+    lines=lines,
+    summary=summary,
+    counts=partition.get('counts'),
+    clients={seed: arrays for seed, arrays in clients.items() if arrays},
+    synthetic={seed: arrays for seed, arrays in sets.items() if arrays},
+  )
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+  if not path.exists():
+    return {}
+  with path.open('rb') as stream, np.load(stream, allow_pickle=False) as file:
+    return dict(file)
+
+
+def used(config: Mapping[str, Any]) -> dict[str, Any]:
+  """Flattens a stored config to the fields that count: without the blocks of methods that are not in use.
+
+  Args:
+    config: `config` of a config.json, of whatever version; it is not checked.
+
+  Returns:
+    Values by dotted key; not `compare` and `trackers`, which change nothing in the run itself.
+  """
+  blocks = {word.rpartition(':')[2] for word in config['algorithm'].split('+')}
+  out = {}
+  for key, value in config.items():
+    if not isinstance(value, Mapping):
+      out[key] = value
+    elif key in SECTIONS or key in blocks:
+      out |= {f'{key}.{name}': item for name, item in value.items()}
+  return {key: value for key, value in out.items() if key not in ('outside', 'compare', 'trackers')}
+
+
+def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
+  """Returns the fields in which runs differ: by dotted key, a value for each run."""
+  keys = dict.fromkeys(key for run in runs for key in run.settings)
+  rows = {key: [run.settings.get(key, ABSENT) for run in runs] for key in keys}
+  return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+  """Names runs apart: by algorithm, then by one or two settings in which they differ, then by folder."""
+  names = [run.settings['algorithm'] for run in runs]
+  out = list(names)
+  for name, times in Counter(names).items():
+    if times == 1:
+      continue
+    alike = [i for i, other in enumerate(names) if other == name]
+    changes = differences([runs[i] for i in alike])
+    for position, i in enumerate(alike):
+      words = [f'{key}={values[position]}' for key, values in changes.items()]
+      out[i] = f'{name}, {", ".join(words) if 0 < len(words) < 3 else runs[i].folder.name}'
+  seen: Counter[str] = Counter()
+  for i, label in enumerate(out):
+    seen[label] += 1
+    if seen[label] > 1:
+      out[i] = f'{label} ({seen[label]})'
+  return out

@@ -1,0 +1,172 @@
+"""The tables of a report: rows of texts, made of what runs left behind."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_syn.report.runs import ABSENT, Run, differences
+
+NONE = '–'
+CURVE_ROWS = 11  # of the table beside the curves
+# Parts of `environment` that a result may depend on.
+MADE_ON = ('versions', 'devices', 'host', 'commit')
+
+
+class Table(NamedTuple):
+  """A table with a header row; the first cell of a row is its header."""
+
+  head: list[str]
+  rows: list[list[str]]
+
+
+def results(runs: Sequence[Run]) -> Table:
+  """What each run came to: accuracies, rounds to targets, seconds, bytes, epsilon, how it ended."""
+  targets = sorted({t for run in runs for t in (run.summary or {}).get('rounds_to_accuracy', {})})
+  head = [
+    'run',
+    'last',
+    'mean of last 5',
+    'best',
+    *(f'rounds to {100 * float(t):g} %' for t in targets),
+  ]
+  head += ['seconds', 'sent up', 'sent down', 'epsilon', 'how it ended']
+  return Table(head, [_result(run, targets) for run in runs])
+
+
+def _result(run: Run, targets: Sequence[str]) -> list[str]:
+  s = run.summary
+  if s is None:
+    return [run.label, *[NONE] * (len(targets) + 7), _unfinished(run)]
+  accuracies = [percent(s['test_accuracy'][name]) for name in ('last', 'mean_last_5', 'best')]
+  rounds = [_rounds(s['rounds_to_accuracy'].get(t)) for t in targets]
+  epsilon = NONE if s.get('epsilon') is None else f'{s["epsilon"]:.3g}'
+  seconds = f'{s["seconds"]["total"]:,.1f}'
+  sent = [size(s.get('bytes_up')), size(s.get('bytes_down'))]
+  return [run.label, *accuracies, *rounds, seconds, *sent, epsilon, _ended(s)]
+
+
+def percent(value: Mapping[str, Any]) -> str:
+  """Writes `metrics.statistics` of fractions: '84.4 ± 2.5', the seeds one by one where one has none."""
+  if value['mean'] is None:
+    return ', '.join(NONE if v is None else f'{100 * v:.2f}' for v in value['per_seed'])
+  spread = '' if value['std'] is None else f' ± {100 * value["std"]:.2f}'
+  return f'{100 * value["mean"]:.2f}{spread}'
+
+
+def _rounds(value: Mapping[str, Any] | None) -> str:
+  if value is None:
+    return NONE
+  if value['mean'] is None:
+    return ', '.join('not reached' if v is None else f'{v:g}' for v in value['per_seed'])
+  return f'{value["mean"]:.4g}' + ('' if value['std'] is None else f' ± {value["std"]:.2g}')
+
+
+def size(count: float | None) -> str:
+  """Writes bytes with three digits: '1.23 MB'."""
+  if count is None:
+    return NONE
+  for unit in ('B', 'kB', 'MB', 'GB'):
+    if count < 1000:
+      return f'{count:.3g} {unit}'
+    count /= 1000
+  return f'{count:,.3g} TB'
+
+
+def _ended(summary: Mapping[str, Any]) -> str:
+  ends = []
+  for seed, status in summary['status'].items():
+    if status['status'] == 'diverged':
+      where = '' if status.get('client') is None else f', client {status["client"]}'
+      ends.append(f'seed {seed} diverged in round {status["round"]}{where}')
+  return '; '.join(ends) or 'finished'
+
+
+def _unfinished(run: Run) -> str:
+  reached = {line['seed']: line['round'] for line in run.lines}
+  if not reached:
+    return 'interrupted before the first evaluation'
+  last = ', '.join(f'{round} (seed {seed})' for seed, round in reached.items())
+  return f'interrupted after round {last} of {run.settings["rounds"]}'
+
+
+def settings(runs: Sequence[Run]) -> tuple[Table, Table]:
+  """The fields that all runs have and in which they differ, and those that only some have."""
+  head = ['setting', *(run.label for run in runs)]
+  shared, others = [], []
+  for key, values in differences(runs).items():
+    rows = others if ABSENT in values else shared
+    rows.append([key, *map(show, values)])
+  return Table(head, shared), Table(head, others)
+
+
+def made_on(runs: Sequence[Run]) -> Table:
+  """Versions, devices and commit of each run."""
+  flat: list[dict[str, str]] = []
+  for run in runs:
+    row = {'folder': str(run.folder)}
+    for part in MADE_ON:
+      value = run.stored.get(part)
+      items = value.items() if isinstance(value, Mapping) else [(part, value)]
+      row |= {name: show(item) for name, item in items}
+    flat.append(row)
+  keys = dict.fromkeys(key for row in flat for key in row)
+  rows = [[key, *(row.get(key, NONE) for row in flat)] for key in keys]
+  return Table(['', *(run.label for run in runs)], rows)
+
+
+def show(value: Any) -> str:
+  """Writes a setting the way a reader wants it: lists without brackets, '' as a word."""
+  if isinstance(value, list):
+    return ', '.join(map(str, value)) or '(none)'
+  return NONE if value is None else '(empty)' if value == '' else str(value)
+
+
+def spread(runs: Sequence[Run]) -> Table:
+  """How accuracy is spread over clients, means over seeds of the numbers of each seed."""
+  head = ['run', 'model', 'clients', 'mean', 'standard deviation', 'worst tenth', 'worst', 'best']
+  rows = []
+  for run in runs:
+    for key, name in (('global_accuracy', 'global'), ('personal_accuracy', 'personal')):
+      values = client_values(run, key)
+      if values:
+        measured = np.mean([_spread(v) for v in values.values()], axis=0)
+        count = len(next(iter(values.values())))
+        rows.append([run.label, name, f'{count}', *(f'{100 * m:.2f}' for m in measured)])
+  return Table(head, rows)
+
+
+def client_values(run: Run, key: str) -> dict[int, np.ndarray]:
+  """Returns what was measured of the clients, by seed; clients that cannot be measured are left out."""
+  found = {seed: arrays[key] for seed, arrays in run.clients.items() if key in arrays}
+  kept = {seed: v[np.isfinite(v)] for seed, v in found.items()}
+  return {seed: v for seed, v in kept.items() if v.size}
+
+
+def _spread(values: np.ndarray) -> list[float]:
+  ordered = np.sort(values)
+  worst_tenth = ordered[: -(-ordered.size // 10)].mean()
+  return [ordered.mean(), ordered.std(), worst_tenth, ordered[0], ordered[-1]]
+
+
+def accuracy_over_rounds(runs: Sequence[Run], key: str = 'test/accuracy') -> Table:
+  """The curves as numbers, at about ten rounds: means over seeds, per cent."""
+  by_run = [means(run, key) for run in runs]
+  rounds = sorted({r for values in by_run for r in values})
+  picked = {round(i) for i in np.linspace(0, len(rounds) - 1, min(CURVE_ROWS, len(rounds)))}
+  rows = []
+  for i in sorted(picked):
+    cells = [values.get(rounds[i]) for values in by_run]
+    rows.append(
+      [f'{rounds[i]}', *(NONE if cell is None else f'{100 * cell:.2f}' for cell in cells)]
+    )
+  return Table(['round', *(run.label for run in runs)], rows)
+
+
+def means(run: Run, key: str) -> dict[int, float]:
+  """Returns a metric's mean over the seeds that have it, by round."""
+  by_round: dict[int, list[float]] = {}
+  for line in run.lines:
+    if key in line:
+      by_round.setdefault(line['round'], []).append(line[key])
+  return {r: float(np.mean(v)) for r, v in sorted(by_round.items())}

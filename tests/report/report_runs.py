@@ -1,0 +1,34 @@
+"""Runs that a report is made of: two finished ones, one of several seeds, and one that was interrupted; all of a fake engine."""
+
+import shutil
+
+import pytest
+
+from fedjax_syn import experiment
+from tests.report.stored import HOSTILE, edit
+from tests.run_fixtures import put_fake, put_stubs
+from tests.runs import config_of
+
+
+@pytest.fixture(scope='session')
+def run_folders(whole_folder, tmp_path_factory):
+  """DynaFed with two seeds, FedAvg with personal models and a hostile setting, and DynaFed interrupted."""
+  root = tmp_path_factory.mktemp('runs')
+  with pytest.MonkeyPatch.context() as patch:
+    put_stubs(patch)
+    put_fake(patch)
+    plain = config_of(
+      algorithm='fedavg', seeds=(0,), personal_every=7, targets=(0.1, 1.0), **{'client.lr': 0.5}
+    )
+    assert experiment.run_experiment(plain, root / 'plain') == 0
+  edit(root / 'plain', lambda stored: stored['config']['data'].update(dir=HOSTILE))
+  shutil.copytree(whole_folder, root / 'broken-off')
+  for name in (
+    'summary.json',
+    'partition.npz',
+    'clients',
+    'synthetic',
+  ):  # as an old version leaves it
+    path = root / 'broken-off' / name
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+  return [whole_folder, root / 'plain', root / 'broken-off']

@@ -1,0 +1,173 @@
+"""Reports: what is read of run folders, what the tables say, that commands train the same run, and what is refused."""
+
+import json
+import re
+import shlex
+
+import numpy as np
+import pytest
+
+from fedjax_syn import config as config_lib
+from fedjax_syn import report
+from fedjax_syn.report import pictures, runs, tables
+from launch import main as launcher
+from launch import report as command_line
+from tests.report.stored import HOSTILE, edit
+
+pytest_plugins = ['tests.run_fixtures', 'tests.report.report_runs']
+
+
+@pytest.fixture(scope='module')
+def opened(run_folders):
+  return report.open_runs(run_folders)
+
+
+def test_runs_are_told_apart(opened):
+  """Two are DynaFed's with equal settings, so that only the folders differ."""
+  labels = [run.label for run in opened]
+  assert labels[1] == 'fedavg'
+  assert labels[0].startswith('dynafed, whole') and labels[2] == 'dynafed, broken-off'
+
+
+def test_a_run_brings_what_it_was_compared_with(run_folders, tmp_path):
+  for name, source in (('', run_folders[0]), ('compare', run_folders[1])):
+    (tmp_path / name).mkdir(exist_ok=True)
+    (tmp_path / name / 'config.json').write_text((source / 'config.json').read_text())
+  found = report.open_runs([tmp_path, tmp_path / 'compare'])  # named twice, shown once
+  assert [run.label for run in found] == ['dynafed', 'fedavg']
+
+
+def test_equal_algorithms_are_named_by_the_setting_that_differs(run_folders, tmp_path):
+  for name, rate in (('a', 0.1), ('b', 0.2)):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / 'config.json').write_text((run_folders[1] / 'config.json').read_text())
+    edit(tmp_path / name, lambda stored, rate=rate: stored['config']['client'].update(lr=rate))
+  found = report.open_runs([tmp_path / 'a', tmp_path / 'b'])
+  assert [run.label for run in found] == ['fedavg, client.lr=0.1', 'fedavg, client.lr=0.2']
+  assert runs.differences(found) == {'client.lr': [0.1, 0.2]}
+
+
+def test_results(opened, run_folders):
+  table = tables.results(opened)
+  whole, plain, broken = (dict(zip(table.head, row, strict=True)) for row in table.rows)
+  summary = json.loads((run_folders[0] / 'summary.json').read_text())
+  a, b = summary['test_accuracy']['last']['per_seed']
+  # ddof 1 of two numbers: their difference over the square root of two
+  assert whole['last'] == f'{50 * (a + b):.2f} ± {100 * abs(a - b) / 2**0.5:.2f}'
+  assert (whole['sent up'], whole['sent down'], whole['epsilon']) == ('70 B', '140 B', '–')
+  assert whole['how it ended'] == plain['how it ended'] == 'finished'
+  reached = min(line['round'] for line in opened[1].lines if line['test/accuracy'] >= 0.1)
+  assert plain['rounds to 10 %'] == f'{reached}' and plain['rounds to 100 %'] == 'not reached'
+  assert broken['last'] == '–'
+  assert broken['how it ended'] == 'interrupted after round 7 (seed 0), 7 (seed 1) of 7'
+
+
+@pytest.mark.parametrize(
+  'value, text',
+  [
+    ({'mean': 0.5, 'std': None, 'per_seed': [0.5]}, '50.00'),
+    ({'mean': 0.5, 'std': 0.0123, 'per_seed': [0.4, 0.6]}, '50.00 ± 1.23'),
+    ({'mean': None, 'std': None, 'per_seed': [0.25, None]}, '25.00, –'),
+  ],
+)
+def test_accuracies_are_per_cent(value, text):
+  assert tables.percent(value) == text
+
+
+def test_sizes():
+  assert [tables.size(n) for n in (0, 999, 1000, 50_230_000, 2e12)] == [
+    '0 B',
+    '999 B',
+    '1 kB',
+    '50.2 MB',
+    '2 TB',
+  ]
+
+
+def test_a_diverged_seed_is_named(opened):
+  status = {'status': 'diverged', 'round': 3, 'client': 2}
+  summary = {**opened[0].summary, 'status': {'0': {'status': 'finished'}, '1': status}}
+  (row,) = tables.results([opened[0]._replace(summary=summary)]).rows
+  assert row[-1] == 'seed 1 diverged in round 3, client 2'
+
+
+def test_spread_over_clients(opened):
+  """Ten clients 0.1 ... 1.0 and one without a value: mean 0.55, worst tenth the one worst."""
+  values = np.array([*np.arange(1, 11) / 10, np.nan])
+  run = opened[1]._replace(clients={0: {'global_accuracy': values}})
+  (row,) = tables.spread([run]).rows
+  std = np.sqrt(((np.arange(1, 11) / 10 - 0.55) ** 2).mean())
+  assert row == ['fedavg', 'global', '10', '55.00', f'{100 * std:.2f}', '10.00', '10.00', '100.00']
+  models = [row[1] for row in tables.spread(opened).rows]
+  assert models == ['global', 'global', 'personal']  # the fake measured FedAvg's personal models
+
+
+def test_a_command_gives_the_very_config(run_folders, opened):
+  edit(run_folders[1], lambda stored: stored['config']['data'].update(dir='my data'))
+  try:
+    for run in report.open_runs(run_folders):
+      words = shlex.split(command_line.command_of(run).replace('\\\n', ''))
+      assert words[:2] == ['python', 'launch/main.py']
+      file = words[2].removeprefix('--config=')
+      config = launcher.load_config(str(command_line.ROOT / file), words[3:])
+      assert config_lib.diff(run.stored['config'], config) == []
+  finally:
+    edit(run_folders[1], lambda stored: stored['config']['data'].update(dir=HOSTILE))
+
+
+def test_montage():
+  """Two classes of three and one image: a row each; an image keeps its place in every snapshot."""
+  x = np.zeros((2, 4, 2, 2, 1), np.float32)
+  x[1, 3] = 2.0  # the only image of class 1; 2 * 0.25 + 0.5 is white
+  y = np.tile(np.eye(2)[[0, 0, 0, 1]], (2, 1, 1))
+  learned = {'x': x, 'y': y, 'iterations': np.array([0, 6]), 'mean': [0.5], 'std': [0.25]}
+  made = pictures.montage(learned)
+  assert made.iterations == [0, 6] and made.classes == [0, 1] and made.columns == 3
+  assert (made.width, made.height) == (9, 6)
+  before, after = (decoded(uri) for uri in made.pictures)
+  assert before.shape == (6, 9, 2)
+  assert (before[0:2, 0:2, 0] == 128).all() and (after[3:5, 0:2, 0] == 255).all()
+  assert (after[:, :, 1][3:, 3:] == 0).all()  # no image there
+
+
+def decoded(uri):
+  import base64
+  import io
+
+  from PIL import Image
+
+  return np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.partition(',')[2]))))
+
+
+def test_values_of_a_run_are_no_markup(opened):
+  page = report.render(opened, {run.label: HOSTILE for run in opened})
+  without_library = re.sub(r'<script>.*?</script>', '', page, flags=re.S)
+  assert '<img src=x' not in without_library
+  assert '&lt;img src=x' in without_library
+
+
+@pytest.mark.parametrize('content', [None, '{"config"', '{}', '[]', '{"config": {"algorithm": 3}}'])
+def test_a_folder_that_is_no_run_is_one_line(tmp_path, capsys, content):
+  if content is not None:
+    (tmp_path / 'config.json').write_text(content)
+  with pytest.raises(SystemExit) as stopped:
+    command_line.main(['report.py', str(tmp_path), f'--output={tmp_path / "page.html"}'])
+  assert stopped.value.code == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert str(tmp_path) in line
+  assert not (tmp_path / 'page.html').exists()
+
+
+def test_damaged_arrays_are_one_line(run_folders, tmp_path):
+  (tmp_path / 'config.json').write_text((run_folders[1] / 'config.json').read_text())
+  (tmp_path / 'partition.npz').write_bytes(b'PK\x03\x04 cut off')
+  with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
+    report.open_runs([tmp_path])
+
+
+def test_a_page_that_cannot_be_written_is_one_line(run_folders, tmp_path, capsys):
+  with pytest.raises(SystemExit) as stopped:
+    command_line.main(['report.py', str(run_folders[1]), f'--output={tmp_path}'])
+  assert stopped.value.code == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert f'--output={tmp_path}' in line
