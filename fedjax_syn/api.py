@@ -1,7 +1,7 @@
 """The library from Python: train without config or folder, and open what a run left behind."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -141,13 +141,7 @@ def load(workdir: str | Path, seed: int | None = None) -> Loaded:
   seed, state = _last_state(
     folder, config.seeds if seed is None else (seed,), any_state=seed is not None
   )
-  settings = {k: v for k, v in config_lib.to_dict(config)['model'].items() if k != 'name'}
-  dataset = stored['dataset']
-  model = models.create(
-    config.model.name, shape=tuple(dataset['shape']), num_classes=dataset['num_classes'], **settings
-  )
-  for adapt in algorithms.create(config.algorithm, config).adapt:
-    model = adapt(model)
+  model = model_of(config, stored['dataset'])
   name = 'synthetic.npz' if seed == config.seeds[0] else f'synthetic_seed{seed}.npz'
   path = folder / 'synthetic' / name
   synthetic = None
@@ -155,6 +149,25 @@ def load(workdir: str | Path, seed: int | None = None) -> Loaded:
     with np.load(path) as file:
       synthetic = dict(file)
   return Loaded(model, Variables(state.params, state.stats), synthetic)
+
+
+def model_of(config: config_lib.Resolved, dataset: Mapping[str, Any]) -> Model:
+  """Makes the model of a run, as its method changed it; the data set is not needed.
+
+  Args:
+    config: a checked config.
+    dataset: 'shape' and 'num_classes', as in config.json.
+
+  Returns:
+    The model.
+  """
+  settings = {k: v for k, v in config_lib.to_dict(config)['model'].items() if k != 'name'}
+  model = models.create(
+    config.model.name, shape=tuple(dataset['shape']), num_classes=dataset['num_classes'], **settings
+  )
+  for adapt in algorithms.create(config.algorithm, config).adapt:
+    model = adapt(model)
+  return model
 
 
 def _last_state(folder: Path, seeds: Sequence[int], any_state: bool) -> tuple[int, State]:

@@ -1,0 +1,131 @@
+"""What a run learned, in files that other programs read: npz, PNG and safetensors (extra `export`)."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedjax_syn import api
+from fedjax_syn import config as config_lib
+from fedjax_syn.typing import Model, PyTree, Variables
+
+
+class Exported(NamedTuple):
+  """A model that `load_model` opened: `model.apply(variables, (pixels / 255 - mean) / std).logits`."""
+
+  model: Model
+  variables: Variables
+  mean: np.ndarray  # [channels], of pixels in 0..1
+  std: np.ndarray  # [channels]
+
+
+def last_set(learned: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """Takes the final set out of its snapshots.
+
+  Args:
+    learned: as in synthetic.npz.
+
+  Returns:
+    'x' [images, height, width, channels] as the model sees them, 'y' [images, classes] probabilities, 'pixels' (uint8,
+    as 'x', cut off at black and white), 'labels' int32 [images], the likeliest classes, 'mean' and 'std' [channels].
+  """
+  x, y = (np.asarray(learned[name][-1], np.float32) for name in ('x', 'y'))
+  mean, std = (np.asarray(learned[name], np.float32) for name in ('mean', 'std'))
+  pixels = np.round(255 * np.clip(x * std + mean, 0, 1)).astype(np.uint8)
+  labels = y.argmax(axis=-1).astype(np.int32)
+  return {'x': x, 'y': y, 'pixels': pixels, 'labels': labels, 'mean': mean, 'std': std}
+
+
+def save_npz(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
+  """Writes a set (`last_set`) as `synthetic.npz`; returns the files."""
+  path = folder / 'synthetic.npz'
+  np.savez(path, **made)
+  return [path]
+
+
+def save_pngs(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
+  """Writes a set (`last_set`) as `synthetic/<class>_<index>.png`, counted in the set; returns the files."""
+  from PIL import Image
+
+  target = folder / 'synthetic'
+  target.mkdir(exist_ok=True)
+  for old in target.glob('*_*.png'):
+    old.unlink()
+  paths = []
+  for index, (image, label) in enumerate(zip(made['pixels'], made['labels'], strict=True)):
+    paths.append(target / f'{label}_{index}.png')
+    Image.fromarray(image[..., :3] if image.shape[-1] >= 3 else image[..., 0]).save(paths[-1])
+  return paths
+
+
+def save_safetensors(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
+  """Writes a set (`last_set`) as `synthetic.safetensors`; returns the files."""
+  path = folder / 'synthetic.safetensors'
+  _safetensors().save_file({k: np.ascontiguousarray(v) for k, v in made.items()}, path)
+  return [path]
+
+
+FORMATS = {'npz': save_npz, 'png': save_pngs, 'safetensors': save_safetensors}
+
+
+def save_model(variables: Variables, stored: Mapping[str, Any], path: Path) -> Path:
+  """Writes a model as safetensors: parameters and statistics by path, 'params.body.dense_0.kernel' and so on.
+
+  Args:
+    variables: of the model.
+    stored: the run's config.json; what is needed to build the model again is kept in the file's metadata.
+    path: the file.
+
+  Returns:
+    The path.
+
+  Raises:
+    ValueError: if the package safetensors is not there.
+  """
+  arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(variables)}
+  metadata = {key: json.dumps(stored[key]) for key in ('config', 'dataset')}
+  _safetensors().save_file(arrays, path, metadata)
+  return path
+
+
+def load_model(path: str | Path) -> Exported:
+  """Opens what `save_model` wrote; neither the run's folder nor the data set is needed.
+
+  Args:
+    path: the file.
+
+  Returns:
+    The model, its variables and the constants that its pixels are normalised by.
+
+  Raises:
+    ValueError: if the package safetensors is not there.
+  """
+  _safetensors()
+  from safetensors import safe_open
+
+  with safe_open(path, 'numpy') as file:
+    config, dataset = (json.loads(file.metadata()[key]) for key in ('config', 'dataset'))
+    arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+  model = api.model_of(config_lib.check(config), dataset)
+  shapes = jax.eval_shape(model.init, jax.random.key(0))
+  leaves = [arrays[name] for name, _ in _named(shapes)]
+  variables = jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+  constants = dataset['normalisation']
+  mean, std = (np.asarray(constants[name], np.float32) for name in ('mean', 'std'))
+  return Exported(model, variables, mean, std)
+
+
+def _named(tree: PyTree) -> list[tuple[str, Any]]:
+  named = jax.tree_util.tree_leaves_with_path(tree)
+  return [(jax.tree_util.keystr(path, simple=True, separator='.'), leaf) for path, leaf in named]
+
+
+def _safetensors() -> Any:
+  try:
+    import safetensors.numpy
+  except ImportError as error:
+    raise ValueError(f"{error}: pip install 'fedjax_syn[export]'") from error
+  return safetensors.numpy

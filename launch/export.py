@@ -1,0 +1,98 @@
+"""Writes what a run learned into files that other programs read.
+
+  python launch/export.py W [--format=npz,png,safetensors] [--output=DIR] [--seed=S]
+
+  W         the run's folder
+  --format  one or more of npz, png, safetensors; all by default
+  --output  where to; W/export by default
+  --seed    which seed; without it the first that did not diverge
+
+npz and safetensors hold the synthetic set: x, y, pixels, labels, mean, std. png are its images, synthetic/CLASS_INDEX.png.
+safetensors also holds the final model (model.safetensors; needs the extra: pip install -e '.[export]').
+Exit status: 0, or 2 after one line that says why not.
+"""
+
+import os
+import pathlib
+import sys
+
+from absl import app, flags
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [path for path in (str(ROOT), os.getcwd()) if path not in sys.path]
+
+from launch import main as launcher  # noqa: E402
+
+KINDS = ('npz', 'png', 'safetensors')
+# Not absl's global flags: another launcher in the same process may call its own by the same names.
+FLAGS = flags.FlagValues()
+flags.DEFINE_list('format', list(KINDS), 'what to write', flag_values=FLAGS)
+flags.DEFINE_string('output', None, 'where to', flag_values=FLAGS)
+flags.DEFINE_integer('seed', None, 'which seed', flag_values=FLAGS)
+
+
+def main(argv: list[str]) -> int:
+  """Exports one run; returns the exit status."""
+  if {'-h', '--help', '-help'} & set(argv[1:]):
+    print(__doc__)
+    return 0
+  with launcher.refusals():
+    FLAGS.unparse_flags()
+    folders = FLAGS(argv)[1:]
+    if len(folders) != 1:
+      raise app.UsageError(f'{len(folders)} folders given: name the folder of one run')
+    unknown = [kind for kind in FLAGS.format if kind not in KINDS]
+    if unknown or not FLAGS.format:
+      raise app.UsageError(f'--format={",".join(FLAGS.format)}: known are {", ".join(KINDS)}')
+    folder = pathlib.Path(folders[0])
+    target = pathlib.Path(FLAGS.output or folder / 'export')
+    try:
+      written = export(folder, target, FLAGS.format, FLAGS.seed)
+    except OSError as error:
+      raise ValueError(
+        f'{error.filename}: {error.strerror}' if error.filename else error
+      ) from error
+  for path in written:
+    print(path)
+  return 0
+
+
+def export(
+  folder: pathlib.Path, target: pathlib.Path, kinds: list[str], seed: int | None
+) -> list[str]:
+  """Writes the files; returns a line for each kind of them.
+
+  Args:
+    folder: of a run.
+    target: made if it is not there.
+    kinds: of `KINDS`.
+    seed: which one; None is the first that did not diverge.
+
+  Raises:
+    ValueError: if there is nothing to write of this kind.
+    OSError: if something cannot be read or written.
+  """
+  import fedjax_syn as fs
+  from fedjax_syn import export as export_lib
+  from fedjax_syn import workdir
+
+  loaded = fs.load(folder, seed)
+  if loaded.synthetic is None and 'safetensors' not in kinds:
+    raise ValueError(f'{folder}: holds no synthetic set; --format=safetensors writes its model')
+  target.mkdir(parents=True, exist_ok=True)
+  lines = []
+  if loaded.synthetic is not None:
+    made = export_lib.last_set(loaded.synthetic)
+    for kind in kinds:
+      paths = export_lib.FORMATS[kind](made, target)
+      what = str(paths[0]) if len(paths) == 1 else f'{paths[0].parent}/*.png'
+      lines.append(f'{what}: {len(made["x"])} synthetic images')
+  if 'safetensors' in kinds:
+    stored = workdir.read_json(folder / 'config.json')
+    path = export_lib.save_model(loaded.variables, stored, target / 'model.safetensors')
+    lines.append(f'{path}: the model')
+  return lines
+
+
+if __name__ == '__main__':
+  sys.exit(main(sys.argv))
