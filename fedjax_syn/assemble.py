@@ -55,6 +55,7 @@ def load(resolved: config_lib.Resolved) -> Problem:
     seed=d.seed,
     proxy=d.proxy,
     proxy_share=d.proxy_share,
+    size=d.size,
   )
   if resolved.personal_every:
     personal.check(dataset.train.y)

@@ -10,6 +10,10 @@
                    several, train as one. Under SLURM (several tasks) and on TPU pods this is found by itself
   --list=KIND      prints what exists: algorithms, datasets, models, partitions, or fields (all settings)
 
+Your own images: --config.data.name=folder --config.data.dir=D (D/CLIENT/CLASS/IMAGE), with
+--config.data.partition=natural and --config.data.clients=<how many>; your own network:
+--config.model.name=my_module:MyNet (a Flax module). Afterwards: launch/report.py, launch/export.py, launch/inspect_run.py.
+
 The same command goes on from the last checkpoint. Exit status: 0 finished, 2 refused (one line says
 why), 3 all seeds diverged, 75 interrupted and saved (start it again). Compiled programs are kept in
 $JAX_COMPILATION_CACHE_DIR, else ~/.cache/fedjax_syn/jax.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_syn.data import domains
+from fedjax_syn.data import domains, own
 from fedjax_syn.data.builders import arrays, digits, domain_sources, flair, fortunes, prepared
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
@@ -55,6 +55,10 @@ def names() -> dict[str, str]:
     'fortunes': "the texts of Debian's package fortunes: 7,586 + 1,896 rows of 32 hashed words, 12 topics",
     'arrays': 'a folder (data.dir) of train.npz and test.npz with x (uint8 NHWC) and y, '
     'optionally meta.json {name, normalisation}; several labels per image: y multi-hot',
+    own.FOLDER: 'a folder (data.dir) of images, CLIENT/CLASS/IMAGE.png; test/CLASS/IMAGE.png, or a fifth is held out; '
+    'data.size resizes',
+    f'{own.TFDS}NAME': 'what tensorflow-datasets has prepared in data.dir as array_record: images with one class each; '
+    'data.size resizes',
   }
 
 
@@ -67,6 +71,7 @@ def load(
   seed: int = 0,
   proxy: str = '',
   proxy_share: float = 0.1,
+  size: int = 0,
 ) -> Dataset:
   """Loads a data set.
 
@@ -82,6 +87,7 @@ def load(
     proxy: the server's own data: '' (none), 'held_out' (a stratified share of the training rows, which
       no client gets) or the name of another data set, whose training images serve without labels.
     proxy_share: the share f of the training rows that 'held_out' takes.
+    size: side in pixels to which the images of 'folder' and 'tfds:NAME' are resized; 0 takes them as they are.
 
   Returns:
     The data set.
@@ -98,9 +104,16 @@ def load(
     )
   if seed < 0:
     raise ValueError(f'data.seed={seed} must not be negative')
+  if size and not own.is_own(name):
+    raise ValueError(
+      f'data.size={size}: only folder and tfds:NAME can be resized, not {name}; use 0'
+    )
   folder = _folder(data_dir)
   try:
-    dataset = _outside(name) if ':' in name else _reader(name)(name, folder)
+    if own.is_own(name):
+      dataset = own.load(name, data_dir, folder, size)
+    else:
+      dataset = _outside(name) if ':' in name else _reader(name)(name, folder)
   except FileNotFoundError:
     raise
   except OSError as error:

@@ -1,12 +1,15 @@
 """Networks as pure functions: `create(name, ...)` returns a `Model`."""
 
 import difflib
+import functools
 import importlib
 from collections.abc import Callable, Iterable
 
+import flax.linen as nn
 import jax
 
 from fedjax_syn.models.convnet import convnet
+from fedjax_syn.models.flax_module import from_class, from_module
 from fedjax_syn.models.init import INITS
 from fedjax_syn.models.layers import FORMS, NORMS, POOLINGS
 from fedjax_syn.models.lenet import cnn3, lenet
@@ -15,7 +18,7 @@ from fedjax_syn.models.resnet import resnet18
 from fedjax_syn.models.text import text
 from fedjax_syn.typing import Model
 
-__all__ = ['create', 'names']
+__all__ = ['create', 'from_module', 'names']
 
 MODELS: dict[str, tuple[Callable[..., Model], str]] = {
   'cnn3': (cnn3, 'FedCOG for CIFAR-100: three 3x3 convolutions, 128 hidden units'),
@@ -58,7 +61,7 @@ def create(
 
   Args:
     name: one of `names()`, or 'package.module:function', a function that takes the arguments below
-      by name and returns a Model.
+      by name and returns a Model, or a class of Flax modules (see `from_module`).
     shape: (height, width, channels) of an image, in pixels; (length,) of a row of tokens.
     num_classes: size of the output.
     width: channels or hidden units of a layer; 0 is the model's own default.
@@ -124,4 +127,7 @@ def _load(name: str) -> Callable[..., Model]:
     near = difflib.get_close_matches(function, dir(found))
     hint = f'; did you mean {" or ".join(map(repr, near))}?' if near else ''
     raise ValueError(f'model.name = {name!r}: {module!r} has no function {function!r}{hint}')
-  return getattr(found, function)
+  build = getattr(found, function)
+  if isinstance(build, type) and issubclass(build, nn.Module):
+    return functools.partial(from_class, build, name)
+  return build

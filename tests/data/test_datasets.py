@@ -173,7 +173,8 @@ def test_names():
   images = ['mnist', 'fashion_mnist', 'cifar10', 'cifar100', 'cinic10', 'usps']
   several = ['digit_five', 'office_home', 'digits_domains', 'digits_styles']
   flair = ['flair', 'flair_128', 'flair_256']
-  assert list(known) == ['digits', *images, *flair, *several, 'fortunes', 'arrays']
+  own = ['folder', 'tfds:NAME']
+  assert list(known) == ['digits', *images, *flair, *several, 'fortunes', 'arrays', *own]
   assert all(line and '\n' not in line for line in known.values())
   with pytest.raises(
     ValueError, match=r"data.name='cifar_10' is unknown \(did you mean 'cifar10'\?\)"

@@ -1,0 +1,131 @@
+"""Any Flax module (linen) as a `Model`: its last Dense layer is found, and is the head."""
+
+import inspect
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn.typing import Array, Model, Output, Params, PRNGKey, Variables
+
+OPTIONAL = ('num_classes', 'width', 'depth', 'norm', 'pooling', 'init', 'conv', 'shape')
+
+
+def from_class(cls: type[nn.Module], name: str, **settings: Any) -> Model:
+  """Makes a model of a module's class, giving it those of the settings that it has fields for.
+
+  Args:
+    cls: a class of Flax modules.
+    name: what the model is called in results and messages.
+    **settings: the arguments of `fedjax_syn.models.create`; a width or depth of 0 is left to the class.
+
+  Returns:
+    The model.
+
+  Raises:
+    ValueError: if the class has other fields without defaults, or the module does not fit; see `from_module`.
+  """
+  given = {k: v for k, v in settings.items() if k in OPTIONAL and k in cls.__annotations__}
+  given = {k: v for k, v in given.items() if not (k in ('width', 'depth') and v == 0)}
+  try:
+    module = cls(**given)
+  except TypeError as error:
+    raise ValueError(
+      f'model.name = {name!r}: {error}; only {", ".join(OPTIONAL)} are given'
+    ) from error
+  return from_module(module, settings['shape'], settings['num_classes'], name)
+
+
+def from_module(
+  module: nn.Module, shape: tuple[int, ...], num_classes: int, name: str = 'flax'
+) -> Model:
+  """Makes a model of a Flax module.
+
+  Args:
+    module: called as module(x) -> logits [batch, classes], x [batch, height, width, channels] normalised; also with
+      train (bool), and mask ([batch], 1 for a sample, 0 for padding; None outside training) if it takes them. With
+      BatchNorm it has to take the mask and give it to every BatchNorm as `mask`, since batches are padded.
+    shape: (height, width, channels) of an image.
+    num_classes: size of the output.
+    name: what the model is called in results and messages.
+
+  Returns:
+    The model. The last Dense layer of `num_classes` units is its head, its inputs are the features.
+
+  Raises:
+    ValueError: if the module cannot be called like this, has no such layer, or draws random numbers (dropout), for
+      which clients have no key.
+  """
+  taken = inspect.signature(type(module).__call__).parameters
+  where = f'model.name = {name!r}: {type(module).__name__}'
+
+  def flags(train, mask):
+    return {k: v for k, v in (('train', train), ('mask', mask)) if k in taken}
+
+  def call(variables, x, train, mask):
+    found = {}
+
+    def watch(next_call, args, kwargs, context):
+      out = next_call(*args, **kwargs)
+      if isinstance(context.module, nn.Dense) and context.method_name == '__call__':
+        found['last'] = context.module, args[0]
+      return out
+
+    with nn.intercept_methods(watch):
+      result = module.apply(variables, x, mutable=['batch_stats'], **flags(train, mask))
+    return result, found.get('last')
+
+  def made(key):
+    return module.init(key, jnp.zeros((1, *shape)), **flags(False, None))
+
+  try:
+    shapes = jax.eval_shape(made, jax.random.key(0))
+    last = []
+
+    def trial(variables):
+      (logits, _), dense = call(variables, jnp.zeros((2, *shape)), True, jnp.ones(2))
+      last.append(dense)
+      return logits
+
+    logits = jax.eval_shape(trial, shapes)
+  except Exception as error:  # whatever a user's module does wrong is a refusal
+    reason = (str(error).splitlines() or [''])[0]
+    raise ValueError(f'{where}: cannot be used ({type(error).__name__}: {reason})') from error
+  if getattr(logits, 'shape', None) != (2, num_classes):
+    got = list(getattr(logits, 'shape', [])) or type(logits).__name__
+    raise ValueError(
+      f'{where}: must return logits [batch, {num_classes}], got {got} for a batch of 2'
+    )
+  if last[0] is None or last[0][0].features != num_classes:
+    raise ValueError(
+      f'{where}: its last Dense layer must have the {num_classes} classes: it is the head'
+    )
+  if 'batch_stats' in shapes and 'mask' not in taken:
+    raise ValueError(
+      f'{where}: with BatchNorm, __call__ must take mask and pass it to every BatchNorm: batches are padded'
+    )
+  path, top = last[0][0].path, last[0][0].clone(parent=None, name=None)
+
+  @jax.jit
+  def initialise(key: PRNGKey) -> Variables:
+    variables = made(key)
+    return Variables(variables['params'], variables.get('batch_stats', {}))
+
+  def apply(
+    variables: Variables, x: Array, train: bool = False, mask: Array | None = None
+  ) -> Output:
+    collections = {'params': variables.params, 'batch_stats': variables.stats}
+    (logits, changed), dense = call(collections, x, train, mask)
+    stats = changed.get('batch_stats', {}) if train else variables.stats
+    return Output(logits, dense[1], stats)
+
+  def head(params: Params, features: Array) -> Array:
+    for part in path:
+      params = params[part]
+    return top.apply({'params': params}, features)
+
+  def is_head(leaf: tuple) -> bool:
+    return tuple(getattr(part, 'key', part) for part in leaf[: len(path)]) == path
+
+  return Model(name, initialise, apply, head, is_head)
