@@ -38,8 +38,8 @@ def command_of(run) -> str:
   from fedjax_syn import config as config_lib
   from fedjax_syn.report.commands import command
 
-  file = ROOT / 'configs' / f'{run.stored["config_name"]}.py'
-  file = file if file.is_file() else launcher.DEFAULT
+  own = {file.stem: file for file in (ROOT / 'configs').glob('[a-z]*.py')}  # it is executed
+  file = own.get(run.stored.get('config_name'), launcher.DEFAULT)
   base = config_lib.to_dict(launcher.load_config(str(file)))
   return command(run, base, f'configs/{file.name}')
 

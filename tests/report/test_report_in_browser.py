@@ -18,7 +18,7 @@ FLAGS = (
   ' --disable-component-update --disable-sync'
 )
 DESKTOP, PHONE = {'width': 1280, 'height': 900}, {'width': 390, 'height': 844}
-SECONDS = 60.0  # for whatever is waited for: machines may be busy
+SECONDS = 120.0  # for whatever is waited for: machines may be busy
 
 
 @pytest.fixture(scope='module')
