@@ -9,7 +9,7 @@ import optax
 from fedjax_syn.data import federated
 from fedjax_syn.keys import fold
 from fedjax_syn.method import LocalTraining, Message, Method, Task, Visit
-from fedjax_syn.typing import Array, Params, PyTree, Stats, Step, Variables
+from fedjax_syn.typing import Array, Params, PRNGKey, PyTree, Stats, Step, Variables
 
 SHUFFLE, STEP, AUGMENT, SEAL = range(4)  # uses of a visit's key
 OPTIMIZER = 'optimizer'  # the name under which a persistent optimizer keeps its rows
@@ -39,6 +39,22 @@ class LocalClient(NamedTuple):
   personal: (
     Any  # (Carry) -> Variables, what is evaluated as this client's model; None: the trained model
   )
+
+
+def shuffled(key: PRNGKey, epoch: Array | int, slots: Array, size: Array | int) -> Array:
+  """Draws the order in which one epoch of a visit goes through a client's samples.
+
+  Args:
+    key: the visit's.
+    epoch: 0, 1, ... within the visit.
+    slots: 0, 1, ... up to the static bound on a client's size, [bound].
+    size: the client's samples.
+
+  Returns:
+    int32 [bound]: a permutation of 0 .. size - 1, then what is beyond the client's size.
+  """
+  noise = jax.random.uniform(fold(key, epoch, SHUFFLE), slots.shape)
+  return jnp.argsort(jnp.where(slots < size, noise, 2.0)).astype(jnp.int32)
 
 
 def close(method: Method, task: Task) -> LocalClient:
@@ -75,8 +91,7 @@ def close(method: Method, task: Task) -> LocalClient:
     return state
 
   def shuffle(visit, epoch):
-    noise = jax.random.uniform(fold(visit.key, epoch, SHUFFLE), data.slots.shape)
-    return jnp.argsort(jnp.where(data.slots < visit.shard.size, noise, 2.0)).astype(jnp.int32)
+    return shuffled(visit.key, epoch, data.slots, visit.shard.size)
 
   def begin(visit):
     params = visit.params
