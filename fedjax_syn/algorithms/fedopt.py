@@ -27,7 +27,8 @@ def fedopt(base: Method | None = None, *, optimizer: str = 'adam', lr: float = 0
     lr: server learning rate.
 
   Returns:
-    The method.
+    The method. Deviation: optax's optimizers correct the bias of their moments, which Algorithm 2 does not,
+    and where it has tau = 1e-3, 'adam' has 1e-8.
 
   Raises:
     ValueError: if the optimizer is unknown.
