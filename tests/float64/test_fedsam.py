@@ -1,0 +1,21 @@
+"""FedSAM in numpy (Qu et al., 2022, Algorithm 1): the gradient at w + rho g / ||g|| of the same batch."""
+
+import numpy as np
+
+from fedjax_syn.algorithms.fedsam import fedsam
+from tests.float64 import library as lib
+from tests.float64 import model as tiny
+
+COVERS = ('fedsam',)
+RHO = 0.4
+
+
+def test_a_round():
+  (_, (state, _)) = lib.rounds(fedsam(lib.base(), rho=RHO), 1)
+
+  def sharp(w, x, y):
+    g = tiny.gradient(w, x, y)
+    return tiny.gradient(w + RHO * g / np.linalg.norm(g), x, y)
+
+  trained = [lib.local(1, k, lib.W0, sharp) for k in lib.CLIENTS]
+  lib.close(lib.flat(state.params), tiny.average(trained))
