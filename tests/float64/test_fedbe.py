@@ -1,0 +1,49 @@
+"""FedBE in numpy (Chen and Chao, 2021, Algorithm 1): an ensemble of drawn models, the clients' and their mean teaches."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_syn.algorithms.fedbe import fedbe
+from fedjax_syn.keys import fold
+from tests.float64 import library as lib
+from tests.float64 import model as tiny
+
+COVERS = ('fedbe',)
+SAMPLES, SCALE, POWER, LR, BATCH = 2, 0.4, 2.0, 0.1, 2
+STEPS, FROM, EVERY = 6, 2, 3  # weights are averaged after the steps 2 and 5, counted from 0
+
+
+def noise(key):
+  """N(0, 1) for each drawn model, leaf by leaf in the order of their names."""
+  names = sorted(lib.tree(lib.W0).items())
+  draw = lambda i, leaf: jax.random.normal(fold(key, i), (SAMPLES, *leaf.shape), jnp.float64)
+  drawn = {name: draw(i, leaf) for i, (name, leaf) in enumerate(names)}
+  return [lib.row(drawn, m) for m in range(SAMPLES)]
+
+
+def test_a_round():
+  method = fedbe(
+    lib.base(weighting='size'),
+    samples=SAMPLES,
+    scale=SCALE,
+    sharpen=POWER,
+    steps=STEPS,
+    average_from=FROM / STEPS,
+    average_every=EVERY,
+    lr=LR,
+    batch_size=BATCH,
+  )
+  (_, (state, _)) = lib.rounds(method, 1, proxy=True)
+  trained = [lib.local(1, k, lib.W0) for k in lib.CLIENTS]
+  w, key = tiny.average(trained, lib.SIZES), lib.server_key(1)
+  mean, spread = np.mean(trained, axis=0), np.sqrt(SCALE * np.var(trained, axis=0))
+  ensemble = [mean + spread * e for e in noise(fold(key, 0))] + trained + [w]
+  p = tiny.average([tiny.softmax(tiny.logits(m, lib.PROXY_X)) for m in ensemble]) ** POWER
+  teacher = p / p.sum(axis=1, keepdims=True)
+  sgd, kept = tiny.Sgd(LR, 0.9), []
+  for i, rows in enumerate(lib.proxy_batches(fold(key, 0, 1), BATCH, STEPS)):
+    w = sgd(w, tiny.gradient(w, lib.PROXY_X[rows], teacher[rows]))
+    if i in (FROM, FROM + EVERY):
+      kept.append(w)
+  lib.close(lib.flat(state.params), tiny.average(kept))
