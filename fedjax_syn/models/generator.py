@@ -28,7 +28,7 @@ class Body(nn.Module):
   @nn.compact
   def __call__(self, y: Array, noise: Array, mask: Array) -> Array:
     z = jnp.concatenate([noise, jax.nn.one_hot(y, self.classes, dtype=noise.dtype)], axis=-1)
-    z = nn.Dense(self.hidden)(z)
+    z = nn.Dense(self.hidden, param_dtype=z.dtype)(z)
     # By the batch at hand, here and on the clients, so that no running statistics travel.
     total = jnp.maximum(mask.sum(), 1)
     mean = jnp.tensordot(mask, z, 1) / total
@@ -36,7 +36,7 @@ class Body(nn.Module):
     scale = self.param('scale', nn.initializers.ones, (self.hidden,))
     bias = self.param('bias', nn.initializers.zeros, (self.hidden,))
     z = nn.relu((z - mean) * jax.lax.rsqrt(variance + 1e-5) * scale + bias)
-    return nn.Dense(self.features)(z)
+    return nn.Dense(self.features, param_dtype=z.dtype)(z)
 
 
 def generator(*, noise: int, hidden: int, features: int, num_classes: int) -> Generator:
@@ -70,11 +70,11 @@ class ImageBody(nn.Module):
   @nn.compact
   def __call__(self, z: Array) -> Array:
     height, width, channels = self.shape
-    z = nn.Dense(8192)(z).reshape(-1, 8, 8, 128)
+    z = nn.Dense(8192, param_dtype=z.dtype)(z).reshape(-1, 8, 8, 128)
     z = jax.image.resize(z, (z.shape[0], height, width, 128), 'nearest')
     for features in (128, 64):
-      z = nn.leaky_relu(nn.Conv(features, (3, 3))(z), 0.2)
-    return nn.Conv(channels, (3, 3))(z)
+      z = nn.leaky_relu(nn.Conv(features, (3, 3), param_dtype=z.dtype)(z), 0.2)
+    return nn.Conv(channels, (3, 3), param_dtype=z.dtype)(z)
 
 
 class ImageGenerator(NamedTuple):

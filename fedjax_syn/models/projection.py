@@ -1,5 +1,7 @@
 """A projection head between a network's features and its classifier, as MOON and other contrastive methods have it."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -16,8 +18,10 @@ class Head(nn.Module):
   classes: int
 
   def setup(self):
-    self.first, self.second = nn.Dense(self.hidden), nn.Dense(self.size)
-    self.classifier = nn.Dense(self.classes)
+    # Flax's layers have float32 weights even where the run is in float64.
+    dense = functools.partial(nn.Dense, param_dtype=jnp.result_type(float))
+    self.first, self.second = dense(self.hidden), dense(self.size)
+    self.classifier = dense(self.classes)
 
   def __call__(self, features: Array) -> tuple[Array, Array]:
     z = self.second(nn.relu(self.first(features)))
