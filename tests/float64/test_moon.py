@@ -1,8 +1,10 @@
 """MOON in numpy (Li et al., 2021, Eq. 3 and Algorithm 1): features near the global model's, far from the last local's."""
 
+import jax
 import numpy as np
 
 from fedjax_syn.algorithms.moon import moon
+from fedjax_syn.models.projection import with_projection
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
@@ -34,3 +36,9 @@ def test_three_rounds():
     lib.close(lib.flat(state.params), w, f'round {number}')
     for k in lib.CLIENTS:
       lib.close(lib.row(state.clients['moon'].params, k), previous[k], f'{k} in round {number}')
+
+
+def test_a_projection_head_has_the_precision_of_the_run():
+  init = with_projection(lib.model(), (2, 2, 1), 3).init
+  shapes = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
+  assert {leaf.dtype for leaf in shapes} == {np.dtype('float64')}
