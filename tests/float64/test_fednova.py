@@ -1,7 +1,6 @@
 """FedNova in numpy (Wang et al., 2020, Eqs. 4 and 9): differences over ||a_i||_1, then a step of the mean ||a||_1."""
 
 import numpy as np
-import pytest
 
 from fedjax_syn.algorithms.fednova import fednova
 from tests.float64 import library as lib
@@ -10,8 +9,8 @@ from tests.float64 import model as tiny
 COVERS = ('fednova',)
 
 
-@pytest.mark.parametrize('momentum', [0.0, 0.9])
-def test_a_round(momentum):
+def test_a_round():
+  momentum = 0.9
   base = lib.base(momentum=momentum, epochs=2, weighting='size')
   (_, (state, report)) = lib.rounds(fednova(base), 1)
   p, a, directions = lib.SIZES / lib.SIZES.sum(), [], []
