@@ -1,7 +1,7 @@
 """The library's side of the tiny problem: its model and data, rounds through the real engine, and what it draws.
 
 Draws are never pinned: the orders of batches and the noise that a numpy version needs come from the library's own
-sampling functions under the run's keys (DESIGN: every draw is a function of seed, purpose, round and client).
+sampling functions under the run's keys (`fedjax_syn.keys`: of seed, purpose, round and client).
 """
 
 import jax
