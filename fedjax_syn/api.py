@@ -23,6 +23,11 @@ class Result(NamedTuple):
 
   history: list[dict[str, Any]]  # one line per evaluated round and seed, as in metrics.jsonl
   variables: dict[int, Variables | None]  # the last model by seed; None for one that diverged
+  synthetic: dict[
+    int, dict[str, np.ndarray] | None
+  ]  # by seed, as in synthetic.npz; None without one
+  states: dict[int, State]  # by seed, all that training left: also what server and clients keep
+  engine: engine_lib.Engine  # goes on from a state, evaluates, counts bytes
 
 
 class Loaded(NamedTuple):
@@ -69,7 +74,7 @@ def run(
     layout: how clients lie on devices.
 
   Returns:
-    History and variables.
+    History, models, learned sets, and the last states with the engine that made them.
 
   Raises:
     ValueError: if the parts do not fit together.
@@ -100,7 +105,7 @@ def run(
   test = dataset.test
   personal = engine.personal(test.x, test.y) if personal_every else None
   plan = loop.Plan(rounds, eval_every, personal_every=personal_every)
-  history, variables = [], {}
+  history, variables, last = [], {}, {}
   with Clock() as clock:
     for first in range(0, len(seeds), layout.seeds):
       states = {seed: engine.init(seed) for seed in seeds[first : first + layout.seeds]}
@@ -115,9 +120,14 @@ def run(
           warnings.warn(
             f'seed {step.seed} diverged in round {step.report["diverged_round"]:g}', stacklevel=2
           )
-        last = step.state.params, step.state.stats
-        variables[step.seed] = None if diverged else Variables(*last)
-  return Result(history, variables)
+        model_of = Variables(step.state.params, step.state.stats)
+        variables[step.seed] = None if diverged else model_of
+        last[step.seed] = step.state
+  learned = {
+    seed: None if variables[seed] is None else engine.synthetic(state)
+    for seed, state in last.items()
+  }
+  return Result(history, variables, learned, last, engine)
 
 
 def load(workdir: str | Path, seed: int | None = None) -> Loaded:

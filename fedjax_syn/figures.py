@@ -1,4 +1,7 @@
-"""Figures of a run, each a pure function of numbers; drawn without a display and without pyplot's hidden state."""
+"""Figures of a run, each a pure function of numbers; drawn without a display and without pyplot's hidden state.
+
+Each is returned, so that a notebook shows it, and written to a file where a path is given.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,19 +50,22 @@ def curve(lines: Sequence[Mapping[str, Any]], key: str = 'test/accuracy') -> Cur
 
 def accuracy_curve(
   histories: Mapping[str, Sequence[Mapping[str, Any]]],
-  path: Path,
+  path: Path | None = None,
   mark_round: int | None = None,
   title: str = '',
   key: str = 'test/accuracy',
-) -> None:
+) -> Figure:
   """Draws a metric over rounds: a line for the mean over seeds, a band for one standard deviation.
 
   Args:
     histories: metrics lines by label.
-    path: where the picture goes.
+    path: where the picture goes; None: it is only returned.
     mark_round: the round after which the data set was synthesised.
     title: above the axes.
     key: which metric.
+
+  Returns:
+    The figure.
   """
   figure = Figure(figsize=(6, 4), layout='constrained')
   axes = figure.add_subplot()
@@ -85,21 +91,27 @@ def accuracy_curve(
   axes.set_xlim(left=0)
   axes.xaxis.get_major_locator().set_params(integer=True)
   axes.legend(frameon=False)
-  save(figure, path)
+  return save(figure, path)
 
 
 def partition_bubbles(
-  counts: np.ndarray, path: Path, title: str = '', class_names: Sequence[str] | None = None
-) -> None:
+  counts: np.ndarray,
+  path: Path | None = None,
+  title: str = '',
+  class_names: Sequence[str] | None = None,
+) -> Figure:
   """Draws who holds what: a bubble for every client and class, its area proportional to the samples.
 
   Of very many clients only the first are drawn; the picture says so.
 
   Args:
     counts: samples, [clients, classes].
-    path: where the picture goes.
+    path: where the picture goes; None: it is only returned.
     title: above the axes.
     class_names: labels of the classes; numbers by default.
+
+  Returns:
+    The figure.
   """
   counts = np.asarray(counts)
   clients, classes = counts.shape
@@ -124,7 +136,7 @@ def partition_bubbles(
   axes.set_xlabel(f'client\n({notes})', fontsize='small')
   axes.xaxis.get_major_locator().set_params(integer=True)
   axes.grid(alpha=0.2)
-  save(figure, path)
+  return save(figure, path)
 
 
 def synthetic_sets(
@@ -132,10 +144,10 @@ def synthetic_sets(
   y: np.ndarray,
   iterations: Sequence[int],
   normalisation: Any,
-  path: Path,
+  path: Path | None = None,
   title: str = '',
   columns: int = 10,
-) -> None:
+) -> Figure:
   """Draws a learned set before, during and after learning, one row of images per class.
 
   Args:
@@ -144,9 +156,12 @@ def synthetic_sets(
       in the last snapshot, in all panels, so that an image keeps its place.
     iterations: of each snapshot.
     normalisation: has `mean` and `std`, per channel; undone before drawing.
-    path: where the picture goes.
+    path: where the picture goes; None: it is only returned.
     title: above the panels.
     columns: at most this many images per class.
+
+  Returns:
+    The figure.
   """
   shown = sorted({0, len(x_snapshots) // 2, len(x_snapshots) - 1})
   labels = np.asarray(y)[-1].argmax(axis=-1)
@@ -172,24 +187,27 @@ def synthetic_sets(
   panels[0].set_yticks([(i + 0.5) * height for i in range(len(rows))], rows, fontsize=7)
   if title:
     figure.suptitle(title, fontsize=9)
-  save(figure, path)
+  return save(figure, path)
 
 
 def image_rows(
   rows: Mapping[str, np.ndarray],
   columns: Sequence[str],
   normalisation: Any,
-  path: Path,
+  path: Path | None = None,
   title: str = '',
-) -> None:
+) -> Figure:
   """Draws rows of images.
 
   Args:
-    rows: by label, [images, height, width, channels], normalised as the model sees them.
+    rows: by label, [images, height, width, channels], normalised as the model sees them, or uint8.
     columns: a label for each image of a row.
     normalisation: has `mean` and `std`, per channel; undone before drawing.
-    path: where the picture goes.
+    path: where the picture goes; None: it is only returned.
     title: above the images.
+
+  Returns:
+    The figure.
   """
   across = len(columns)
   figure = Figure(figsize=(1 + 0.6 * across, 0.6 + 0.6 * len(rows)), layout='constrained')
@@ -203,21 +221,28 @@ def image_rows(
     axes.set_title(name, fontsize=7)
   if title:
     figure.suptitle(title, fontsize=9)
-  save(figure, path)
+  return save(figure, path)
 
 
 def pixels(x: np.ndarray, normalisation: Any) -> np.ndarray:
-  """Undoes the normalisation: [..., channels] to 0..1, values outside cut off."""
+  """Undoes the normalisation: [..., channels] to 0..1, values outside cut off; uint8 has none to undo."""
+  if x.dtype == np.uint8:
+    return x / 255
   return np.clip(x * np.asarray(normalisation.std) + np.asarray(normalisation.mean), 0, 1)
 
 
-def cosine_distances(values: Mapping[str, Sequence[float]], path: Path, title: str = '') -> None:
+def cosine_distances(
+  values: Mapping[str, Sequence[float]], path: Path | None = None, title: str = ''
+) -> Figure:
   """Draws distributions of cosine distances as violins, each with its median.
 
   Args:
     values: distances by label, any number of each.
-    path: where the picture goes.
+    path: where the picture goes; None: it is only returned.
     title: above the axes.
+
+  Returns:
+    The figure.
   """
   figure = Figure(figsize=(1.5 + 1.1 * len(values), 4), layout='constrained')
   axes = figure.add_subplot()
@@ -225,12 +250,15 @@ def cosine_distances(values: Mapping[str, Sequence[float]], path: Path, title: s
   axes.set_xticks(range(1, len(values) + 1), values.keys())
   axes.set(ylabel='cosine distance', title=title)
   axes.grid(axis='y', alpha=0.3)
-  save(figure, path)
+  return save(figure, path)
 
 
-def save(figure: Figure, path: Path) -> None:
-  """Writes a figure, without pyplot; the folder is made."""
+def save(figure: Figure, path: Path | None) -> Figure:
+  """Writes a figure, without pyplot, and returns it; the folder is made; None writes nothing."""
+  if path is None:
+    return figure
   path.parent.mkdir(parents=True, exist_ok=True)
   FigureCanvasAgg(figure)
   metadata = {'Software': f'matplotlib {matplotlib.__version__}'}
   figure.savefig(path, dpi=DPI, metadata=metadata if path.suffix == '.png' else None)
+  return figure

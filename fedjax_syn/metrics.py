@@ -101,6 +101,31 @@ def accuracy_summary(
   return {name: statistics(per_seed) for name, per_seed in named.items()}
 
 
+def comparison(histories: Mapping[str, Sequence[Line]], key: str = 'test/accuracy') -> str:
+  """Lays out the results of several runs as a Markdown table, mean ± standard deviation over seeds.
+
+  Args:
+    histories: metrics lines by label; a seed without a line of its run's last round has diverged.
+    key: an accuracy.
+
+  Returns:
+    A line for each run with `accuracy_summary`'s numbers; '-' where a seed diverged.
+  """
+
+  def cell(value):
+    if value['mean'] is None:
+      return '-'
+    return f'{value["mean"]:.3f}' + ('' if value['std'] is None else f' ± {value["std"]:.3f}')
+
+  table = ['| | last | mean of last 5 | best |', '|---|---|---|---|']
+  for label, lines in histories.items():
+    seeds = list(dict.fromkeys(line['seed'] for line in lines))
+    rounds = max(line['round'] for line in lines)
+    named = accuracy_summary(lines, seeds, rounds, [], key)
+    table.append(f'| {label} | ' + ' | '.join(cell(value) for value in named.values()) + ' |')
+  return '\n'.join(table)
+
+
 def rounds_to_accuracy(
   lines: Sequence[Line], seeds: Sequence[int], targets: Sequence[float], key: str = 'test/accuracy'
 ) -> dict[str, Any]:

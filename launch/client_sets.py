@@ -17,10 +17,10 @@ from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.client.optimizers import optimizer
 from fedjax_syn.data import federated
-from fedjax_syn.engine.visits import downlink, servers_of
+from fedjax_syn.engine.messages import make_message
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import objective_of
-from fedjax_syn.method import Method, State, Task, Visit
+from fedjax_syn.method import Method, State, Task
 from fedjax_syn.server import sets as sets_lib
 from fedjax_syn.synthesis import ball, gradient, set_diagnostics
 from fedjax_syn.synthesis import distribution as dm
@@ -95,27 +95,10 @@ def open_subject(folder: pathlib.Path, seed: int | None, data_dir: str | None = 
 
 def distil(subject: Subject) -> ClassSet:
   """Distils every client's set of the round after the checkpoint, leaves [clients, ...]."""
-  state, seed = subject.state, subject.seed
-  number = state.round + 1
-  servers = servers_of(subject.method, subject.task)
-  sent, alike = downlink(servers, stream(seed, Purpose.SHARED, number), number, state)
-
-  @jax.jit
-  def of(client, data):
-    visit = Visit(
-      key=fold(stream(seed, Purpose.CLIENT, number), client),
-      round=number,
-      params=state.params,
-      stats=state.stats,
-      broadcast=sent | alike,
-      state={},
-      shard=federated.shard_of(data, client),
-    )
-    update = subject.method.client(subject.task._replace(data=data)).update
-    return sets_lib.received(update(visit)[0].body[subject.name])
-
-  clients = range(subject.task.num_clients)
-  found = [of(jnp.int32(client), subject.task.data) for client in clients]
+  task_of = lambda data, hyper, first_round: subject.task._replace(data=data, hyper=hyper)
+  message = make_message(subject.method, task_of, subject.task.data, subject.task.hyper)
+  sent = (message(subject.seed, subject.state, k) for k in range(subject.task.num_clients))
+  found = [sets_lib.received(one.body[subject.name]) for one in sent]
   return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
 
 

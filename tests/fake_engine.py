@@ -143,4 +143,5 @@ class Fake(NamedTuple):
       synthetic=synthetic,
       diagnose=lambda seed, state: {},
       personal=personal,
+      message=None,
     )

@@ -9,6 +9,7 @@ import pytest
 
 from fedjax_syn import algorithms, api, checkpoint, experiment, models
 from fedjax_syn import config as config_lib
+from fedjax_syn.algorithms.dynafed import dynafed
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.data import datasets
 from fedjax_syn.engine import Layout
@@ -98,17 +99,23 @@ def test_api_run_of_fedavg_is_dynafed_up_to_its_synthesis(real):
   dataset = datasets.load('digits')
   model = models.create('mlp', shape=dataset.train.x.shape[1:], num_classes=10, width=8, depth=1)
   method = algorithms.create('fedavg', config)
-  history, variables = api.run(
+  result = api.run(
     method, dataset, model, rounds=PHASE, clients=4, partition='iid', participation=0.4
   )
   own = ('seconds', 'dynafed/iterations', 'dynafed/loss')
   drop = lambda line: {k: v for k, v in line.items() if k not in own}
   for mine, theirs in zip(
-    *(map(drop, lines) for lines in (history, lines_of(real)[: PHASE + 1])), strict=True
+    *(map(drop, lines) for lines in (result.history, lines_of(real)[: PHASE + 1])), strict=True
   ):
     assert mine == pytest.approx(theirs, rel=1e-5)
   at_phase = checkpoint.read(real / f'checkpoints/{PHASE}/seed_0').tree
-  chex.assert_trees_all_close(variables[0].params, at_phase.params, rtol=1e-5, atol=1e-6)
+  chex.assert_trees_all_close(result.variables[0].params, at_phase.params, rtol=1e-5, atol=1e-6)
+  state = result.states[0]
+  assert int(state.round) == PHASE and state.params is result.variables[0].params
+  evaluate = result.engine.evaluator(dataset.test.x, dataset.test.y)
+  accuracy = evaluate(state.params, state.stats)['accuracy']
+  assert accuracy == pytest.approx(result.history[-1]['test/accuracy'])
+  assert result.synthetic == {0: None}  # FedAvg learns none
 
 
 @pytest.mark.parametrize('wrong', [{'rounds': 0}, {'rounds': 1, 'clients': 0}])
@@ -120,12 +127,12 @@ def test_api_run_refuses_by_name(wrong):
 def test_api_run_warns_of_a_seed_that_diverged(monkeypatch):
   monkeypatch.setattr(api.engine_lib, 'build', Fake(diverge={1: 2}).build)
   with pytest.warns(UserWarning, match='seed 1 diverged in round 2'):
-    history, variables = api.run(fedavg(), 'digits', 'mlp', rounds=3, seeds=(0, 1))
-  assert [(line['seed'], line['round']) for line in history] == [(0, r) for r in range(4)] + [
-    (1, 0),
-    (1, 1),
-  ]
-  assert variables[1] is None and variables[0] is not None
+    result = api.run(dynafed(), 'digits', 'mlp', rounds=PHASE + 1, seeds=(0, 1))
+  rounds = lambda seed: [line['round'] for line in result.history if line['seed'] == seed]
+  assert rounds(0) == list(range(PHASE + 2)) and rounds(1) == [0, 1]
+  assert result.variables[1] is None and result.variables[0] is not None
+  assert result.synthetic[1] is None and result.synthetic[0]['x'].shape == (3, 10, 8, 8, 1)
+  assert int(result.states[1].round) == 2
 
 
 def test_api_run_of_seeds_side_by_side():

@@ -33,8 +33,12 @@ def test_accuracy_curve(tmp_path):
     'dynafed': lines_of(0, {0: 0.1, 1: 0.5}) + lines_of(1, {0: 0.2, 1: 0.7}),
     'fedavg': lines_of(0, {0: 0.1, 1: 0.3}),
   }
-  figures.accuracy_curve(runs, path, mark_round=1, title='digits')
+  figure = figures.accuracy_curve(runs, path, mark_round=1, title='digits')
   assert_picture(path)
+  assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [2, 2, 2]
+  path.unlink()
+  figures.accuracy_curve(runs, title='digits')  # returned, not written
+  assert not list(path.parent.iterdir())
 
 
 @pytest.mark.parametrize('lines', [[], lines_of(0, {0: 0.1})])

@@ -30,6 +30,19 @@ def test_last_mean_of_last_five_and_best_by_hand():
     assert summary[name]['std'] == pytest.approx(abs(a - b) / math.sqrt(2))
 
 
+def test_comparison_is_a_table_with_a_row_for_each_run():
+  """Seeds 0.25 and 0.75 in the last round: 0.5 ± 0.5 / sqrt(2); a seed that stops before its run's end: '-'."""
+  line = lambda seed, round, value: {'seed': seed, 'round': round, 'test/accuracy': value}
+  two = [line(0, 1, 0.25), line(1, 1, 0.75)]
+  table = metrics.comparison({'a': two, 'b': two[:1], 'c': [*two, line(0, 2, 0.5)]}).splitlines()
+  assert table[0] == '| | last | mean of last 5 | best |'
+  assert table[2:] == [
+    '| a | 0.500 ± 0.354 | 0.500 ± 0.354 | 0.500 ± 0.354 |',
+    '| b | 0.250 | 0.250 | 0.250 |',
+    '| c | - | - | - |',
+  ]
+
+
 def test_a_summary_tells_precision_recall_and_f1_where_they_are_measured():
   status = {'0': {'status': 'finished', 'round': 7}}
   settings = {'seeds': (0,), 'rounds': 7, 'targets': (), 'eval_every': 1, 'status': status}

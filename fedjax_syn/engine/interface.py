@@ -27,6 +27,7 @@ class Engine(NamedTuple):
   synthetic: Callable  # (state) -> dict of numpy arrays, or None
   diagnose: Callable  # (seed, state) -> cosine distances by label, or {}
   personal: Callable  # (x, y) -> ((seed, state) -> Personal, arrays [clients])
+  message: Callable  # (seed, state, client) -> the Message that it would send in the next round
   client_state_bytes: int = 0  # of all clients together
   client_state_place: str = (
     'device'  # or 'host': `State.clients` are numpy arrays, changed in place

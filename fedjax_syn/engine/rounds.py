@@ -16,6 +16,7 @@ from fedjax_syn.engine.evaluate import make_evaluator
 from fedjax_syn.engine.interface import Engine
 from fedjax_syn.engine.layout import Layout, resolve
 from fedjax_syn.engine.mesh import alone, mesh_of, place, replicated
+from fedjax_syn.engine.messages import make_message
 from fedjax_syn.engine.personal import make_personal
 from fedjax_syn.engine.report import round_report
 from fedjax_syn.engine.sampling import SAMPLERS
@@ -313,6 +314,7 @@ def build(
     synthetic,
     diagnose,
     personal,
+    make_message(method, task_of, data, hyper),
     state_bytes,
     store.place,
   )
