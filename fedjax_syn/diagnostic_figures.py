@@ -1,4 +1,4 @@
-"""Figures of the diagnostics of a synthetic set, each a pure function of numbers, like those in `figures`."""
+"""Figures of the diagnostics of a synthetic set, each a pure function of numbers; returned and written like those in `figures`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,17 +16,20 @@ def gradient_error(
   errors: Mapping[str, GradientErrors],
   lines: Mapping[str, Line],
   rounds: Sequence[int],
-  path: Path,
+  path: Path | None = None,
   title: str = '',
-) -> None:
+) -> Figure:
   """Draws Assumption 3: the error of the gradient over its norm with the fitted line, and cosines over rounds.
 
   Args:
     errors: by label, at the same points.
     lines: by label, the fitted lines.
     rounds: the round of each point.
-    path: where the picture goes.
+    path: where the picture goes; None: it is only returned.
     title: above the panels.
+
+  Returns:
+    The figure.
   """
   figure = Figure(figsize=(9, 4), layout='constrained')
   left, right = figure.subplots(1, 2)
@@ -43,19 +46,22 @@ def gradient_error(
   left.set_ylim(bottom=0)
   right.set(xlabel='round of the model', ylabel='cosine of the gradients')
   right.xaxis.get_major_locator().set_params(integer=True)
-  _finish(figure, path, title)
+  return _finish(figure, path, title)
 
 
 def privacy(
-  distances: Mapping[str, np.ndarray], threshold: float, path: Path, title: str = ''
-) -> None:
+  distances: Mapping[str, np.ndarray], threshold: float, path: Path | None = None, title: str = ''
+) -> Figure:
   """Draws the distributions of distances to the nearest training image.
 
   Args:
     distances: by label, any number of each.
     threshold: the 5 % quantile of the held-out images' distances.
-    path: where the picture goes.
+    path: where the picture goes; None: it is only returned.
     title: above the axes.
+
+  Returns:
+    The figure.
   """
   figure = Figure(figsize=(6, 4), layout='constrained')
   axes = figure.add_subplot()
@@ -66,20 +72,27 @@ def privacy(
     axes.hist(d, bins, weights=weights, alpha=0.5, label=f'{label} ({len(d)})')
   axes.axvline(threshold, color='0.3', linestyle='--', linewidth=1, label='5 % of the held-out')
   axes.set(xlabel='distance per pixel to the nearest training image', ylabel='share')
-  _finish(figure, path, title)
+  return _finish(figure, path, title)
 
 
 def client_losses(
-  losses: RoundLosses, clients: Sequence[int], shown: Sequence[int], path: Path, title: str = ''
-) -> None:
+  losses: RoundLosses,
+  clients: Sequence[int],
+  shown: Sequence[int],
+  path: Path | None = None,
+  title: str = '',
+) -> Figure:
   """Draws Figure 3: some clients' losses on their own data through a round, and the mean over all data.
 
   Args:
     losses: of the round.
     clients: who took part, in the order of `losses.local`.
     shown: out of these.
-    path: where the picture goes.
+    path: where the picture goes; None: it is only returned.
     title: above the axes.
+
+  Returns:
+    The figure.
   """
   figure = Figure(figsize=(7, 4), layout='constrained')
   axes = figure.add_subplot()
@@ -102,19 +115,25 @@ def client_losses(
   positive = np.concatenate([losses.local.ravel(), losses.tuned.ravel()])
   if np.nanmin(positive) > 0:
     axes.set_yscale('log')
-  _finish(figure, path, title)
+  return _finish(figure, path, title)
 
 
 def from_scratch(
-  runs: Mapping[str, Scratch], path: Path, title: str = '', reference: float | None = None
-) -> None:
+  runs: Mapping[str, Scratch],
+  path: Path | None = None,
+  title: str = '',
+  reference: float | None = None,
+) -> Figure:
   """Draws Figure 6, right: the test accuracy of networks trained from new weights on small sets alone.
 
   Args:
     runs: by label of the set.
-    path: where the picture goes.
+    path: where the picture goes; None: it is only returned.
     title: above the axes.
     reference: the federated run's own accuracy.
+
+  Returns:
+    The figure.
   """
   figure = Figure(figsize=(6, 4), layout='constrained')
   axes = figure.add_subplot()
@@ -124,12 +143,12 @@ def from_scratch(
     axes.axhline(reference, color='0.4', linestyle='--', linewidth=1, label='the federated model')
   axes.set(xlabel='step', ylabel='test accuracy')
   axes.set_xlim(left=0)
-  _finish(figure, path, title)
+  return _finish(figure, path, title)
 
 
-def _finish(figure: Figure, path: Path, title: str) -> None:
+def _finish(figure: Figure, path: Path | None, title: str) -> Figure:
   for axes in figure.axes:
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize='small')
   figure.suptitle(title, fontsize=10)
-  save(figure, path)
+  return save(figure, path)
