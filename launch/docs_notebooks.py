@@ -17,11 +17,13 @@ TEMPLATE = """{%- extends 'markdown/index.md.j2' -%}
 {% block data_png %}
 ![{{ cell.metadata.alt or 'figure' }}]({{ output.metadata.filenames['image/png'] }})
 {% endblock data_png %}
-{% block stream %}
+{% block stream_stderr %}
+{% endblock stream_stderr %}
+{% block stream_stdout %}
 ```text
 {{ output.text | trim }}
 ```
-{% endblock stream %}
+{% endblock stream_stdout %}
 {% block data_text scoped %}
 ```text
 {{ output.data['text/plain'] | trim }}
@@ -50,6 +52,14 @@ def folder() -> pathlib.Path:
   return pathlib.Path(named)
 
 
+def for_site(words: str) -> str:
+  """Rewrites the Markdown of a notebook as that of a page: formulas, and links that start at notebooks/."""
+  words = re.sub(r'\$\$(.+?)\$\$', r'\\[\1\\]', words, flags=re.DOTALL)
+  words = re.sub(r'\$([^$\n]+)\$', r'\\(\1\\)', words)
+  words = words.replace('](../docs/', '](../')
+  return re.sub(r'\]\((\w+)\.ipynb\)', r'](\1.md)', words)
+
+
 def page(path: pathlib.Path) -> tuple[str, dict[str, bytes]]:
   """Turns a notebook into a page.
 
@@ -59,14 +69,15 @@ def page(path: pathlib.Path) -> tuple[str, dict[str, bytes]]:
   Returns:
     Markdown, with the notebook itself to download beneath its title, and the pictures by name.
   """
-  from nbconvert import MarkdownExporter  # here: the list of pages needs no extra
+  import nbformat  # here: the list of pages needs no extra
+  from nbconvert import MarkdownExporter
 
+  notebook = nbformat.read(path, as_version=4)
+  for cell in notebook.cells:
+    if cell.cell_type == 'markdown':
+      cell.source = for_site(cell.source)
   exporter = MarkdownExporter(raw_template=TEMPLATE)
-  text, resources = exporter.from_filename(str(path), {'unique_key': path.stem})
-  text = text.replace(
-    '](../docs/', '](../'
-  )  # links on disk start at notebooks/, here beside the other pages
-  text = re.sub(r'^\n+(?=```text)', '\n', text, flags=re.MULTILINE)
+  text, resources = exporter.from_notebook_node(notebook, {'unique_key': path.stem})
   title, _, rest = text.lstrip().partition('\n')
   note = f'This page is a notebook: [{path.name}]({path.name}).'
   note += '' if path.parent != SOURCE else UNEXECUTED

@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import time
@@ -25,6 +26,7 @@ from nbclient.exceptions import CellControlSignal
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / 'notebooks'
+COLOUR = re.compile(r'\x1b\[[0-9;]*m')  # of a terminal, in tracebacks
 
 
 async def execute(
@@ -56,7 +58,7 @@ async def execute(
     try:
       await client.async_execute()
     except (CellControlSignal, RuntimeError) as error:  # a cell failed, or the kernel did
-      return f'{path.name}: {error}'
+      return f'{path.name}: {COLOUR.sub("", str(error))}'
     print(f'{path.name}: {time.monotonic() - start:.1f} s', flush=True)
   if out is not None:
     out.mkdir(parents=True, exist_ok=True)

@@ -35,8 +35,9 @@ def test_every_algorithm_has_a_page_that_the_nav_lists(nav):
 
 
 def test_the_nav_lists_every_page_once_and_nothing_else(nav):
-  pages = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob('*.md'))
-  assert sorted(nav) == pages
+  pages = [str(path.relative_to(DOCS)) for path in DOCS.rglob('*.md')]
+  pages += [f'notebooks/{path.stem}.md' for path in (ROOT / 'notebooks').glob('*.ipynb')]
+  assert sorted(nav) == sorted(pages)
 
 
 def test_an_algorithms_page_shows_its_fields_and_what_they_cost():
