@@ -17,13 +17,13 @@ TEMPLATE = """{%- extends 'markdown/index.md.j2' -%}
 {% block data_png %}
 ![{{ cell.metadata.alt or 'figure' }}]({{ output.metadata.filenames['image/png'] }})
 {% endblock data_png %}
-{% block stream_stderr %}
-{% endblock stream_stderr %}
-{% block stream_stdout %}
+{% block stream %}
+{%- if output.name == 'stdout' %}
 ```text
 {{ output.text | trim }}
 ```
-{% endblock stream_stdout %}
+{%- endif %}
+{% endblock stream %}
 {% block data_text scoped %}
 ```text
 {{ output.data['text/plain'] | trim }}
