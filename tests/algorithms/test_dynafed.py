@@ -63,6 +63,7 @@ def run():
   return dyna, plain, models, others, learned, at_l, state
 
 
+@pytest.mark.exact
 def test_until_round_l_it_is_the_base_and_records_it(run):
   _, _, models, others, _, at_l, _ = run
   for mine, theirs in zip(models, others, strict=True):

@@ -55,6 +55,7 @@ def test_dittos_steps_are_its_own():
   )  # towards 3, a quarter of the distance left in every step
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize('base', ['adam', 'momentum', 'fedprox'])
 def test_dittos_global_model_is_the_bases_to_the_last_bit(base):
   make = {
@@ -154,6 +155,7 @@ def test_fedreps_personal_model_is_the_mean_body_with_the_tuned_head():
   np.testing.assert_allclose(measured.difference, want, rtol=1e-5)
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
 def test_fedrep_moves_only_what_it_should(optimizer):
   """The global head rests, and heads of clients without a visit; without head passes all of them do."""

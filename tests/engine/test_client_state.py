@@ -62,6 +62,7 @@ def both(method, model, data, rounds, layout=Layout(), **more):  # noqa: B008
   return found
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize('name', METHODS)
 def test_three_rounds_are_bit_for_bit_those_on_the_device(name, digits):
   model = models.create('mlp', shape=(8, 8, 1), num_classes=10, width=8, depth=1)
