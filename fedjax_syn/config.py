@@ -173,7 +173,7 @@ def _check_name(key: str, value: str, kind: str) -> None:
     return
   try:
     found = getattr(importlib.import_module(module), function, None)
-  except (ImportError, ValueError) as error:
+  except Exception as error:  # a module of a user's may fail in any way
     raise ConfigError(f'{key}={value!r}: cannot be imported ({error})') from error
   if not callable(found):
     raise ConfigError(f'{key}={value!r}: module {module} has no function {function!r}')

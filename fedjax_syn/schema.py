@@ -23,7 +23,7 @@ class Data:
   )
   partition: str = field('balanced_dirichlet', 'how rows go to clients (--list=partitions)')
   alpha: float = field(0.01, 'Dirichlet concentration: smaller is more heterogeneous', above=0)
-  clients: int = field(80, 'registered clients', low=1)
+  clients: int = field(80, 'registered clients', low=1, high=10**7)
   seed: int = field(0, 'seed of the partition, shared by all seeds of a run', low=0, high=2**31 - 1)
   validation: float = field(0.0, 'share of the training rows held out for tuning', low=0, high=0.5)
   proxy: str = field(
@@ -105,7 +105,7 @@ class Resolved:
     'dynafed', "method (--list=algorithms), or several joined inside out by '+'"
   )
   compare: str = field('', "a method to train first and draw beside; '' is none")
-  rounds: int = field(200, 'rounds of communication, 1..rounds', low=1)
+  rounds: int = field(200, 'rounds of communication, 1..rounds', low=1, high=2**31 - 1)
   seeds: tuple[int, ...] = field(
     (0,),
     'seeds, trained one after the other (or side by side: layout.seeds)',

@@ -13,7 +13,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import jax
 
@@ -33,29 +33,51 @@ def lock(folder: Path) -> Iterator[None]:
   """Holds a run's folder; the system releases it when the process ends, however it ends.
 
   Args:
-    folder: made if it is not there.
+    folder: made if it is not there, and taken away again if no run was begun in it.
 
   Raises:
     InUseError: if another process holds it.
   """
+  made = [path for path in (folder, *folder.parents) if not path.exists()]
   folder.mkdir(parents=True, exist_ok=True)
-  with (folder / '.lock').open('a+') as file:
-    try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-      file.seek(0)
-      owner = file.read().strip() or 'another process'
-      raise InUseError(
-        f'workdir={folder}: {owner} is at work here; wait, or name another folder'
-      ) from error
-    except OSError as error:  # a file system without locks
-      warnings.warn(
-        f'workdir={folder} cannot be locked ({error}): start no second run on it', stacklevel=3
-      )
+  path = folder / '.lock'
+  with _held(path) as file:
     file.truncate(0)
     file.write(f'process {os.getpid()} on {socket.gethostname()}\n')
     file.flush()
-    yield
+    try:
+      yield
+    finally:
+      if not (folder / 'config.json').exists():  # refused: nothing of it stays
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty: somebody else's
+          for new in made:
+            new.rmdir()
+
+
+def _held(path: Path) -> IO[str]:
+  """Opens a lock file and locks it."""
+  while True:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open('a+')
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+      with file:
+        file.seek(0)
+        owner = file.read().strip() or 'another process'
+      raise InUseError(
+        f'workdir={path.parent}: {owner} is at work here; wait, or name another folder'
+      ) from error
+    except OSError as error:  # a file system without locks
+      warnings.warn(
+        f'workdir={path.parent} cannot be locked ({error}): start no second run on it', stacklevel=4
+      )
+      return file
+    # A run that was refused takes its lock away: what was locked may be the old file.
+    if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+      return file
+    file.close()
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -68,8 +90,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-  """Reads a JSON file, or returns None if there is none."""
-  return json.loads(path.read_text()) if path.exists() else None
+  """Reads a JSON file, or returns None if there is none; a damaged one is a ValueError that names it."""
+  if not path.exists():
+    return None
+  try:
+    return json.loads(path.read_text())
+  except ValueError as error:
+    raise ValueError(f'{path} is damaged ({error}); name another folder') from error
 
 
 def check_config(folder: Path, resolved: config_lib.Resolved) -> None:
@@ -92,6 +119,8 @@ def check_config(folder: Path, resolved: config_lib.Resolved) -> None:
         f'workdir={folder}: holds {foreign[0]} but no config.json; name another folder'
       )
     return
+  if not isinstance(stored, dict) or 'config' not in stored:
+    raise ValueError(f'{folder / "config.json"} is not that of a run; name another folder')
   if changes := config_lib.diff(stored['config'], resolved):
     listed = '; '.join(changes)
     raise ValueError(

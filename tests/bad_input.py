@@ -64,6 +64,7 @@ BAD = [
     "data.name='no_such_module:load': cannot be imported (No module",
   ),
   ({'data.name': ':load'}, "data.name=':load': cannot be imported"),
+  ({'algorithm': '.:x'}, "algorithm='.:x': cannot be imported"),
   (
     {'model.name': 'json:nothing'},
     "model.name='json:nothing': module json has no function 'nothing'",
@@ -92,6 +93,92 @@ BAD = [
   ),
   ({'compare': 'dynafed'}, "compare='dynafed': is the algorithm itself; name another, or none"),
   ({'compare': 'fedavgg'}, "compare='fedavgg': unknown; nearest: fedavg"),
+  (
+    {'algorithm': 'feddm+scaffold'},
+    "algorithm='feddm+scaffold': 'scaffold' changes local training, but 'feddm' does not train locally",
+  ),
+  (
+    {'compare': 'feddm+fedprox'},
+    "algorithm='feddm+fedprox': 'fedprox' changes local training, but 'feddm' does not train locally",
+  ),
+  (
+    {'algorithm': 'dynafed+feddm'},
+    "algorithm='dynafed+feddm': 'feddm' cannot be put around 'dynafed': its clients send data",
+  ),
+  (
+    {'algorithm': 'abavg+fednova', 'data.proxy': 'held_out', 'client.optimizer': 'sgd'},
+    "algorithm='abavg+fednova': 'fednova' cannot be put around 'abavg': both replace the aggregation",
+  ),
+  (
+    {'algorithm': 'fednova'},
+    "algorithm='fednova': fednova counts the steps of SGD with momentum below 1: use client.optimizer=sgd",
+  ),
+  (
+    {'algorithm': 'json:loads'},
+    "algorithm='json:loads': the JSON object must be str",
+  ),
+  (
+    {'algorithm': 'builtins:repr'},
+    "algorithm='builtins:repr': builtins:repr returns a str, not a Method",
+  ),
+  (
+    {'algorithm': 'dp', 'dp.target_epsilon': 1e-9},
+    'no noise keeps epsilon=1e-09 at delta=1e-05: use a larger one',
+  ),
+  (
+    {'algorithm': 'fedcog', 'fedcog.start': 200},
+    'fedcog.start=200 must be smaller than rounds=200',
+  ),
+  (
+    {'algorithm': 'fedcog', 'fedcog.shared': True},
+    "fedcog.shared=True needs fedcog.source='global' or 'noise'",
+  ),
+  (
+    {'algorithm': 'fedcog', 'fedcog.generator': True, 'fedcog.batch': 8},
+    'fedcog.batch=8: with a generator or BatchNorm statistics samples depend on each other; use 0',
+  ),
+  (
+    {'algorithm': 'feddualmatch', 'feddualmatch.sigma_s': 1.0},
+    'feddualmatch.sigma_s=1.0 needs a bound: set feddualmatch.clip above 0',
+  ),
+  (
+    {'algorithm': 'feddualmatch', 'feddualmatch.target_epsilon': 1.0},
+    'feddualmatch.target_epsilon=1.0: needs feddualmatch.clip above 0',
+  ),
+  (
+    {'data.name': 'flair', 'algorithm': 'fedavg'},
+    "data.partition='balanced_dirichlet': needs one class per row, and data.name='flair' has several",
+  ),
+  (
+    {'data.name': 'flair', 'algorithm': 'feddm', 'data.partition': 'iid'},
+    "algorithm='feddm': needs one class per sample, and these data have several labels per sample",
+  ),
+  (
+    {'data.name': 'flair', 'algorithm': 'fedavg', 'data.partition': 'iid', 'personal_every': 1},
+    'personal_every: needs one class per sample',
+  ),
+  (
+    {'data.name': 'fortunes', 'algorithm': 'fedavg'},
+    "model.name='convnet': takes images, and data.name='fortunes' has tokens; use text",
+  ),
+  ({'rounds': 10**30}, f'rounds={10**30}: must be at most 2147483647'),
+  ({'seeds': (2**31,)}, 'seeds=2147483648: must be at most 2147483647'),
+  ({'data.clients': 10**9}, 'data.clients=1000000000: must be at most 10000000'),
+  ({'data.clients': 0}, 'data.clients=0: must be at least 1'),
+  ({'data.alpha': 0}, 'data.alpha=0.0: must be greater than 0'),
+  ({'data.name': None}, 'data.name=None: must be a string'),
+  ({'data.dir': 5}, 'data.dir=5: must be a string'),
+  ({'eval_every': 0}, 'eval_every=0: must be at least 1'),
+  ({'client.batch_size': 0}, 'client.batch_size=0: must be at least 1'),
+  ({'client.epochs': 1.5}, 'client.epochs=1.5: must be an integer'),
+  ({'client.augment': 'flipp'}, "client.augment = 'flipp' is none of none, crop_flip"),
+  ({'layout.form': 'ring'}, "layout.form='ring': unknown; known: '', 'blocks', 'loop'"),
+  ({'server.weighting': 'sizes'}, "server.weighting='sizes': unknown; known: 'uniform', 'size'"),
+  ({'dynafed.augment': 'rotat'}, "dynafed.augment: augmentation 'rotat': use each of colour"),
+  (
+    {'fedopt.optimizer': 'lamb'},
+    "fedopt.optimizer='lamb': unknown; known: 'sgd', 'adam'",
+  ),
   ({'client.optimizer': 'adm'}, "client.optimizer='adm'"),
   ({'client.momentum': 0.9}, 'client.momentum=0.9'),
   ({'client.schedule': 'cosin'}, "client.schedule='cosin'"),

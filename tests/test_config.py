@@ -6,7 +6,7 @@ import json
 import pathlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjax_syn import config as config_lib
@@ -25,10 +25,10 @@ from tests.bad_input import BAD, BAD_OVERRIDES
 FILES = sorted(f.stem for f in (pathlib.Path(__file__).parents[1] / 'configs').glob('[a-z]*.py'))
 
 
-def changed(settings):
+def changed(values):
   """The default config as a nested dict with some dotted keys changed; types unchecked."""
   tree = to_dict(get_default())
-  for key, value in settings.items():
+  for key, value in values.items():
     section, _, name = key.rpartition('.')
     (tree.setdefault(section, {}) if section else tree)[name] = value
   return tree
@@ -141,6 +141,25 @@ def test_a_float_survives_the_command_line(value):
   config = get_default()
   override(config, 'client.lr', repr(value))
   assert config.client.lr == value
+
+
+JUNK = st.one_of(
+  st.none(),
+  st.booleans(),
+  st.integers(),
+  st.floats(),
+  st.text(max_size=8),
+  st.lists(st.one_of(st.integers(), st.floats(), st.text(max_size=3)), max_size=3),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(sorted(config_lib.leaves())), JUNK)
+def test_whatever_a_field_holds_it_passes_or_is_refused_in_one_line_that_names_it(key, value):
+  try:
+    check(changed({key: value}))
+  except ConfigError as error:
+    assert '\n' not in str(error) and key.rpartition('.')[2] in str(error)
 
 
 OUTSIDE = '''

@@ -11,6 +11,7 @@ from fedjax_syn import config as config_lib
 from fedjax_syn import privacy
 from fedjax_syn.algorithms.dp import dp
 from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.algorithms.fedmix import fedmix
 from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.engine import build
 from fedjax_syn.privacy import Mechanism, Sampling
@@ -112,6 +113,11 @@ def test_the_noise_on_the_mean_has_its_scale():
 
 
 def test_clients_that_send_more_than_their_update_are_refused_in_one_line():
-  engine = build(dp(scaffold()), tiny.net(4, 3), tiny.federated([6, 3]))
-  with pytest.raises(ValueError, match="'dp' protects updates only, .* also send scaffold"):
-    engine.run(0, engine.init(0), 1)
+  """Before any round: control variates with the update, or averaged samples before round 1 (without noise)."""
+  for method, line in (
+    (dp(scaffold()), "'dp' protects updates only, .* also send scaffold"),
+    (scaffold(dp()), "'dp' protects updates only, .* also send scaffold"),
+    (dp(fedmix()), "'dp' protects updates only, and 'fedmix' sends something of every client"),
+  ):
+    with pytest.raises(ValueError, match=line):
+      build(method, tiny.net(4, 3), tiny.federated([6, 3]))

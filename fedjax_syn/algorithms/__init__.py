@@ -7,6 +7,7 @@ that puts the method around another. `fedavg` is what every chain starts from.
 import dataclasses
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -64,5 +65,17 @@ def create(word: str, config: Any) -> Method:
       if block is not None
       else {}
     )
-    method = wrapper(part)(method, **fields)
+    method = _around(part, method, fields, word)
+  return method
+
+
+def _around(part: str, base: Method, fields: dict[str, Any], word: str) -> Method:
+  """Puts one method around another; a refusal names the setting that is to be changed."""
+  try:
+    method = wrapper(part)(base, **fields)
+  except (ValueError, TypeError) as error:
+    named = re.match(r'[\w.]+ ?[=:]', str(error))
+    raise ValueError(str(error) if named else f'algorithm={word!r}: {error}') from error
+  if not isinstance(method, Method):
+    raise ValueError(f'algorithm={word!r}: {part} returns a {type(method).__name__}, not a Method')
   return method

@@ -71,7 +71,7 @@ def dp(
     client takes part, and numbers that are logged for the experimenter ('train/loss').
 
   Raises:
-    ValueError: if the base's clients send anything but their update (inside a trace).
+    ValueError: if the base's clients send anything but their update (when an engine is built).
   """
   del target_epsilon
   base = base or fedavg()
@@ -81,7 +81,8 @@ def dp(
       others = [k for k, v in body.items() if k != 'params' and jax.tree.leaves(v)]
       if others:
         raise ValueError(
-          f"'dp' protects updates only, and the clients of {base.name!r} also send {', '.join(others)}"
+          f"algorithm={f'{base.name}+dp'!r}: 'dp' protects updates only, and the clients of {base.name!r} also"
+          f' send {", ".join(others)}'
         )
       norm = optax.tree.norm(body['params'])
       scale = jnp.minimum(1.0, task.hyper['dp']['clip'] / jnp.maximum(norm, 1e-12))

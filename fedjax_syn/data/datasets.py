@@ -9,6 +9,7 @@ import difflib
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -160,7 +161,17 @@ def _digits(name: str, folder: Path) -> Dataset:
 def _arrays(name: str, folder: Path) -> Dataset:
   found = arrays.read(folder)
   labels = found.train.y, found.test.y
-  classes = labels[0].shape[1] if labels[0].ndim == 2 else 1 + int(max(y.max() for y in labels))
+  if labels[0].ndim == 2:
+    classes = labels[0].shape[1]
+  else:
+    classes = 1 + int(max(y.max() for y in labels))
+    there = np.unique(labels[0])
+    if len(there) < classes:
+      gaps = np.flatnonzero(there != np.arange(len(there)))
+      raise ValueError(
+        f'{folder / "train.npz"}: no row has label {gaps[0] if len(gaps) else len(there)}, and'
+        f' others have up to {classes - 1}; classes are numbered from 0 on, without gaps'
+      )
   return _from_folder(name, folder.resolve().name, found, classes, 'auto')
 
 
@@ -243,7 +254,16 @@ def _outside(name: str) -> Dataset:
       f'data.name={name!r} cannot be imported ({arrays.first_line(error)}); '
       'it must be package.module:function'
     ) from error
-  dataset = make() if callable(make) else make
+  try:
+    dataset = make() if callable(make) else make
+  except OSError:
+    raise
+  except Exception as error:  # a user's own function
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    raise ValueError(
+      f'data.name={name!r}: {type(error).__name__} in {where.filename}:{where.lineno}: '
+      f'{arrays.first_line(error)}'
+    ) from error
   if not isinstance(dataset, Dataset):
     raise ValueError(
       f'data.name={name!r} must be a function that returns a fedjax_syn.data.datasets.Dataset, '

@@ -2,7 +2,7 @@
 
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine.sampling import SAMPLERS
-from fedjax_syn.method import NEEDS, LocalTraining, Method
+from fedjax_syn.method import NEEDS, LocalTraining, Method, Task
 
 
 def check(method: Method, data: FederatedData, sampler: str) -> None:
@@ -30,3 +30,21 @@ def check(method: Method, data: FederatedData, sampler: str) -> None:
   local = method.client
   if missing['pixels'] and isinstance(local, LocalTraining) and local.augment is not None:
     raise ValueError(f"client.augment: needs {NEEDS['pixels']}; 'none' would work")
+
+
+def check_privacy(method: Method, task: Task) -> None:
+  """Refuses noise on the updates of clients that send something else before the first round.
+
+  Args:
+    method: what is to be done.
+    task: the experiment.
+
+  Raises:
+    ValueError: naming the transform whose message would go without noise.
+  """
+  for transform in (build(task) for build in method.client_transforms):
+    if transform.enrol is not None:
+      raise ValueError(
+        f"algorithm={method.name!r}: 'dp' protects updates only, and {transform.name!r} sends something of every"
+        ' client before round 1'
+      )

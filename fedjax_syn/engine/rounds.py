@@ -298,6 +298,10 @@ def build(
   def personal(x, y):
     return make_personal(method, task_of, data, hyper, layout, mesh, store, x, y)
 
+  if method.mechanism is not None:  # now and not in round 1: this traces what clients send
+    refusals.check_privacy(method, task_of(data, hyper, 1))
+    bytes_per_round()
+
   return Engine(
     method,
     model,

@@ -3,6 +3,7 @@
 import difflib
 import functools
 import importlib
+import traceback
 from collections.abc import Callable, Iterable
 
 import flax.linen as nn
@@ -101,7 +102,15 @@ def create(
   if conv == 'auto':
     given['conv'] = FASTEST.get(jax.default_backend(), 'xla')
   build = _load(name) if ':' in name else MODELS[_one_of('name', name, MODELS)][0]
-  model = build(shape=tuple(shape), num_classes=num_classes, width=width, depth=depth, **given)
+  try:
+    model = build(shape=tuple(shape), num_classes=num_classes, width=width, depth=depth, **given)
+  except Exception as error:
+    if ':' not in name:
+      raise
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    raise ValueError(
+      f'model.name = {name!r}: {type(error).__name__} in {where.filename}:{where.lineno}: {error}'
+    ) from error
   if not isinstance(model, Model):
     raise ValueError(f'model.name = {name!r}: it returned a {type(model).__name__}, not a Model')
   return model

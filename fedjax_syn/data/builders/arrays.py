@@ -117,7 +117,8 @@ def read_cache(path: Path, expected: str = '') -> tuple[Split, Split]:
 
 def _load(path: Path, names: tuple[str, ...]) -> list[np.ndarray]:
   try:
-    with np.load(path, allow_pickle=False) as file:
+    # Opened here: numpy leaves what is no archive open.
+    with path.open('rb') as opened, np.load(opened, allow_pickle=False) as file:
       missing = [name for name in names if name not in file]
       if missing:
         raise ValueError(f'it has no array {missing[0]!r}, only {sorted(file)}')

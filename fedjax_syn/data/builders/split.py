@@ -51,7 +51,8 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
   top = np.iinfo(np.int32).max if num_classes is None else num_classes - 1
   top = 1 if y.ndim == 2 else top
   if y.min() < 0 or y.max() > top:
-    raise ValueError(f'{where}: labels must lie in 0..{top}, got {y.min()}..{y.max()}')
+    wanted = f'0..{top}' if num_classes or y.ndim == 2 else '0.. (classes - 1)'
+    raise ValueError(f'{where}: labels must lie in {wanted}, got {y.min()}..{y.max()}')
   split = Split(np.ascontiguousarray(x).view(), y.astype(np.int32))
   for array in split:
     array.flags.writeable = False  # a data set is shared by everything that runs on it
