@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from fedjax_syn import assemble, branch, checkpoint, hosts, loop, progress, results
+from fedjax_syn import assemble, branch, checkpoint, hosts, loop, metrics, progress, results
 from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.assemble import Job, Problem
@@ -198,6 +198,7 @@ def _train_group(
   plan = loop.Plan(config.rounds, config.eval_every, config.checkpoint_every, config.personal_every)
   live = dict(states)  # by seed
   del states  # they are consumed
+  collapsed: set[str] = set()  # seeds of which it was said
   over: dict[int, tuple[int, State | None]] = {}  # of seeds that end: to be saved once more
   own: dict[
     int, tuple[int, Any]
@@ -211,6 +212,8 @@ def _train_group(
     status = {'status': 'finished', 'round': config.rounds}
     if str(seed) in recorder.marks:
       status['synthesis_round'] = recorder.marks[str(seed)]
+    if (since := metrics.collapsed_since(recorder.lines, seed)) is not None:
+      status['collapsed_round'] = since
     recorder.status[str(seed)] = status
     over[seed] = config.rounds, live[seed]
     by_class = evaluators['test'].by_class(live[seed].params, live[seed].stats)
@@ -238,7 +241,10 @@ def _train_group(
       if step.kind == 'diverged':
         fail(step)
       if step.kind == 'evaluated':
-        recorder.log(step.seed, step, clock.seconds()['total'])
+        line = recorder.log(step.seed, step, clock.seconds()['total'])
+        if 'collapsed_since' in line and str(step.seed) not in collapsed:
+          show.say(progress.collapsed_text(step.seed, line['collapsed_since']))
+          collapsed.add(str(step.seed))
       if step.kind == 'between':
         recorder.marks[str(step.seed)] = step.round
         show.between(step.report)

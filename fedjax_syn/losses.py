@@ -97,14 +97,19 @@ def _right(logits, y):
 
 def _single_counts(logits, y, mask):
   right = _right(logits, y) * mask
+  found = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=mask.dtype)
   return {
     'right': jnp.sum(right),
     'hits': jnp.zeros(logits.shape[-1], right.dtype).at[y].add(right),
+    'predicted': mask @ found,
   }
 
 
 def _single_scores(sums, rows):
-  return {'accuracy': float(sums['right']) / rows}
+  return {
+    'accuracy': float(sums['right']) / rows,
+    'top_prediction': float(sums['predicted'].max()) / rows,
+  }
 
 
 def _positive(logits):
@@ -137,7 +142,8 @@ def _multi_scores(sums, rows):
   }
 
 
-# One class per sample: y [batch], softmax over the classes. 'accuracy' is the share of samples that are right.
+# One class per sample: y [batch], softmax over the classes. 'accuracy' is the share of samples that are right,
+# 'top_prediction' that of the samples that get the most frequent prediction: 1 if the model has collapsed to a class.
 single_label = Objective(
   'single_label',
   cross_entropy,

@@ -12,6 +12,7 @@ import numpy as np
 Line = dict[str, Any]
 # What is measured with several labels per sample: means over labels (c_) and over all (o_).
 OF_LABELS = ('test/c_', 'test/o_', 'validation/c_', 'validation/o_')
+COLLAPSED_AFTER = 5  # evaluations in a row
 DOMAIN = 'test/domain/'  # 'test/domain/NAME/accuracy', of the test rows of one domain
 
 
@@ -146,6 +147,32 @@ def rounds_to_accuracy(
     return min(reached, default=None)
 
   return {f'{t:g}': statistics([first(seed, t) for seed in seeds]) for t in targets}
+
+
+def collapsed_since(lines: Sequence[Line], seed: int) -> int | None:
+  """Says from which round on a seed's model has given all test rows one class, if it has done so for long.
+
+  A model that has yet to learn, or that follows its clients' few classes for some rounds, may do so too: only
+  `COLLAPSED_AFTER` evaluations in a row, up to the last line, count, the initial model not among them. Test
+  rows that are indeed of one class are no collapse.
+
+  Args:
+    lines: metrics lines, in the order of rounds for each seed.
+    seed: which.
+
+  Returns:
+    The first round of the row of evaluations, or None.
+  """
+  since, evaluations = None, 0
+  for line in reversed(lines):
+    if line['seed'] != seed or line['round'] == 0 or 'test/accuracy' not in line:
+      continue
+    if line.get('test/top_prediction', 0.0) < 1 or line['test/accuracy'] == 1:
+      break
+    if 'collapsed_since' in line:
+      return line['collapsed_since']
+    since, evaluations = line['round'], evaluations + 1
+  return since if evaluations >= COLLAPSED_AFTER else None
 
 
 def running_means(

@@ -175,6 +175,8 @@ def summary_panel(rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -
     for seed, status in summary['status'].items():
       if status['status'] == 'diverged':
         notes.append(Text(f'{label}: {diverged_text(seed, status)}'))
+      elif 'collapsed_round' in status:
+        notes.append(Text(f'{label}: {collapsed_text(seed, status["collapsed_round"])}'))
     if 'test/accuracy' in summary.get('personal', {}):
       own = _statistics(summary['personal']['test/accuracy'])
       notes.append(Text(f'{label}: accuracy of personal models {own}'))
@@ -200,6 +202,11 @@ def diverged_text(seed: int | str, status: Mapping[str, Any]) -> str:
   return (
     f'seed {seed} diverged in round {status["round"]}{client}{reason}; last good checkpoint: {good}'
   )
+
+
+def collapsed_text(seed: int | str, since: int) -> str:
+  """Says in one line that a model gives all test rows one class."""
+  return f'seed {seed}: every test row has been given one class since round {since}'
 
 
 def _statistics(value: Mapping[str, Any]) -> str:

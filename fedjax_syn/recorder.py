@@ -17,6 +17,9 @@ from fedjax_syn.typing import PyTree
 
 SAVE_SECONDS = 30.0  # a checkpoint is due after this long at the latest
 CHUNK_SECONDS = 5.0  # and this often during work between rounds
+RECENT = (
+  1000  # lines that are looked at for a collapse: of all seeds side by side, more than enough
+)
 SHARE = 0.1  # but saving may not take more than this share of the time
 
 
@@ -131,6 +134,8 @@ class Recorder:
       The line.
     """
     line = {'round': step.round, 'seed': seed, **step.report, 'seconds': round(seconds, 3)}
+    if (since := metrics.collapsed_since([*self.lines[-RECENT:], line], seed)) is not None:
+      line['collapsed_since'] = since
     self.lines.append(line)
     if self.write:
       metrics.append(self.path, line)

@@ -68,6 +68,9 @@ def make_cell(
     statistics = metrics.statistics(numbers)
     mean, std = statistics['mean'], statistics['std']
     text = number(mean, std, measure.digits)
+    collapsed = sum(bool(result.collapsed(seed)) for seed, result in mine.items())
+    if collapsed:
+      text += ' collapsed' + (f' ({collapsed} of {len(states)} seeds)' if len(states) > 1 else '')
     if len(numbers) < len(values):
       text += f' [{len(numbers)} of {len(values)} seeds]'
   elif values:

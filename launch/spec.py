@@ -40,6 +40,10 @@ class Result(NamedTuple):
   described: Mapping[str, Any] = {}  # config.json
   folder: pathlib.Path | None = None
 
+  def collapsed(self, seed: int) -> int | None:
+    """Returns the round from which on the last model gave all test rows one class, or None."""
+    return self.summary.get('status', {}).get(str(seed), {}).get('collapsed_round')
+
 
 class Measure(NamedTuple):
   """What a cell shows."""

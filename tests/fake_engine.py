@@ -22,6 +22,9 @@ class Fake(NamedTuple):
   )  # called before every piece of work
   diverge: dict[int, int] = {}
   synthesis_diverges: tuple[int, ...] = ()  # seeds
+  top_prediction: float | None = (
+    None  # share of the test rows that the most frequent prediction gets
+  )
 
   def build(self, method, model, data, *, layout=Layout(), **_) -> Engine:  # noqa: B008
     """Stands in for `fedjax_syn.engine.build`."""
@@ -99,7 +102,8 @@ class Fake(NamedTuple):
       def evaluate(params, stats):
         self.on('evaluation', -1, -1)
         w = float(np.abs(np.asarray(params['w'])).sum())
-        return {'accuracy': 1 / (1 + w), 'loss': w}
+        top = {} if self.top_prediction is None else {'top_prediction': self.top_prediction}
+        return {'accuracy': 1 / (1 + w), 'loss': w, **top}
 
       evaluate.by_class = lambda params, stats: np.linspace(0, 1, 10)
       return evaluate

@@ -144,6 +144,19 @@ def test_all_seeds_diverged_is_status_3_also_when_asked_again(fake, tmp_path):
   assert status['1']['last_good_checkpoint'] == 'checkpoints/3/seed_1'
 
 
+def test_a_collapse_is_told_once_logged_and_in_the_summary(fake, tmp_path, capsys):
+  fake(top_prediction=1.0)
+  assert experiment.run_experiment(config_of(seeds=(0,)), tmp_path) == 0
+  status = json.loads((tmp_path / 'summary.json').read_text())['status']['0']
+  assert (status['status'], status['collapsed_round']) == ('finished', 1)
+  lines = {line['round']: line for line in lines_of(tmp_path)}
+  assert [r for r, line in lines.items() if line.get('collapsed_since') == 1] == [5, 6, 7]
+  said = capsys.readouterr().out
+  assert (
+    said.count('seed 0: every test row has been given one class since round 1') == 2
+  )  # at the end too
+
+
 def test_compare_is_trained_first_into_its_own_folder(fake, tmp_path, capsys, monkeypatch):
   order, drawn = [], []
   monkeypatch.setattr(results, 'draw_curves', lambda *args: drawn.append(args))

@@ -42,6 +42,14 @@ def test_metrics_by_hand():
   )
 
 
+def test_accuracy_and_the_most_frequent_prediction_by_hand():
+  """Predicted 0, 2, 2 and, as padding, 1; true 0, 2, 1: two of three right, two of three given class 2."""
+  logits, y = jnp.eye(3)[jnp.array([0, 2, 2, 1])], jnp.array([0, 2, 1, 1])
+  sums = jax.tree.map(np.asarray, single_label.counts(logits, y, jnp.array([1.0, 1, 1, 0])))
+  wanted = {'accuracy': 2 / 3, 'top_prediction': 2 / 3}
+  assert single_label.scores(sums, 3) == pytest.approx(wanted)
+
+
 def test_padding_counts_for_nothing():
   """Without the third sample label 0 has precision 1 and recall 1/2, F1 2/3; overall 1 of 1 and 1 of 3."""
   got = scores(LOGITS, TRUE, np.array([1, 1, 0], np.float32))

@@ -178,3 +178,32 @@ def test_numbers_that_are_not_finite_are_not_written(tmp_path):
   with pytest.raises(ValueError):
     metrics.append(path, {'round': 1, 'x': math.nan})
   assert metrics.read(path) == []
+
+
+def collapsing(tops: str, seed: int = 0, accuracy: float = 0.1) -> list[dict]:
+  """Lines of rounds 0, 1, ...; '1': all test rows are given one class."""
+  return [
+    {'round': r, 'seed': seed, 'test/accuracy': accuracy, 'test/top_prediction': float(top) or 0.3}
+    for r, top in enumerate(tops)
+  ]
+
+
+def test_a_collapse_lasts_five_evaluations_and_to_the_end():
+  """w^0 gives everything one class, and so may a few rounds after it: neither is a collapse."""
+  since = lambda tops, **kw: metrics.collapsed_since(collapsing(tops, **kw), 0)
+  assert since('111110000') is None  # it recovered
+  assert since('11111') is None  # four rounds, and w^0
+  assert since('111111') == 1
+  assert since('1001111') is None and since('10011111') == 3
+  assert since('100111110') is None
+  assert since('111111', accuracy=1.0) is None  # the test rows are of one class
+  assert since('111111', seed=3) is None and metrics.collapsed_since([], 0) is None
+  mixed = [
+    l for pair in zip(collapsing('0' * 7, 1), collapsing('0111111'), strict=True) for l in pair
+  ]
+  assert metrics.collapsed_since(mixed, 0) == 1 and metrics.collapsed_since(mixed, 1) is None
+
+
+def test_a_collapse_that_was_found_is_not_looked_for_again():
+  lines = collapsing('0111111')[-1:]
+  assert metrics.collapsed_since([lines[0] | {'collapsed_since': 1}], 0) == 1

@@ -327,6 +327,8 @@ def test_evaluation_counts_every_row_once():
   assert result['accuracy'] == pytest.approx((logits.argmax(1) == y).mean(), abs=1e-12)
   by_class = [(logits.argmax(1) == y)[y == c].mean() for c in range(3)]
   np.testing.assert_allclose(evaluate.by_class(params, stats), by_class, atol=1e-12)
+  most = np.bincount(logits.argmax(1)).max()  # padding repeats a row, and must not count
+  assert result['top_prediction'] == pytest.approx(most / 1003, abs=1e-7)
   assert result['loss'] == pytest.approx(-log_p[np.arange(1003), y].mean(), rel=1e-5)
 
 

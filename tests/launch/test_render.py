@@ -1,5 +1,6 @@
 """What a table prints: ours before the paper's, footnotes, what is reduced, figures."""
 
+import json
 import pathlib
 
 import pytest
@@ -29,6 +30,18 @@ def test_ours_stand_before_the_paper_s_with_the_spread_over_seeds(runs, capsys):
   assert cell['mean'] == pytest.approx(60) and cell['std'] == pytest.approx(10)
   assert cell['paper'] == {'mean': 65.64, 'std': 1.69}
   assert pathlib.Path('W/dynafed/table5/table.md').read_text() in out
+
+
+def test_a_collapsed_seed_is_named(runs, capsys):
+  runs.accuracy = {'fedavg': [0.1, 0.5], 'dynafed': 0.8}
+  start('--rows=fedavg', '--cols=mlp-0.01', '--seeds=2')
+  (path,) = pathlib.Path('W').rglob('seed0/summary.json')
+  summary = json.loads(path.read_text())
+  summary['status']['0']['collapsed_round'] = 3
+  path.write_text(json.dumps(summary))
+  start('--rows=fedavg', '--cols=mlp-0.01', '--seeds=2')
+  out = capsys.readouterr().out.rpartition('# Table 5')[2]
+  assert row(out, 'FedAvg')[1] == '30.00 ± 28.28 collapsed (1 of 2 seeds) (65.64 ± 1.69)'
 
 
 def test_one_seed_has_no_spread_and_more_seeds_can_follow(runs, capsys):
