@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from fedjax_syn.keys import TAGS, Purpose, fold, stream
+from tests.debug_checks import recorded_keys
 
 
 def test_keys_are_distinct():
@@ -28,3 +29,17 @@ def test_keys_do_not_depend_on_how_many_are_drawn():
   alone = jax.random.uniform(fold(stream(0, Purpose.CLIENT, 2), 3), (4,))
   longer = jax.random.uniform(fold(stream(0, Purpose.CLIENT, 2), 3), (9,))
   np.testing.assert_array_equal(alone, longer[:4])
+
+
+def test_a_key_that_is_drawn_from_twice_is_counted_twice():
+  """What `tests/algorithms/test_partitions.py` relies on: in a scan, under vmap, and folded twice to the same key."""
+  with recorded_keys() as drawn:
+    key = jax.random.key(0)
+
+    @jax.jit
+    def draws(key):
+      once = lambda i: jax.random.normal(fold(key, i))
+      return jax.vmap(once)(np.arange(3)), jax.lax.map(once, np.arange(3, 5)), once(4)
+
+    draws(key)
+  assert sorted(drawn.values()) == [1, 1, 1, 1, 2]

@@ -49,8 +49,9 @@ def gaussian_models(key: PRNGKey, clients: models.ClientModels, samples: int, sc
 
   def draw(i, leaf):
     mean = jnp.tensordot(share, leaf, 1)
-    spread = jnp.sqrt(scale * jnp.tensordot(share, (leaf - mean) ** 2, 1))
-    return mean + spread * jax.random.normal(fold(key, i), (samples, *mean.shape), leaf.dtype)
+    spread = jnp.sqrt(scale * jnp.tensordot(share, (leaf - mean[None]) ** 2, 1))
+    noise = jax.random.normal(fold(key, i), (samples, *mean.shape), leaf.dtype)
+    return mean[None] + spread[None] * noise
 
   return jax.tree.unflatten(structure, [draw(i, leaf) for i, leaf in enumerate(leaves)])
 

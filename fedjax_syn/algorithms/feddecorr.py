@@ -31,8 +31,10 @@ def correlation_loss(features: Array, mask: Array) -> Array:
   """
   total = mask.sum()
   weight = mask[:, None]
-  centred = (features - jnp.sum(weight * features, 0) / jnp.maximum(total, 1)) * weight
-  variance = jnp.sum(centred**2, axis=0) / jnp.maximum(total - 1, 1)
+  centred = (
+    features - jnp.sum(weight * features, 0, keepdims=True) / jnp.maximum(total, 1)
+  ) * weight
+  variance = jnp.sum(centred**2, axis=0, keepdims=True) / jnp.maximum(total - 1, 1)
   z = centred / jnp.sqrt(variance + 1e-8)
   products = (z.T @ z) ** 2
   size = features.shape[1]

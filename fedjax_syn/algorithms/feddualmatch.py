@@ -169,7 +169,7 @@ def feddualmatch(base: Method | None = None, **fields) -> Method:
     return {
       'backward': dm.backward_stages(count),
       'all': jnp.ones((1, count)),
-      'last': jnp.ones((1, 1)) * (jnp.arange(count) == count - 1),
+      'last': jnp.ones((1, 1)) * (jnp.arange(count) == count - 1)[None],
     }[c.alignment]
 
   def iterations_of(stages):

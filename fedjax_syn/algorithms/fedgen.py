@@ -51,7 +51,7 @@ def ensemble_loss(logits: Array, y: Array, counts: Array) -> Array:
   Returns:
     mean over the batch of sum_k w_{k,y} CE_k with w_{k,y} = counts[k, y] / sum_k counts[k, y], [].
   """
-  share = counts / jnp.maximum(counts.sum(axis=0), 1)
+  share = counts / jnp.maximum(counts.sum(axis=0, keepdims=True), 1)
   losses = optax.softmax_cross_entropy_with_integer_labels(logits, y[None])
   return jnp.sum(share[:, y] * losses, axis=0).mean()
 

@@ -78,7 +78,9 @@ def normalise(data: FederatedData, x: Array) -> Array:
   """Turns uint8 pixels [..., channels] into the floats that a model sees, (x / 255 - mean) / std; keeps tokens."""
   if x.dtype == jnp.int32:
     return x
-  return x.astype(data.mean.dtype) * (1 / (255 * data.std)) - data.mean / data.std
+  per_channel = lambda v: jnp.expand_dims(v, tuple(range(x.ndim - 1)))
+  scale, shift = per_channel(1 / (255 * data.std)), per_channel(data.mean / data.std)
+  return x.astype(data.mean.dtype) * scale - shift
 
 
 def shard_of(data: FederatedData, client: Array) -> Shard:

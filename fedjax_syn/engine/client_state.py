@@ -117,11 +117,12 @@ def on_host(size: np.ndarray, slots: int, sample: Callable[[Array, Array], Array
   def run(advance, seed, state, rounds):
     clients, report = jax.tree.map(_own, state.clients), {}
     for _ in range(rounds):
-      sampled = np.asarray(sample(np.int32(seed), np.int32(int(state.round) + 1)))
+      number = np.int32(jax.device_get(state.round)) + np.int32(1)
+      sampled = jax.device_get(sample(*jax.device_put((np.int32(seed), number))))
       ids = np.minimum(sampled, num_clients - 1)
       state, report = advance(state._replace(clients=_take(clients, ids)), 1)
       _put(clients, ids, state.clients, (sampled < num_clients) & (size[ids] > 0))
-      if report['diverged_round']:
+      if jax.device_get(report['diverged_round']):
         break
     return state._replace(clients=clients), report
 
@@ -148,7 +149,7 @@ def _put(clients: PyTree, ids: np.ndarray, rows: PyTree, chosen: np.ndarray) -> 
   """Writes the chosen of the rows, leaves [slots, ...], into `clients`, leaves [clients, ...]."""
 
   def put(kept, new):
-    kept[ids[chosen]] = np.asarray(new)[chosen]
+    kept[ids[chosen]] = jax.device_get(new)[chosen]
 
   jax.tree.map(put, clients, rows)
 

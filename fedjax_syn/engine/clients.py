@@ -211,5 +211,5 @@ def _trips(cost: Array, table: Array, queue: Array, count: Array) -> Array:
   """Steps on the longest queue, []."""
   slots = cost.shape[0]
   block_cost = jnp.where(table < slots, cost[jnp.minimum(table, slots - 1)], 0).max(axis=1)
-  runs = jnp.arange(queue.shape[1]) < count[:, None]
+  runs = jnp.arange(queue.shape[1])[None] < count[:, None]
   return jnp.where(runs, block_cost[queue], 0).sum(axis=1).max()

@@ -205,17 +205,21 @@ def build(
       )
     return first_round_of(method, done)
 
+  def number_of(value):
+    """Puts seeds or rounds on the devices: nothing reaches a program by itself, so a guard against it can hold."""
+    return place(np.asarray(value, np.int32), everywhere)
+
   def go(together, seeds, states, rounds, first_round):
-    arguments = seeds, place(states, everywhere), data, hyper, np.int32(rounds)
+    arguments = seeds, place(states, everywhere), data, hyper, number_of(rounds)
     if (warmed := warm.get((len(states) if together else 0, first_round))) is not None:
       return warmed.result()(*arguments)
     return (many_rounds_together if together else many_rounds)(*arguments, first_round)
 
   def run(seed, state, rounds):
-    first_round = phase_of(int(state.round), rounds)
-    advance = lambda state, rounds: go(False, np.int32(seed), state, rounds, first_round)
+    first_round = phase_of(int(jax.device_get(state.round)), rounds)
+    advance = lambda state, rounds: go(False, number_of(seed), state, rounds, first_round)
     state, report = store.run(advance, seed, state, rounds)
-    return state, {name: float(value) for name, value in report.items()}
+    return state, {name: float(value) for name, value in jax.device_get(report).items()}
 
   def run_together(seeds, states, rounds):
     if len(seeds) == 1:
@@ -226,7 +230,7 @@ def build(
         f'{len(seeds)} seeds side by side: layout.seeds must say so when the engine is built'
       )
     first_round = phase_of(at_one_round(states), rounds)
-    states, report = go(True, np.array(seeds, np.int32), tuple(states), rounds, first_round)
+    states, report = go(True, number_of(seeds), tuple(states), rounds, first_round)
     return states, reports_of(report, len(seeds))
 
   warm: dict[tuple[int, int], Background] = {}  # by seeds side by side (0: one alone), first round
@@ -237,11 +241,13 @@ def build(
       lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere), state
     )
 
+    number = lambda shape: jax.ShapeDtypeStruct(shape, np.int32, sharding=everywhere)
+
     def compile_rounds(first_round):
-      rest = data, hyper, np.int32(1), first_round
+      rest = data, hyper, number(()), first_round
       if seeds == 1:
-        return many_rounds.lower(np.int32(0), state, *rest).compile()
-      several = np.zeros(seeds, np.int32), (state,) * seeds
+        return many_rounds.lower(number(()), state, *rest).compile()
+      several = number((seeds,)), (state,) * seeds
       return many_rounds_together.lower(*several, *rest).compile()
 
     for first_round in (1, *(phase + 1 for phase in method.phases)):
@@ -251,7 +257,7 @@ def build(
   def init_state(seed):
     rows_of = jax.jit(initial_rows, out_shardings=everywhere)
     begun = lambda initial, clients: rows_of(initial, data, hyper, clients)
-    return store.begin(init(np.int32(seed), data, hyper), begun)
+    return store.begin(init(number_of(seed), data, hyper), begun)
 
   def unfinished(state):
     return [

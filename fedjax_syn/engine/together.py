@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fedjax_syn.method import State
 from fedjax_syn.typing import Array
@@ -60,7 +59,7 @@ def reports_of(report: dict[str, Array], seeds: int) -> list[dict[str, float]]:
     report: arrays [seeds].
     seeds: how many.
   """
-  values = {name: np.asarray(value) for name, value in report.items()}
+  values = jax.device_get(report)
   return [{name: float(value[i]) for name, value in values.items()} for i in range(seeds)]
 
 
@@ -70,7 +69,7 @@ def at_one_round(states: Sequence[State]) -> int:
   Raises:
     ValueError: if they stand at different ones.
   """
-  rounds = {int(state.round) for state in states}
+  rounds = {int(number) for number in jax.device_get([state.round for state in states])}
   if len(rounds) > 1:
     raise ValueError(f'rounds {sorted(rounds)}: seeds side by side must stand at the same round')
   return rounds.pop()

@@ -61,4 +61,6 @@ def extra_logits(params: Params, features: Array) -> Array:
       f'the extra outputs are for {layer["kernel"].shape[0]} features, and a later layer of the method '
       f"made them {features.shape[-1]}: name it first, as in 'moon+vhl'"
     )
-  return features @ layer['kernel'] + layer['bias']
+  return features @ layer['kernel'] + jnp.expand_dims(
+    layer['bias'], tuple(range(features.ndim - 1))
+  )

@@ -32,10 +32,11 @@ class Body(nn.Module):
     # By the batch at hand, here and on the clients, so that no running statistics travel.
     total = jnp.maximum(mask.sum(), 1)
     mean = jnp.tensordot(mask, z, 1) / total
-    variance = jnp.tensordot(mask, (z - mean) ** 2, 1) / total
+    centred = z - mean[None]
+    variance = jnp.tensordot(mask, centred**2, 1) / total
     scale = self.param('scale', nn.initializers.ones, (self.hidden,))
     bias = self.param('bias', nn.initializers.zeros, (self.hidden,))
-    z = nn.relu((z - mean) * jax.lax.rsqrt(variance + 1e-5) * scale + bias)
+    z = nn.relu(centred * jax.lax.rsqrt(variance + 1e-5)[None] * scale[None] + bias[None])
     return nn.Dense(self.features, param_dtype=z.dtype)(z)
 
 

@@ -132,7 +132,7 @@ class Dense(nn.Module):
     fan_in = x.shape[-1]
     kernel = self.param('kernel', self.weights.kernel, (fan_in, self.features), fan_in)
     bias = self.param('bias', self.weights.bias, (self.features,), fan_in)
-    return x @ kernel + bias
+    return x @ kernel + jnp.expand_dims(bias, tuple(range(x.ndim - 1)))
 
 
 class GroupNorm(nn.Module):

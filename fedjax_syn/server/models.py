@@ -29,7 +29,7 @@ def of_round(old: Params, messages: Messages) -> ClientModels:
   Returns:
     The clients' models.
   """
-  params = jax.tree.map(lambda w, delta: w + delta, old, messages.body['params'])
+  params = jax.tree.map(lambda w, delta: w[None] + delta, old, messages.body['params'])
   present = (messages.weight > 0).astype(messages.weight.dtype)
   return ClientModels(Variables(params, messages.body['stats']), present)
 
@@ -63,7 +63,7 @@ def accuracy(task: Task, variables: Variables, x: Array, y: Array) -> Array:
   """
 
   def score(x, y):  # [rows, models]
-    right = task.objective.right(logits(task, variables, x), y)
+    right = task.objective.right(logits(task, variables, x), y[None])
     return right.T.astype(task.data.mean.dtype)
 
   return in_batches(score, x, y).mean(axis=0)

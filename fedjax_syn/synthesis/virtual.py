@@ -94,9 +94,9 @@ def contrastive_loss(features: Array, y: Array, mask: Array, temperature: Array 
   square = jnp.sum(features**2, axis=-1, keepdims=True)
   # A feature vector of zeros (dead ReLUs) has no direction, and must have no gradient either.
   z = features * jnp.where(square > 0, jax.lax.rsqrt(jnp.where(square > 0, square, 1)), 0)
-  others = (mask > 0) & ~jnp.eye(y.shape[0], dtype=bool)
+  others = (mask > 0)[None] & ~jnp.eye(y.shape[0], dtype=bool)
   scores = jnp.where(others, z @ z.T / temperature, -1e30)
   log_p = jnp.where(others, jax.nn.log_softmax(scores, axis=1), 0)
-  positive = others & (y[:, None] == y)
+  positive = others & (y[:, None] == y[None])
   losses = -jnp.sum(log_p * positive, axis=1) / jnp.maximum(positive.sum(axis=1), 1)
   return jnp.sum(losses * mask) / jnp.maximum(mask.sum(), 1)

@@ -1,4 +1,6 @@
-"""Every method under every partition, with clients that have no sample or only one: no NaN, and the counts add up."""
+"""Every method with clients that have no sample or only one: no NaN, all of JAX's checks on; and every partition."""
+
+import contextlib
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +11,10 @@ from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
 from fedjax_syn.data import partition as partition_lib
 from fedjax_syn.data.federated import Proxy
-from fedjax_syn.engine import build
+from fedjax_syn.engine import Layout, build
 from fedjax_syn.models import create
 from tests import tiny
+from tests.debug_checks import debug_checks, recorded_keys
 
 NET = lambda: create('mlp', shape=(2, 2, 1), num_classes=3, width=5, depth=1)
 CLIENTS = 6
@@ -90,16 +93,21 @@ def partitioned(name: str):
   )
 
 
-def rounds_without_nan(name, data):
-  engine = build(small(name), NET(), data, num_classes=3)
-  state = engine.init(0)
-  while int(state.round) < 5:
+def rounds_without_nan(name, data, checks=contextlib.nullcontext):
+  engine = build(small(name), NET(), data, num_classes=3, layout=Layout(devices=1))
+  state, done = engine.init(0), 0
+  while done < 5:
     while engine.pending(state):
-      state, _, report = engine.between(0, state, 60.0)
+      with checks():
+        state, _, report = engine.between(0, state, 60.0)
       assert 'diverged_round' not in report, report
-    stop = engine.next_stop(int(state.round)) or 5
-    state, report = engine.run(0, state, stop - int(state.round))
+    stop = engine.next_stop(done) or 5
+    with (
+      checks()
+    ):  # every program of rounds is called once: with leaks looked for, each call compiles
+      state, report = engine.run(0, state, stop - done)
     assert report['diverged_round'] == 0, report
+    done = stop
   for leaf in jax.tree.leaves((state.params, state.server, state.clients)):
     if jnp.issubdtype(leaf.dtype, jnp.floating):
       assert np.isfinite(np.asarray(leaf)).all()
@@ -108,7 +116,10 @@ def rounds_without_nan(name, data):
 
 @pytest.mark.parametrize('name', algorithms.names())
 def test_five_rounds_with_an_empty_and_a_one_sample_client(name):
-  rounds_without_nan(name, data_of([9, 0, 1, 5]))
+  with recorded_keys() as drawn:
+    rounds_without_nan(name, data_of([9, 0, 1, 5]), debug_checks)
+  assert len(drawn) >= 6  # the initial model, and who takes part in every round
+  assert set(drawn.values()) == {1}, f'{max(drawn.values())} draws from one key'
 
 
 @pytest.mark.slow

@@ -92,6 +92,25 @@ def test_layouts_agree(name):
     assert 0 < report['padding_efficiency'] <= 1
 
 
+def test_layouts_draw_the_same_numbers_bit_for_bit():
+  """Halving the distance to integers and averaging four models is exact in float32: who is sampled and the order of
+  their samples is all that the result depends on."""
+  x = np.random.default_rng(0).integers(0, 256, (16, 1, 1, 1)).astype(np.uint8)
+  data = tiny.clients_of(x, np.zeros(16, int), [2] * 8, 1)
+  method = fedavg(0.5, optimizer='sgd', batch_size=1)
+  found = {}
+  for layout in (
+    Layout(1, 'loop', 1),
+    Layout(3, 'blocks', 1),
+    *(Layout(1, 'blocks', d) for d in (2, 4)),
+  ):
+    build_with = {'participation': 0.5, 'layout': layout, 'loss': tiny.half_square}
+    engine = build(method, tiny.quadratic(1.0), data, **build_with)
+    found[layout] = [float(engine.run(s, engine.init(s), 2)[0].params['w']) for s in range(5)]
+  first, *others = found.values()
+  assert len(set(first)) == 5 and all(other == first for other in others)
+
+
 @pytest.mark.parametrize('name', ['adam', 'scaffold'])
 def test_layouts_agree_in_float64(name):
   with jax.enable_x64(True):
@@ -233,8 +252,11 @@ def test_rounds_compile_once():
   state, _ = engine.run(0, engine.init(0), 1)
   jax.monitoring.register_event_duration_secs_listener(listen)
   try:
-    for rounds in (1, 2, 5, 1, 12):
-      state, _ = engine.run(0, state, rounds)
+    with jax.transfer_guard(
+      'disallow'
+    ):  # on four devices; nothing reaches them but what was put there
+      for rounds in (1, 2, 5, 1, 12):
+        state, _ = engine.run(0, state, rounds)
     assert compiled == []
     jax.jit(lambda v: v * 3 + 1)(jnp.ones(7))
     assert compiled, 'the listener hears nothing: the test could not fail'
