@@ -156,7 +156,7 @@ def load(workdir: str | Path, seed: int | None = None) -> Loaded:
   path = folder / 'synthetic' / name
   synthetic = None
   if path.exists():
-    with np.load(path) as file:
+    with np.load(path, allow_pickle=False) as file:
       synthetic = dict(file)
   return Loaded(model, Variables(state.params, state.stats), synthetic)
 

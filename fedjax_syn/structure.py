@@ -4,12 +4,15 @@ The description names the classes of NamedTuples (optimizer states, say); nothin
 """
 
 import importlib
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn.typing import PyTree
+
+PACKAGES = ('fedjax_syn', 'optax')  # whose NamedTuples states are made of
 
 
 def encode(tree: PyTree) -> tuple[dict[str, np.ndarray], dict]:
@@ -85,11 +88,14 @@ def decode(arrays: dict[str, np.ndarray], structure: dict) -> PyTree:
       return jax.random.wrap_key_data(jnp.asarray(array), impl=structure['impl'])
     return array
   module, _, name = structure['named'].partition(':')
-  kind = importlib.import_module(module)
+  # A file must not decide which code is imported: a user's own module is there already, by the config.
+  known = module in sys.modules or module.partition('.')[0] in PACKAGES
+  kind = importlib.import_module(module) if known else None
   for part in name.split('.'):
     kind = getattr(kind, part, None)
   fields = structure['fields']
-  if getattr(kind, '_fields', None) != tuple(fields):
+  is_tuple = isinstance(kind, type) and issubclass(kind, tuple)
+  if not is_tuple or getattr(kind, '_fields', None) != tuple(fields):
     raise ValueError(f'the checkpoint holds a {structure["named"]} that this version does not know')
   return kind(**{key: decode(arrays, node) for key, node in fields.items()})
 

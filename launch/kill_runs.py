@@ -169,7 +169,7 @@ def outcome(folder: pathlib.Path) -> dict[str, bytes]:
   last = checkpoint.read(checkpoint.found(folder / 'checkpoints')[-1])
   parts |= {k: v.tobytes() for k, v in structure.encode(last.tree)[0].items()}
   for path in sorted((folder / 'synthetic').glob('*.npz')):
-    with np.load(path) as file:
+    with np.load(path, allow_pickle=False) as file:
       parts |= {f'{path.name}/{k}': v.tobytes() for k, v in file.items()}
   return parts
 

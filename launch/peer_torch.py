@@ -151,7 +151,7 @@ def peak_bytes() -> int:
 def main() -> None:
   """Answers lines until there are no more."""
   work = json.loads(sys.stdin.readline())
-  data = dict(np.load(work['data'])) if work['data'] else {}
+  data = dict(np.load(work['data'], allow_pickle=False)) if work['data'] else {}
   run = KINDS[work['kind']](work, data)
   before = peak_bytes()
   print(json.dumps({'torch': torch.__version__, 'device': str(DEVICE)}), flush=True)

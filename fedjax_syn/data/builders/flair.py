@@ -163,13 +163,13 @@ def _open(ready: Path) -> Flair:
 
 
 def _load(folder: Path) -> dict[str, Any]:
-  found: dict[str, Any] = {'clients': np.load(folder / 'clients.npy')}
+  found: dict[str, Any] = {'clients': np.load(folder / 'clients.npy', allow_pickle=False)}
   for split in SPLITS:
-    y = np.load(folder / f'{split}_y.npy')
+    y = np.load(folder / f'{split}_y.npy', allow_pickle=False)
     if not len(y):  # a set of one's own may go without validation rows
       found[split] = None
       continue
-    x = np.load(folder / f'{split}_x.npy', mmap_mode='r')
+    x = np.load(folder / f'{split}_x.npy', mmap_mode='r', allow_pickle=False)
     found[split] = check_split(x, y, str(folder), len(CLASSES))
   return found
 
