@@ -62,7 +62,7 @@ class Probe:
   def __init__(self, before: int):
     """Begins; `before` are the bytes of arrays that are not the run's."""
     self.samples: list[Sample] = []
-    self.compiled, self.before = 0, before
+    self.compiled, self.before, self.own = 0, before, 0.0
 
   def listen(self, event: str, duration: float, **_) -> None:
     """Counts compilations."""
@@ -72,8 +72,11 @@ class Probe:
     """Takes a sample."""
     import jax
 
+    start = time.process_time()
+    gc.collect()
     live = sum(array.nbytes for array in jax.live_arrays())
-    sample = Sample(done, resident(), live - self.before, self.compiled, time.process_time())
+    sample = Sample(done, resident(), live - self.before, self.compiled, start - self.own)
+    self.own += time.process_time() - start
     if self.samples and self.samples[-1].round == done:
       self.samples[-1] = sample
     else:
@@ -148,20 +151,23 @@ def summarise(samples: Sequence[Sample]) -> dict[str, Any]:
     samples: in order.
 
   Returns:
-    By name the 'first' and the 'last' (bytes at these moments; for seconds the median of a round in the second
-    and in the last fifth), programs 'compiled' after the warm-up, and what has 'grown' beyond `GROWTH`.
+    By name the 'first' and the 'last' (bytes at these moments; seconds of a round in the second and in the last
+    fifth: the lower quartile, as other work on the machine only adds, of stretches of equal length, as each
+    ends with an evaluation), programs 'compiled' after the warm-up, and what has 'grown' beyond `GROWTH`.
   """
   total = samples[-1].round
   settled = [s for s in samples if s.round >= total / 5]
   pairs = list(zip(settled, settled[1:], strict=False))
+  longest = max(b.round - a.round for a, b in pairs)
+  pairs = [(a, b) for a, b in pairs if b.round - a.round == longest]
   rates = [
     ((a.round + b.round) / 2, (b.seconds - a.seconds) / (b.round - a.round)) for a, b in pairs
   ]
   early = [rate for round, rate in rates if round <= 0.4 * total] or [rates[0][1]]
-  late = [rate for round, rate in rates if round >= 0.8 * total]
+  late = [rate for round, rate in rates if round >= 0.8 * total] or [rates[-1][1]]
   first = {name: getattr(settled[0], name) for name in ('resident_bytes', 'live_bytes')}
   last = {name: getattr(settled[-1], name) for name in ('resident_bytes', 'live_bytes')}
-  first['seconds'], last['seconds'] = statistics.median(early), statistics.median(late)
+  first['seconds'], last['seconds'] = quartile(early), quartile(late)
   compiled = settled[-1].compiled - settled[0].compiled
   grown = [name for name, most in GROWTH.items() if last[name] > most * first[name]]
   return {
@@ -171,6 +177,11 @@ def summarise(samples: Sequence[Sample]) -> dict[str, Any]:
     'compiled': compiled,
     'grown': grown + ['compiled'] * (compiled > 0),
   }
+
+
+def quartile(values: Sequence[float]) -> float:
+  """Returns the lower quartile."""
+  return statistics.quantiles(values, n=4, method='inclusive')[0] if len(values) > 1 else values[0]
 
 
 def draw(runs: Mapping[str, Sequence[Sample]], path: pathlib.Path) -> None:

@@ -42,4 +42,8 @@ def test_a_key_that_is_drawn_from_twice_is_counted_twice():
       return jax.vmap(once)(np.arange(3)), jax.lax.map(once, np.arange(3, 5)), once(4)
 
     draws(key)
-  assert sorted(drawn.values()) == [1, 1, 1, 1, 2]
+  assert sorted(count for what in drawn.values() for count in what.values()) == [1, 1, 1, 1, 2]
+
+  with recorded_keys() as drawn:  # for two purposes
+    jax.jit(lambda key: (jax.random.normal(key), jax.random.uniform(key)))(key)
+  assert [sorted(what) for what in drawn.values()] == [['normal ()', 'uniform ()']]

@@ -17,6 +17,9 @@ from tests import tiny
 from tests.debug_checks import debug_checks, recorded_keys
 
 NET = lambda: create('mlp', shape=(2, 2, 1), num_classes=3, width=5, depth=1)
+# What is drawn again on purpose, and how often here: FedDM's model of an iteration for each of a client's classes,
+# VHL's noise in each of the five rounds.
+AGAIN = {'feddm': 3, 'vhl': 5}
 CLIENTS = 6
 ROWS = 60
 
@@ -93,12 +96,12 @@ def partitioned(name: str):
   )
 
 
-def rounds_without_nan(name, data, checks=contextlib.nullcontext):
+def rounds_without_nan(name, data, checks=lambda *_: contextlib.nullcontext()):
   engine = build(small(name), NET(), data, num_classes=3, layout=Layout(devices=1))
   state, done = engine.init(0), 0
   while done < 5:
     while engine.pending(state):
-      with checks():
+      with checks('allow'):
         state, _, report = engine.between(0, state, 60.0)
       assert 'diverged_round' not in report, report
     stop = engine.next_stop(done) or 5
@@ -119,7 +122,9 @@ def test_five_rounds_with_an_empty_and_a_one_sample_client(name):
   with recorded_keys() as drawn:
     rounds_without_nan(name, data_of([9, 0, 1, 5]), debug_checks)
   assert len(drawn) >= 6  # the initial model, and who takes part in every round
-  assert set(drawn.values()) == {1}, f'{max(drawn.values())} draws from one key'
+  assert all(len(what) == 1 for what in drawn.values()), 'two uses of one key'
+  most = max(count for what in drawn.values() for count in what.values())
+  assert most == AGAIN.get(name, 1), f'{most} draws from one key'
 
 
 @pytest.mark.slow
