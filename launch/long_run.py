@@ -3,7 +3,7 @@
   python launch/long_run.py --workdir=W [--mode=rounds] [--rounds=1000]
   python launch/long_run.py --workdir=W --mode=clients [--clients=10000] [--rounds=60] [--data=fashion_mnist]
 
-  --mode     rounds: FedAvg on the embedded digits, 32 of 80 clients, evaluated every 10 rounds and saved every 50
+  --mode     rounds: FedAvg on the embedded digits, 32 of 80 clients, evaluated every 10 rounds and saved ten times
              clients: the same with 80 and then with --clients registered clients, of which 32 take part
   --rounds   how many
   --clients  registered ones, for --mode=clients
@@ -110,7 +110,7 @@ def config_of(rounds: int, **settings: Any) -> Any:
     'algorithm': 'fedavg',
     'rounds': rounds,
     'eval_every': 10,
-    'checkpoint_every': 50,
+    'checkpoint_every': max(1, rounds // 10),  # the first, which loads what writes them, is warm-up
     'data.partition': 'iid',
     'data.clients': FEW,
     'model.name': 'mlp',

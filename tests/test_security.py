@@ -17,8 +17,12 @@ SOURCES = sorted(
 )
 MODULES = {'pickle', 'cloudpickle', 'dill', 'marshal', 'shelve', 'joblib', 'yaml'}
 NETWORK = {'urllib', 'requests', 'http', 'ftplib', 'smtplib', 'wandb', 'mlflow'}
-# The one place that downloads, and the one that tells a host its name.
-MAY = {'fedjax_syn/data/builders/images.py': NETWORK, 'fedjax_syn/workdir.py': {'socket'}}
+# The one place that downloads, the one that tells a host its name, and the trackers that a config may ask for.
+MAY = {
+  'fedjax_syn/data/builders/images.py': NETWORK,
+  'fedjax_syn/workdir.py': {'socket'},
+  'fedjax_syn/trackers.py': {'wandb', 'mlflow'},
+}
 CALLS = {'eval', 'exec', 'compile', 'extract', 'extractall', 'system', 'unpack_archive'}
 
 

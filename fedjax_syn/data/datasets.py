@@ -9,13 +9,12 @@ import difflib
 import importlib
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from fedjax_syn.data import domains, own
+from fedjax_syn.data import domains, outside, own
 from fedjax_syn.data.builders import arrays, digits, domain_sources, flair, fortunes, prepared
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
@@ -114,7 +113,7 @@ def load(
     if own.is_own(name):
       dataset = own.load(name, data_dir, folder, size)
     else:
-      dataset = _outside(name) if ':' in name else _reader(name)(name, folder)
+      dataset = outside.load(name) if ':' in name else _reader(name)(name, folder)
   except FileNotFoundError:
     raise
   except OSError as error:
@@ -243,35 +242,6 @@ def _from_folder(
   )
   title = found.title or f'{shown} (arrays {dataset.checksum[:8]})'
   return dataclasses.replace(dataset, title=title)
-
-
-def _outside(name: str) -> Dataset:
-  module, _, function = name.partition(':')
-  try:
-    make = getattr(importlib.import_module(module), function)
-  except (ImportError, AttributeError, ValueError) as error:
-    raise ValueError(
-      f'data.name={name!r} cannot be imported ({arrays.first_line(error)}); '
-      'it must be package.module:function'
-    ) from error
-  try:
-    dataset = make() if callable(make) else make
-  except OSError:
-    raise
-  except Exception as error:  # a user's own function
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    raise ValueError(
-      f'data.name={name!r}: {type(error).__name__} in {where.filename}:{where.lineno}: '
-      f'{arrays.first_line(error)}'
-    ) from error
-  if not isinstance(dataset, Dataset):
-    raise ValueError(
-      f'data.name={name!r} must be a function that returns a fedjax_syn.data.datasets.Dataset, '
-      f'got {type(dataset).__name__}'
-    )
-  for split in (dataset.train, dataset.test):
-    check_split(*split, name, dataset.num_classes)
-  return dataset
 
 
 def _hold_out(dataset: Dataset, share: float, seed: int) -> Dataset:

@@ -1,0 +1,49 @@
+"""Data sets from outside of the package: a function that a name says."""
+
+import importlib
+import traceback
+
+from fedjax_syn.data.builders import arrays
+from fedjax_syn.data.builders.split import check_split
+from fedjax_syn.data.dataset import Dataset
+
+
+def load(name: str) -> Dataset:
+  """Calls a user's function.
+
+  Args:
+    name: `package.module:function`.
+
+  Returns:
+    What it returns.
+
+  Raises:
+    ValueError: if it cannot be imported, fails, or returns something else.
+    OSError: what it raises itself.
+  """
+  module, _, function = name.partition(':')
+  try:
+    make = getattr(importlib.import_module(module), function)
+  except (ImportError, AttributeError, ValueError) as error:
+    raise ValueError(
+      f'data.name={name!r} cannot be imported ({arrays.first_line(error)}); '
+      'it must be package.module:function'
+    ) from error
+  try:
+    dataset = make() if callable(make) else make
+  except OSError:
+    raise
+  except Exception as error:  # a user's own function
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    raise ValueError(
+      f'data.name={name!r}: {type(error).__name__} in {where.filename}:{where.lineno}: '
+      f'{arrays.first_line(error)}'
+    ) from error
+  if not isinstance(dataset, Dataset):
+    raise ValueError(
+      f'data.name={name!r} must be a function that returns a fedjax_syn.data.datasets.Dataset, '
+      f'got {type(dataset).__name__}'
+    )
+  for split in (dataset.train, dataset.test):
+    check_split(*split, name, dataset.num_classes)
+  return dataset

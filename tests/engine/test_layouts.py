@@ -1,0 +1,44 @@
+"""Layouts: equal draws, and lanes that are kept busy."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.data.partition import partition
+from fedjax_syn.engine import Layout, build, clients
+from tests import tiny
+
+
+def test_layouts_draw_the_same_numbers_bit_for_bit():
+  """Halving the distance to integers and averaging four models is exact in float32: who is sampled and the order of
+  their samples is all that the result depends on."""
+  x = np.random.default_rng(0).integers(0, 256, (16, 1, 1, 1)).astype(np.uint8)
+  data = tiny.clients_of(x, np.zeros(16, int), [2] * 8, 1)
+  method = fedavg(0.5, optimizer='sgd', batch_size=1)
+  found = {}
+  for layout in (
+    Layout(1, 'loop', 1),
+    Layout(3, 'blocks', 1),
+    *(Layout(1, 'blocks', d) for d in (2, 4)),
+  ):
+    build_with = {'participation': 0.5, 'layout': layout, 'loss': tiny.half_square}
+    engine = build(method, tiny.quadratic(1.0), data, **build_with)
+    found[layout] = [float(engine.run(s, engine.init(s), 2)[0].params['w']) for s in range(5)]
+  first, *others = found.values()
+  assert len(set(first)) == 5 and all(other == first for other in others)
+
+
+@pytest.mark.parametrize(('devices', 'least'), [(2, 0.97), (4, 0.9)])
+def test_ragged_clients_are_packed(devices, least):
+  """32 of 80 clients of a Dirichlet split at alpha 0.01 (0 to thousands of samples) in single lanes."""
+  labels = np.repeat(np.arange(10), 6000)
+  part = partition('dirichlet', labels, 80, num_classes=10, alpha=0.01)
+  steps = -(-part.size // 32)
+  assert part.size.max() > 30 * np.median(part.size)  # else the test shows little
+  efficiency = []
+  for seed in range(30):
+    cost = jnp.asarray(np.random.default_rng(seed).permutation(steps)[:32], jnp.int32)
+    table, queue, count = clients.schedule(cost, 1, devices)
+    efficiency.append(float(cost.sum() / (devices * clients._trips(cost, table, queue, count))))
+  assert np.mean(efficiency) > least
