@@ -1,6 +1,7 @@
 """Folders of prepared arrays: what they may hold, and one clear line for everything else."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -140,10 +141,10 @@ def test_no_permission_is_one_line(tmp_path, monkeypatch):
   """Simulated: tests may run as root, who may read everything."""
   fakes.write_arrays(tmp_path, fakes.arrays(1))
 
-  def refuse(path, **kwargs):
+  def refuse(path, *args):
     raise PermissionError(13, 'Permission denied', str(path))
 
-  monkeypatch.setattr(np, 'load', refuse)
+  monkeypatch.setattr(pathlib.Path, 'open', refuse)
   with pytest.raises(
     ValueError, match="data.name='arrays': .*train.npz: permission denied"
   ) as error:
