@@ -72,6 +72,36 @@ def test_refusals_are_one_line(argument, line, capsys, tmp_path):
   assert exit.value.code == 2 and line in err and err.count('\n') == 1
 
 
+def test_a_kill_that_came_too_late_is_tried_again_in_another_folder(monkeypatch, tmp_path):
+  kills = [Kill('any', share) for share in (0.1, 0.9, 0.2)]
+  says = iter(['killed', 'finished', 'killed', 'finished', 'killed', 'finished'])
+  seen = []
+
+  def session(arguments, folder, kill, took):
+    if 'whole' in str(folder):
+      return 'finished'
+    seen.append((folder.name, kill and kill.after))
+    return next(says)
+
+  monkeypatch.setattr(kill_runs, 'session', session)
+  monkeypatch.setattr(kill_runs, '_lines', lambda folder: [{'seconds': 0.0}])
+  monkeypatch.setattr(
+    kill_runs, 'outcome', lambda folder: {'model': b'12'[folder.name.endswith('-2') :]}
+  )
+  result = kill_runs.torment('fedavg', kills, tmp_path)
+  # 0.9 came too late in the first folder; in the second it comes first, as killed; 0.2 then comes too late, and so on.
+  assert seen == [
+    *(('fedavg-1', 0.1), ('fedavg-1', 0.9)),
+    *(('fedavg-2', 0.9), ('fedavg-2', 0.2)),
+    *(('fedavg-3', 0.2), ('fedavg-3', None)),
+  ]
+  assert result['kills'] == {'any': 3} and result['missed'] == 0
+  assert result['different'] == ['model']  # of the second folder: none is overlooked
+
+  says = iter(['finished'] * kill_runs.ATTEMPTS)
+  assert kill_runs.torment('fedavg', kills[:1], tmp_path)['missed'] == 1
+
+
 @pytest.mark.slow
 def test_killed_runs_come_to_the_same(tmp_path):
   kills = [Kill('write', 0.0), Kill('synthesis', 0.3), Kill('any', 0.5)]
