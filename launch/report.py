@@ -6,8 +6,8 @@
   --output  the page, report.html by default
 
 The page shows results, curves, who holds what, the synthetic images along their synthesis, how accuracy is spread over clients,
-the settings that differ, and the commands that train each run again. It needs the extra: pip install -e '.[report]'.
-Exit status: 0, or 2 after one line that says why not.
+the settings that differ, the commands that train each run again, and what `launch/inspect_run.py` drew. It needs the
+extra: pip install -e '.[report]'. Exit status: 0, or 2 after one line that says why not.
 """
 
 import os

@@ -1,5 +1,6 @@
 """Four virtual CPU devices, so that sharded layouts are tested everywhere; set before JAX starts."""
 
+import gc
 import importlib.metadata
 import os
 
@@ -16,5 +17,16 @@ if os.environ.get('EXACT'):
 os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {flags}'.strip()
 
 import jax  # noqa: E402 (after the flags)
+import pytest  # noqa: E402
 
 jax.config.update('jax_num_cpu_devices', 4)
+# Every collection of garbage walks through all traces and programs that JAX keeps: after some hundred tests that was most
+# of the time. So they are dropped after each module, and collections are rarer.
+gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.fixture(autouse=True, scope='module')
+def small_heap():
+  yield
+  jax.clear_caches()
+  gc.collect()

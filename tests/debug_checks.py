@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import gc
 import warnings
 from collections.abc import Iterator
 
@@ -37,7 +38,8 @@ DRAWS = (
 def debug_checks(transfers: str = 'disallow') -> Iterator[None]:
   """Turns on: NaNs, rank promotion, key reuse, leaks of tracers, implicit transfers and warnings as errors.
 
-  JAX caches no trace while it looks for leaks: every call of a program compiles anew.
+  JAX caches no trace while it looks for leaks: every call of a program compiles anew. It also collects garbage after
+  every function that it traces; what was there before is kept out of that, or a full process would spend its time on it.
 
   Args:
     transfers: 'allow' for work between rounds, which computes with numbers of the host.
@@ -50,6 +52,9 @@ def debug_checks(transfers: str = 'disallow') -> Iterator[None]:
     on.enter_context(jax.checking_leaks())
     on.enter_context(warnings.catch_warnings())
     warnings.simplefilter('error')
+    gc.collect()
+    gc.freeze()
+    on.callback(gc.unfreeze)
     yield
 
 

@@ -12,6 +12,8 @@ from fedjax_syn.method import LocalTraining, Message, Method, Task, Visit
 from fedjax_syn.typing import Array, Params, PRNGKey, PyTree, Stats, Step, Variables
 
 SHUFFLE, STEP, AUGMENT, SEAL = range(4)  # uses of a visit's key
+# The mean loss of a visit from which on it has diverged: in float32 it would stay finite for many rounds more.
+LARGEST_LOSS = 1e6
 OPTIMIZER = 'optimizer'  # the name under which a persistent optimizer keeps its rows
 
 
@@ -162,7 +164,7 @@ def close(method: Method, task: Task) -> LocalClient:
       size if method.weighting == 'size' else jnp.where(size > 0, 1.0, 0.0).astype(size.dtype)
     )
     loss = carry.loss_sum / jnp.maximum(carry.index, 1)
-    finite = jnp.isfinite(loss)
+    finite = jnp.abs(loss) < LARGEST_LOSS  # false for NaN
     for leaf in jax.tree.leaves(body['params']):
       finite &= jnp.isfinite(leaf.sum())
     metrics = {'loss': loss, 'finite': finite}

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedjax_syn.report import tables
-from fedjax_syn.report.pictures import montage
-from fedjax_syn.report.runs import Run, open_runs
+from fedjax_syn.report.pictures import as_uri, montage
+from fedjax_syn.report.runs import INSPECTED, Run, open_runs
 
 # Okabe and Ito's colours, which most colour-blind people tell apart, dark enough or bright enough for both
 # backgrounds; the dashes change when the colours begin again.
@@ -86,6 +86,7 @@ def render(runs: Sequence[Run], commands: dict[str, str]) -> str:
     spread=spread,
     without_spread=[run.label for run in runs if run.label not in {r[0] for r in spread.rows}],
     sets=sets,
+    inspected=[_inspected(run) for run in runs if run.inspected],
     settings=shared_settings,
     own_settings=own_settings,
     commands=commands,
@@ -188,3 +189,8 @@ def _set(run: Run) -> dict[str, Any]:
   made = montage(learned)
   texts = [f'iteration {i} of {made.iterations[-1]}' for i in made.iterations]
   return {'label': run.label, 'seed': seed, 'montage': made, 'texts': texts}
+
+
+def _inspected(run: Run) -> dict[str, Any]:
+  pictures = [(INSPECTED[name], as_uri(content)) for name, content in run.inspected.items()]
+  return {'label': run.label, 'pictures': pictures}

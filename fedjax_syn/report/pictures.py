@@ -73,4 +73,9 @@ def data_uri(pixels: np.ndarray) -> str:
 
   buffer = io.BytesIO()
   Image.fromarray(pixels).save(buffer, 'png', optimize=True)
-  return 'data:image/png;base64,' + base64.b64encode(buffer.getvalue()).decode()
+  return as_uri(buffer.getvalue())
+
+
+def as_uri(png: bytes) -> str:
+  """Returns a PNG file inside a URI."""
+  return 'data:image/png;base64,' + base64.b64encode(png).decode()

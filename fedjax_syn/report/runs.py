@@ -15,6 +15,14 @@ from fedjax_syn.schema import SECTIONS
 
 ABSENT = None  # a field of a method that the run does not use, or that its version of the library did not have
 
+INSPECTED = {  # figures of `launch/inspect_run.py`, and what they show
+  'gradient_error': 'Gradients on the synthetic set beside those on the real data',
+  'privacy': 'How near synthetic images are to training images, beside held-out images',
+  'from_scratch': 'Networks trained from scratch on the synthetic set alone',
+  'client_losses': 'Losses of clients through local training, aggregation and fine-tuning',
+  'client_set': 'Images that one client sends',
+}
+
 
 class Run(NamedTuple):
   """One run's folder, read; what an older version or an unfinished run did not leave is None or empty."""
@@ -28,6 +36,7 @@ class Run(NamedTuple):
   counts: np.ndarray | None  # samples, [clients, classes]
   clients: dict[int, dict[str, np.ndarray]]  # by seed, what the clients have: arrays [clients]
   synthetic: dict[int, dict[str, np.ndarray]]  # by seed, as in synthetic.npz
+  inspected: dict[str, bytes]  # PNG files that `launch/inspect_run.py` left, by name
 
   @property
   def seeds(self) -> list[int]:
@@ -69,6 +78,8 @@ def _open(folder: Path) -> Run:
     clients = {seed: _arrays(folder / 'clients' / f'seed_{seed}.npz') for seed in seeds}
     sets = {seed: _arrays(folder / 'synthetic' / f'synthetic_seed{seed}.npz') for seed in seeds[1:]}
     sets = {seeds[0]: _arrays(folder / 'synthetic' / 'synthetic.npz'), **sets}
+    drawn = {name: folder / 'figures' / f'{name}.png' for name in INSPECTED}
+    inspected = {name: path.read_bytes() for name, path in drawn.items() if path.is_file()}
   except (ValueError, LookupError, TypeError, AttributeError, OSError, EOFError) as error:
     text = f'{type(error).__name__}: {error}'
     raise ValueError(f'{folder}: cannot be read as a run ({text})') from error
@@ -84,6 +95,7 @@ def _open(folder: Path) -> Run:
     counts=partition.get('counts'),
     clients={seed: arrays for seed, arrays in clients.items() if arrays},
     synthetic={seed: arrays for seed, arrays in sets.items() if arrays},
+    inspected=inspected,
   )
 
 

@@ -62,6 +62,19 @@ def test_epochs_and_steps_count_as_they_say():
     np.testing.assert_allclose(state.params['w'], 4 - 4 * 0.5**steps, rtol=1e-6)
 
 
+def test_a_loss_that_only_grows_is_a_divergence_while_it_is_finite():
+  """SGD 3 on (w - 4)^2 / 2 turns the distance d into -2 d: of round r the loss is 8 * 4^(r - 1), 524,288 in the
+  ninth and 2,097,152, more than 1e6, in the tenth."""
+  data = tiny.clients_of(np.full((1, 1, 1, 1), 4, np.uint8), np.zeros(1, int), [1], 1)
+  method = fedavg(3.0, optimizer='sgd')
+  engine = build(method, tiny.quadratic(0.0), data, loss=tiny.half_square)
+  state, report = engine.run(0, engine.init(0), 9)
+  assert report['diverged_round'] == 0 and report['train/loss'] == 8 * 4**8
+  state, report = engine.run(0, state, 20)
+  assert (report['diverged_round'], report['diverged_client']) == (10, 0)
+  assert int(state.round) == 10 and np.isfinite(state.params['w'])
+
+
 def test_each_epoch_sees_every_sample_once():
   """SGD with rate 1/k at step k on (w - x)^2 / 2 gives the running mean; with one batch an epoch the loss
   of step 2 at the mean is the variance, whatever the order; here: batches of 1 and a tiny rate, so that

@@ -1,11 +1,15 @@
 """Reports: what is read of run folders, what the tables say, that commands train the same run, and what is refused."""
 
+import base64
+import io
 import json
 import re
 import shlex
+import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from fedjax_syn import config as config_lib
 from fedjax_syn import report
@@ -131,11 +135,6 @@ def test_montage():
 
 
 def decoded(uri):
-  import base64
-  import io
-
-  from PIL import Image
-
   return np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.partition(',')[2]))))
 
 
@@ -144,6 +143,18 @@ def test_values_of_a_run_are_no_markup(opened):
   without_library = re.sub(r'<script>.*?</script>', '', page, flags=re.S)
   assert '<img src=x' not in without_library
   assert '&lt;img src=x' in without_library
+
+
+def test_figures_of_an_inspection_are_shown(run_folders, tmp_path):
+  png = pictures.data_uri(np.full((2, 2, 2), 255, np.uint8))
+  assert 'Looked into' not in report.render(report.open_runs([run_folders[1]]), {})
+  shutil.copytree(run_folders[1], tmp_path / 'run')
+  (tmp_path / 'run/figures').mkdir(exist_ok=True)
+  (tmp_path / 'run/figures/client_set.png').write_bytes(base64.b64decode(png.partition(',')[2]))
+  page = report.render(report.open_runs([tmp_path / 'run']), {})
+  assert '<a href="#inspected">' in page and f'<img src="{png}"' in page
+  assert page.count('Images that one client sends') == 2  # the caption, and for who does not see
+  assert runs.INSPECTED['privacy'] not in page
 
 
 @pytest.mark.parametrize('content', [None, '{"config"', '{}', '[]', '{"config": {"algorithm": 3}}'])
