@@ -3,6 +3,7 @@
 import gc
 import importlib.metadata
 import os
+import pathlib
 
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 # Most of a test's time is compilation, and tiny nets gain nothing from LLVM's optimisations; the older way to
@@ -20,6 +21,12 @@ import jax  # noqa: E402 (after the flags)
 import pytest  # noqa: E402
 
 jax.config.update('jax_num_cpu_devices', 4)
+# Many tests compile the same programs (FedAvg's round beside every method's), and so does the next run of the tests.
+# Runs of the launcher in a test find this set and leave it.
+COMPILED = pathlib.Path(__file__).resolve().parent.parent / '.pytest_cache' / 'compiled'
+jax.config.update('jax_compilation_cache_dir', str(COMPILED))
+jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 # Every collection of garbage walks through all traces and programs that JAX keeps: after some hundred tests that was most
 # of the time. So they are dropped after each module, and collections are rarer.
 gc.set_threshold(50_000, 20, 20)

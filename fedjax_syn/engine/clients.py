@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedjax_syn.client.local import LocalClient
 from fedjax_syn.engine.layout import Layout
+from fedjax_syn.engine.tracing import traced
 from fedjax_syn.method import Client, Message, Messages, Visit
 from fedjax_syn.typing import Array, PyTree
 
@@ -165,12 +166,12 @@ def run_clients(
   def device_queue(operands, table, queue, count):
     client = make_client(operands)
 
-    def block(number):
+    def go(number):
       visits = jax.vmap(lambda slot: make_visit(operands, slot))(table[number])
       return split(run_block(client, visits, across))
 
     zeros = lambda leaf, shape: jnp.zeros(shape, leaf.dtype)
-    sums, kept = jax.eval_shape(block, jnp.int32(0))
+    block, (sums, kept) = traced(go, jnp.int32(0))
     start = (
       jax.tree.map(lambda leaf: zeros(leaf, leaf.shape), sums),
       jax.tree.map(lambda leaf: zeros(leaf, (slots, *leaf.shape[1:])), kept),

@@ -21,6 +21,7 @@ from fedjax_syn.engine.personal import make_personal
 from fedjax_syn.engine.report import round_report
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.engine.together import at_one_round, make_rounds_together, reports_of
+from fedjax_syn.engine.tracing import traced
 from fedjax_syn.engine.visits import Operands, close, downlink, first_round_of, servers_of, visit_of
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import objective_of
@@ -182,13 +183,14 @@ def build(
       i, _, report = loop
       return (i < rounds) & (report['diverged_round'] == 0)
 
+    one = lambda state: one_round(seed, state, data, hyper, first_round)
+    one, (_, report) = traced(one, state)
+
     def body(loop):
       i, state, _ = loop
-      state, report = one_round(seed, state, data, hyper, first_round)
-      return i + 1, state, report
+      return i + 1, *one(state)
 
-    blank = jax.eval_shape(lambda: one_round(seed, state, data, hyper, first_round)[1])
-    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), blank)
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), report)
     _, state, report = jax.lax.while_loop(go, body, (jnp.int32(0), state, blank))
     return state, report
 

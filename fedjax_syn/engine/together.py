@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn.engine.tracing import traced
 from fedjax_syn.method import State
 from fedjax_syn.typing import Array
 
@@ -28,7 +29,7 @@ def make_rounds_together(one_round: Callable) -> Callable:
 
   @functools.partial(jax.jit, static_argnums=5, donate_argnums=1)
   def many_rounds(seeds, states, data, hyper, rounds, first_round):
-    def step(states):
+    def all_seeds(states):
       one = lambda seed, state: one_round(seed, state, data, hyper, first_round, AXIS)
       return jax.vmap(one, axis_name=AXIS)(seeds, states)
 
@@ -43,9 +44,8 @@ def make_rounds_together(one_round: Callable) -> Callable:
       return i + 1, *jax.tree.map(keep, step(old[0]), tuple(old))
 
     states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-    blank = jax.tree.map(
-      lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(step, states)[1]
-    )
+    step, (_, report) = traced(all_seeds, states)
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), report)
     _, states, report = jax.lax.while_loop(go, body, (jnp.int32(0), states, blank))
     return tuple(jax.tree.map(lambda leaf: leaf[i], states) for i in range(len(seeds))), report
 

@@ -218,21 +218,22 @@ def test_poisson_sampling_trains_and_counts_only_the_drawn():
   assert report['diverged_round'] == 0 and report['train/loss'] > 0
 
 
-def test_divergence_names_round_and_client_and_stops():
-  """B's distance to 4 is multiplied by (1 - 30) per step: the first overflow of float32 is found by hand below."""
-  data = tiny.two_points()
+@pytest.mark.parametrize('rate, fine', [(10.0, True), (30.0, False), (1e30, False)])
+def test_divergence_names_the_client(rate, fine):
+  """B's distance to 4 is 3 and is multiplied by 1 - rate in each of its three steps. The mean of its losses in round 1 is
+  9 / 6 (1 + 9^2 + 9^4) = 9,964.5, or 9 / 6 (1 + 29^2 + 29^4) = 1,062,184, or beyond float32."""
   engine = build(
-    fedavg(30.0, optimizer='sgd', batch_size=1), tiny.quadratic(1.0), data, loss=tiny.half_square
+    fedavg(rate, optimizer='sgd', batch_size=1),
+    tiny.quadratic(1.0),
+    tiny.two_points(),
+    loss=tiny.half_square,
   )
-  state, report = engine.run(0, engine.init(0), 200)
-  w, round = np.float64(1.0), 0
-  while w * w < np.finfo(np.float32).max:  # the loss overflows first
-    a = w - 30 * w
-    b = 4 + (w - 4) * (-29.0) ** 3
-    w, round = (a + b) / 2, round + 1
-  assert abs(report['diverged_round'] - round) <= 1
-  assert report['diverged_client'] == 1
-  assert int(state.round) == report['diverged_round']
+  state, report = engine.run(0, engine.init(0), 1 if fine else 200)
+  if fine:
+    assert (report['diverged_round'], report['diverged_client']) == (0, -1)
+    assert report['train/loss'] == pytest.approx((0.5 + 3 * 9964.5) / 4)
+  else:
+    assert (report['diverged_round'], report['diverged_client'], int(state.round)) == (1, 1, 1)
 
 
 def test_rounds_compile_once():
