@@ -1,0 +1,25 @@
+"""Functions whose results' shapes are needed before they are called, without tracing them twice."""
+
+from collections.abc import Callable
+
+import jax
+from jax.extend.core import jaxpr_as_fun
+
+from fedjax_syn.typing import PyTree
+
+
+def traced(f: Callable, *args: PyTree) -> tuple[Callable, PyTree]:
+  """Traces a function once, for good.
+
+  `jax.eval_shape` and then a call would trace it twice, and a function that does so inside another one four times.
+
+  Args:
+    f: of arrays; it may close over tracers.
+    args: arrays, or tracers, of the shapes and types that it will be called with.
+
+  Returns:
+    f as a function of equal arguments, and the shapes and types of its result.
+  """
+  closed, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
+  run, structure = jaxpr_as_fun(closed), jax.tree.structure(shapes)
+  return lambda *args: jax.tree.unflatten(structure, run(*jax.tree.leaves(args))), shapes
