@@ -7,12 +7,12 @@ import pathlib
 
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 # Most of a test's time is compilation, and tiny nets gain nothing from LLVM's optimisations; the older way to
-# lower loops compiles in two thirds of the time. A flag that a jaxlib does not know ends the process, so this one
-# is left out beyond the versions that were tried. Programs that must agree to the last bit are compiled as users
+# lower loops compiles in two thirds of the time, and one LLVM module in less than 32. A flag that a jaxlib does not know
+# ends the process, so these are left out beyond the versions that were tried. Programs that must agree to the last bit are compiled as users
 # compile them: EXACT=1 python -m pytest -n 2 -m exact
 flags = '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true'
 if tuple(map(int, importlib.metadata.version('jaxlib').split('.')[:2])) <= (0, 10):
-  flags += ' --xla_cpu_use_fusion_emitters=false'
+  flags += ' --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1'
 if os.environ.get('EXACT'):
   flags = ''
 os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {flags}'.strip()

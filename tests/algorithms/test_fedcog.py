@@ -1,5 +1,7 @@
 """FedCOG: labels, disagreement, generation and distillation against hand values, numpy and finite differences."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -213,10 +215,20 @@ def small(**fields):
   return fedcog(base, **{'start': 1, 'samples': 6, 'steps': 20, 'lr': 0.1, 'kd_batch': 3, **fields})
 
 
+@functools.cache
+def plainly():
+  return run(small())
+
+
+@functools.cache
+def fedavg_params(rounds=3):
+  return run(fedavg(0.1, optimizer='sgd', batch_size=4), rounds)[1].params
+
+
 def test_before_t0_it_is_fedavg_and_keeps_local_models():
-  plain = run(fedavg(0.1, optimizer='sgd', batch_size=4), 1)[1]
+  plain = fedavg_params(1)
   engine, state, _ = run(small(start=2), 1)
-  for a, b in zip(jax.tree.leaves(plain.params), jax.tree.leaves(state.params), strict=True):
+  for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(state.params), strict=True):
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-7)
   kept = state.clients['fedcog']
   np.testing.assert_array_equal(kept.visited, [True, False, True])
@@ -227,9 +239,9 @@ def test_before_t0_it_is_fedavg_and_keeps_local_models():
 
 
 def test_without_distillation_it_is_fedavg_and_with_it_not():
-  plain = run(fedavg(0.1, optimizer='sgd', batch_size=4))[1].params
+  plain = fedavg_params()
   off = run(small(weights='fixed', lambda_kd=0.0))[1].params
-  on = run(small())[1].params
+  on = plainly()[1].params
   far = lambda a, b: max(
     float(np.abs(x - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
   )
@@ -300,7 +312,7 @@ def test_a_shared_set_is_the_same_for_all_clients_and_costs_no_bytes():
   ],
 )
 def test_options_run_and_change_the_result(fields):
-  base, changed = run(small()), run(small(**fields))
+  base, changed = plainly(), run(small(**fields))
   assert all(np.isfinite(value) for value in changed[2].values())
   leaves = [jax.tree.leaves(result[1].params) for result in (base, changed)]
   difference = max(float(np.abs(a - b).max()) for a, b in zip(*leaves, strict=True))

@@ -141,7 +141,7 @@ def params_after(method, optimizer='sgd', **kwargs):
   return jax.tree.leaves(engine.run(0, engine.init(0), 3)[0].params)
 
 
-@pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
+@pytest.mark.parametrize('optimizer', ['sgd', pytest.param('adam', marks=pytest.mark.slow)])
 def test_neutral_setting_is_fedavg_and_others_are_not(optimizer):
   run = lambda method: params_after(method, optimizer, data=tiny.federated([4, 0, 3]))
   plain = run(lambda base: base)

@@ -94,7 +94,13 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize('name', METHODS)
+# A method of each kind: nothing kept, rows kept, work before the round, models of the clients' own.
+FEW = ('fedavg', 'scaffold', 'fedcog', 'ditto')
+
+
+@pytest.mark.parametrize(
+  'name', [n if n in FEW else pytest.param(n, marks=pytest.mark.slow) for n in METHODS]
+)
 def test_looking_changes_nothing(name):
   """Two rounds with a look after every one end where two rounds without end, to the last bit."""
   data = tiny.federated(SIZES)
@@ -116,11 +122,21 @@ def test_looking_changes_nothing(name):
   assert looked[False, 1] == looked[True, 1]
 
 
-@pytest.mark.parametrize('name', ['fedavg', 'fedrep', 'ditto'])
-def test_layouts_agree(name):
+LAYOUTS = (Layout(1, 'loop', 1), Layout(2, 'blocks', 3), Layout(4, 'blocks', 1), Layout())
+
+
+@pytest.mark.parametrize(
+  'name, layouts',
+  [
+    ('fedrep', LAYOUTS[:2]),
+    ('ditto', LAYOUTS[:2]),
+    *(pytest.param(n, LAYOUTS, marks=pytest.mark.slow) for n in ('fedavg', 'fedrep', 'ditto')),
+  ],
+)
+def test_layouts_agree(name, layouts):
   data = tiny.federated(SIZES)
   found = []
-  for layout in (Layout(1, 'loop', 1), Layout(4, 'blocks', 1), Layout(2, 'blocks', 3), Layout()):
+  for layout in layouts:
     engine = build(METHODS[name](), tiny.net(4, 3), data, layout=layout)
     state, _ = engine.run(0, engine.init(0), 1)
     found.append(engine.personal(*split())(0, state))

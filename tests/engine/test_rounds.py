@@ -119,10 +119,21 @@ def test_layouts_agree_in_float64(name):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize('name', METHODS)
-def test_seeds_side_by_side_are_seeds_alone(name):
+@pytest.mark.parametrize(
+  'name, layouts',
+  [
+    ('adam', [Layout(1, 'blocks', 4), Layout(8, '', 1)]),
+    ('scaffold', LAYOUTS[1:2]),
+    ('fedmix', LAYOUTS[1:2]),
+    *(
+      pytest.param(name, [*LAYOUTS, Layout(3, 'blocks', 2)], marks=pytest.mark.slow)
+      for name in METHODS
+    ),
+  ],
+)
+def test_seeds_side_by_side_are_seeds_alone(name, layouts):
   data = tiny.federated(SIZES)
-  for layout in (Layout(3, 'blocks', 2), *(LAYOUTS if name == 'adam' else [])):
+  for layout in layouts:
     engine = build(METHODS[name](), tiny.net(4, 3), data, participation=0.75, layout=layout)
     seeds = (0, 3, 5)
     alone = [engine.run(seed, engine.init(seed), 3) for seed in seeds]

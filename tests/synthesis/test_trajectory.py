@@ -70,7 +70,7 @@ def test_meta_gradients_equal_finite_differences(x64, adjoint, distance):
   assert abs(float(gradient.log_step)) > 1e-4
 
 
-@pytest.mark.parametrize('batch_size', [0, 4])
+@pytest.mark.parametrize('batch_size', [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_adjoints_agree(x64, batch_size):
   """With and without rematerialisation, as loop and as scan, by JVP and by reverse over reverse; the DSA
   draws of every step (cutout, scale, colour in turn) must be replayed for that to hold."""
