@@ -8,6 +8,7 @@ import optax
 
 from fedjax_syn.keys import fold
 from fedjax_syn.method import Task
+from fedjax_syn.synthesis import pieces
 from fedjax_syn.synthesis.class_sets import ClassSet, gather
 from fedjax_syn.typing import Params, PRNGKey, Stats, Variables
 
@@ -51,14 +52,17 @@ def train(
   union = ClassSet(*(jnp.concatenate(leaves) for leaves in zip(*sets, strict=True)))
   x, y, order, count = gather(union)
 
-  def loss(w, rows):
-    logits = task.model.apply(Variables(w, stats), x[rows], train=False).logits
-    return optax.softmax_cross_entropy_with_integer_labels(logits, y[rows]).mean()
+  def mean(w, x, y):
+    logits = task.model.apply(Variables(w, stats), x, train=False).logits
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+  loss = pieces.in_pieces(mean, pieces.split_of(0, batch_size, task.model, None, '').pieces)
 
   def step(carry, i):
     w, opt_state = carry
     drawn = jax.random.randint(fold(key, i), (batch_size,), 0, jnp.maximum(count, 1))
-    grads = jax.grad(loss)(w, order[drawn])
+    rows = order[drawn]
+    grads = jax.grad(loss)(w, x[rows], y[rows])
     updates, opt_state = optimizer.update(grads, opt_state, w)
     return (optax.apply_updates(w, updates), opt_state), None
 

@@ -7,8 +7,10 @@ import optax
 import pytest
 
 from fedjax_syn.data import federated
+from fedjax_syn.method import Task
 from fedjax_syn.models import create
-from fedjax_syn.synthesis import ball, gradient
+from fedjax_syn.server import sets as sets_lib
+from fedjax_syn.synthesis import ball, gradient, pieces
 from fedjax_syn.synthesis import distribution as dm
 from fedjax_syn.synthesis.class_sets import ClassSet, bytes_of, gather, over_present
 from fedjax_syn.typing import Variables
@@ -225,3 +227,27 @@ def test_bytes_are_those_of_the_present_images():
   """2, 1 and 0 classes of 10 images of 4 x 4 x 1 float32, and three bytes of flags."""
   got = bytes_of(np.array(PRESENT), 10, (4, 4, 1))
   np.testing.assert_array_equal(got, [2 * 640 + 3, 640 + 3, 3])
+
+
+def test_training_on_the_union_in_pieces_is_training_on_it_at_once(monkeypatch):
+  """20 images of a network with convolutions come in four pieces of five on a CPU; in float64 the end is the same."""
+  with jax.enable_x64(True):
+    model = create('convnet', shape=(8, 8, 1), num_classes=3, width=2, depth=1)
+    x = jax.random.normal(jax.random.key(3), (2, 3, 4, 8, 8, 1))
+    sets = [ClassSet(x, jnp.array([[True, True, False], [False, True, True]]))]
+    w = jax.tree.map(lambda leaf: leaf.astype(float), model.init(jax.random.key(0)).params)
+    task = Task(model, None, None, 2, 3, {}, 1)
+
+    def train():
+      how = {'steps': 3, 'batch_size': 20}
+      return sets_lib.train(jax.random.key(1), task, w, {}, sets, optax.sgd(0.1), **how)
+
+    apart = train()
+    assert pieces.split_of(0, 20, model, None, '').pieces == 4
+    monkeypatch.setattr(pieces, 'split_of', lambda *_: pieces.Split())
+    for a, b in zip(*map(jax.tree.leaves, (apart, train())), strict=True):
+      np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
+    assert (
+      max(np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (apart, w)), strict=True))
+      > 1e-2
+    )
