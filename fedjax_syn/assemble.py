@@ -78,6 +78,20 @@ def load(resolved: config_lib.Resolved) -> Problem:
   return Problem(dataset, counts, federated.from_partition(dataset, part), model)
 
 
+def read_line(resolved: config_lib.Resolved, problem: Problem) -> str:
+  """Says in one line what was read and how it is dealt to clients."""
+  dataset, d = problem.dataset, resolved.data
+  shape = ' x '.join(map(str, dataset.shape))
+  held = f', {len(dataset.validation.y)} held-out' if dataset.validation is not None else ''
+  line = (
+    f'{dataset.title}: {len(dataset.train.y)} training{held} and {len(dataset.test.y)} test rows of {shape}, '
+    f'{dataset.num_classes} classes; {d.clients} clients by {d.partition}, {resolved.client.participation:g} of them a round'
+  )
+  if dataset.clients is not None and d.partition != 'natural':
+    line += "; the data say whose each row is, which only data.partition='natural' follows"
+  return line
+
+
 def tasks(resolved: config_lib.Resolved, folder: Path) -> list[tuple[config_lib.Resolved, Path]]:
   """Says what to train and where.
 
@@ -156,6 +170,7 @@ def describe(job: Job, problem: Problem, config_name: str) -> None:
       'config_name': config_name,
       'hash': config_lib.hash8(job.config),
       'config': config_lib.to_dict(job.config),
+      'own_code': config_lib.own_code(job.config),
       'dataset': described,
       'layout': job.engine.layout._asdict(),
       **workdir_lib.environment(),

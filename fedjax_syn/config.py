@@ -86,7 +86,7 @@ def override(config: ml_collections.ConfigDict, key: str, text: str) -> None:
       config.outside = outside
   known = leaves(*config.get('outside', ()))
   if key not in known:
-    raise ConfigError(f'{key}={text!r}: no such field{_nearest(key, known)}')
+    raise ConfigError(f'{key}={text!r}: {_no_such(key, known, config.get("outside", ()))}')
   value = text
   if known[key].kind is not str:
     try:
@@ -122,7 +122,7 @@ def check(config: Any) -> Resolved:
   known = leaves(*outside)
   for key, value in flat.items():
     if key not in known:
-      raise ConfigError(f'{key}={value!r}: no such field{_nearest(key, known)}')
+      raise ConfigError(f'{key}={value!r}: {_no_such(key, known, outside)}')
   values: dict[str, dict[str, Any]] = {}
   for key, leaf in known.items():
     section, _, name = key.rpartition('.')
@@ -208,7 +208,7 @@ def _check_combinations(resolved: Resolved) -> None:
   client, clients = resolved.client, resolved.data.clients
   if resolved.compare == resolved.algorithm:
     raise ConfigError(
-      f'compare={resolved.compare!r}: is the algorithm itself; name another, or none (compare=)'
+      f'compare={resolved.compare!r}: is the algorithm itself; name another, or none (--config.compare=)'
     )
   if len(set(resolved.seeds)) != len(resolved.seeds) or not resolved.seeds:
     raise ConfigError(f'seeds={resolved.seeds!r}: must be one or more distinct integers')
@@ -278,8 +278,29 @@ def to_json(config: Any) -> str:
 
 
 def hash8(config: Any) -> str:
-  """Returns 8 hex digits of the resolved config; the blocks of unused algorithms do not count."""
-  return hashlib.sha256(json.dumps(_used(config), sort_keys=True).encode()).hexdigest()[:8]
+  """Returns 8 hex digits of the resolved config and of the code it names; blocks of unused algorithms do not count."""
+  content = _used(config) | ({'own_code': code} if (code := own_code(config)) else {})
+  return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def own_code(config: Any) -> dict[str, str]:
+  """Returns, for each `module:function` that a config names, a hash of the file in which the module stands.
+
+  A config says by it which method, network or data set is meant, and not what is written there: a run of another
+  version is another run. What the module imports is not looked at.
+  """
+  resolved = config if isinstance(config, Resolved) else check(config)
+  words = *_outside(resolved.algorithm, resolved.compare), resolved.model.name, resolved.data.name
+  hashes = {}
+  for word in words:
+    module, colon, _ = word.partition(':')
+    if not colon or word.startswith(TFDS):
+      continue
+    spec = importlib.util.find_spec(module)
+    if spec is not None and spec.has_location:
+      with open(spec.origin, 'rb') as file:
+        hashes[word] = hashlib.sha256(file.read()).hexdigest()[:16]
+  return hashes
 
 
 def diff(old: Any, new: Any) -> list[str]:
@@ -326,6 +347,15 @@ def _blocks(outside: Iterable[str]) -> dict[str, type]:
   parts = [*names('algorithms'), *outside]
   classes = {_block_name(part): getattr(_module(part), 'Config', None) for part in parts}
   return {name: cls for name, cls in classes.items() if cls is not None}
+
+
+def _no_such(key: str, known: Iterable[str], outside: Iterable[str]) -> str:
+  for word in outside:
+    if _block_name(word) == key.partition('.')[0] and not hasattr(_module(word), 'Config'):
+      return (
+        f'{word.partition(":")[0]} has no class Config, so {word} has no fields (docs/compose.md)'
+      )
+  return f'no such field{_nearest(key, known)}'
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:

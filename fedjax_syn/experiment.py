@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,15 @@ def run_experiment(
       resolved = config_lib.check(config)
       summary = hosts.first(lambda: _open(folder, resolved, stack))
       if summary is not None:
+        show.read(
+          f'finished {_when(folder / "summary.json")}; nothing was trained now: another --workdir begins anew'
+        )
         show.summary(_rows(resolved, folder, summary), folder)
         return _exit_status(summary)
       stack.enter_context(jax.default_matmul_precision(resolved.precision))
       stop = stack.enter_context(workdir_lib.stoppable())
       problem = hosts.together(lambda: assemble.load(resolved))
+      hosts.first(lambda: workdir_lib.check_data(folder, problem.dataset.checksum))
       jobs = [assemble.job(c, f, problem, show) for c, f in assemble.tasks(resolved, folder)]
       sources = hosts.first(lambda: _sources(resolved))
       if write:
@@ -60,6 +65,7 @@ def run_experiment(
     except (ValueError, OSError) as error:
       print(' '.join(str(error).split()), file=sys.stderr)
       return REFUSED
+    show.read(assemble.read_line(resolved, problem))
     # Fresh ones only: a run that goes on may be past a program. One process only: the others would have
     # to compile in the same order.
     for job in jobs if not hosts.several() else ():
@@ -93,6 +99,10 @@ def _open(
   stack.enter_context(workdir_lib.lock(folder))
   workdir_lib.check_config(folder, resolved)
   return workdir_lib.read_json(folder / 'summary.json')
+
+
+def _when(path: Path) -> str:
+  return time.strftime('%Y-%m-%d %H:%M', time.localtime(path.stat().st_mtime))
 
 
 def _sources(resolved: config_lib.Resolved) -> dict[str, str]:

@@ -28,6 +28,9 @@ class Silent:
   def say(self, text: str) -> None:
     """Shows one line."""
 
+  def read(self, text: str) -> None:
+    """Shows what data were read, before a run of its own; not between a table's cells."""
+
   def begin(self, label: str, rounds: int, done: int) -> None:
     """Starts one seed of one algorithm, `done` of `rounds` being done already."""
 
@@ -56,6 +59,9 @@ class Plain(Silent):
 
   def say(self, text: str) -> None:
     self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+  def read(self, text: str) -> None:
+    self.say(text)
 
   def begin(self, label: str, rounds: int, done: int) -> None:
     self.label, self.total, self.first, self.done = label, rounds, done, done

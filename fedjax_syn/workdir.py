@@ -126,6 +126,29 @@ def check_config(folder: Path, resolved: config_lib.Resolved) -> None:
     raise ValueError(
       f'workdir={folder}: was started under another config ({listed}); name another folder'
     )
+  for word, now in config_lib.own_code(resolved).items():
+    if stored.get('own_code', {}).get(word, now) != now:
+      raise ValueError(
+        f'workdir={folder}: was started with another version of {word}; name another folder'
+      )
+
+
+def check_data(folder: Path, checksum: str) -> None:
+  """Checks that a run that goes on finds the data that it began with.
+
+  Args:
+    folder: the run's.
+    checksum: of the data set that was read now.
+
+  Raises:
+    ValueError: if they are others.
+  """
+  stored = read_json(folder / 'config.json') or {}
+  before = stored.get('dataset', {}).get('checksum', checksum)
+  if before != checksum:
+    raise ValueError(
+      f'workdir={folder}: was started with other data (checksum {before[:8]}, now {checksum[:8]}); name another folder'
+    )
 
 
 def environment() -> dict[str, Any]:

@@ -5,7 +5,8 @@
   --config         a Python file with get_config(); without it configs/dynafed_digits.py (no download)
   --workdir        where results go; without it runs/<config>-<algorithm>-<hash of the settings>
   --config.k=v     changes a setting: --config.rounds=20 --config.client.lr=0.01 --config.seeds=0,1,2
-                   (a tuple of one is written with a comma: --config.seeds=3,)
+                   (a tuple of one is written with a comma: --config.seeds=3,); --config.algorithm=A alone, where A
+                   is what the config compares with (config.compare), trains A and nothing beside it
   --coordinator    host:port of process 0, with --processes=N and --process=K: N processes, on one host or
                    several, train as one. Under SLURM (several tasks) and on TPU pods this is found by itself
   --list=KIND      prints what exists: algorithms, datasets, models, partitions, or fields (all settings)
@@ -58,7 +59,10 @@ def parse(argv: list[str]) -> list[str]:
     sys.exit(0)
   settings = [a for a in argv[1:] if a.startswith(('--config.', '-config.'))]
   with refusals():
-    rest = flags.FLAGS([a for a in argv if a not in settings])
+    try:
+      rest = flags.FLAGS([a for a in argv if a not in settings])
+    except flags.UnrecognizedFlagError as error:
+      raise app.UsageError(f'{error}; settings are written --config.key=value') from error
     if len(rest) > 1:
       raise app.UsageError(f'{rest[1]!r}: unexpected; settings are written --config.key=value')
   if flags.FLAGS['verbosity'].using_default_value:
@@ -139,6 +143,9 @@ def apply(config, settings: Iterable[str]) -> None:
   # Algorithms first: one from outside the package brings the fields that other settings may name.
   for key, text in sorted(pairs, key=lambda pair: pair[0] not in ('algorithm', 'compare')):
     config_lib.override(config, key, text)
+  keys = {key for key, _ in pairs}
+  if 'algorithm' in keys and 'compare' not in keys and config.compare == config.algorithm:
+    config.compare = ''  # what the file compares with, asked for by name: it alone
 
 
 def default_workdir(config, config_name: str) -> pathlib.Path:

@@ -87,12 +87,13 @@ def check(block: Config, rounds: int) -> None:
   checkpoints = block.length + block.include_initial
   if block.length >= rounds:
     raise ValueError(
-      f'dynafed.length={block.length} must be smaller than rounds={rounds}: no round would be fine-tuned'
+      f'dynafed.length={block.length} must be smaller than rounds={rounds}: no round would be fine-tuned;'
+      f' try --config.dynafed.length={max(rounds // 2, 1)}'
     )
   if checkpoints < block.segment + 1:
     raise ValueError(
       f'dynafed.segment={block.segment} needs {block.segment + 1} checkpoints, but dynafed.length={block.length} '
-      f'gives {checkpoints}; raise length or lower segment'
+      f'gives {checkpoints}; try --config.dynafed.segment={max(checkpoints - 1, 1)}, or raise length'
     )
   for key in ('augment', 'finetune_augment'):
     try:
