@@ -95,6 +95,10 @@ def run(
     num_classes=dataset.num_classes,
     client_ids=dataset.clients,
   )
+  if round(participation * clients, 9) < 1:
+    raise ValueError(
+      f'participation={participation}: is less than one of {clients} clients; at least {1 / clients:g}'
+    )
   data = federated.from_partition(dataset, part)
   engine = engine_lib.build(
     method, model, data, num_classes=dataset.num_classes, participation=participation, layout=layout

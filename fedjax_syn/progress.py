@@ -53,8 +53,11 @@ class Plain(Silent):
   def __init__(self, console: Console):
     """Writes to a console."""
     self.console = console
-    self.label, self.total, self.first, self.done = '', 0, 0, 0
+    self.label, self.total, self.done = '', 0, 0
     self.began = self.shown = time.monotonic()
+    self.first: tuple[int, float] | None = (
+      None  # rounds done, and when, as rounds were first told of
+    )
     self.accuracy = ''
 
   def say(self, text: str) -> None:
@@ -64,7 +67,7 @@ class Plain(Silent):
     self.say(text)
 
   def begin(self, label: str, rounds: int, done: int) -> None:
-    self.label, self.total, self.first, self.done = label, rounds, done, done
+    self.label, self.total, self.first, self.done = label, rounds, None, done
     self.began = self.shown = time.monotonic()
     self.say(
       f'{label}: {f"resuming after round {done} of {rounds}" if done else f"{rounds} rounds"}'
@@ -72,12 +75,14 @@ class Plain(Silent):
 
   def rounds(self, done: int, report: Mapping[str, float]) -> None:
     self.done = done
+    self.first = self.first or (done, time.monotonic())  # what was compiled before is not pace
     self.accuracy = _accuracy(report) or self.accuracy
     if self._time_to_speak():
       self.say(f'{self.label}: round {done} of {self.total}{self.accuracy}{self._pace(done)}')
 
   def _pace(self, done: int) -> str:
-    rate = (done - self.first) / max(time.monotonic() - self.began, 1e-9)
+    first, when = self.first
+    rate = (done - first) / max(time.monotonic() - when, 1e-9)
     left = (self.total - done) / rate if rate else 0
     return f', {rate:.3g} rounds/s, {_duration(left)} left' if rate else ''
 
@@ -105,7 +110,7 @@ class Bar(Plain):
   """A bar of rounds on a terminal, and one of iterations below it during work between rounds."""
 
   def begin(self, label: str, rounds: int, done: int) -> None:
-    self.first = self.done = done
+    self.done = done
     self.progress = Progress(
       TextColumn('{task.description}'),
       BarColumn(),

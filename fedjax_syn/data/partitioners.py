@@ -158,7 +158,9 @@ def _labels_per_client(spec: Spec, rng: np.random.Generator) -> np.ndarray:
 def _natural(spec: Spec, rng: np.random.Generator) -> np.ndarray:
   del rng
   if spec.client_ids is None:
-    raise ValueError("data.partition = 'natural': this data set does not say whose its rows are")
+    raise ValueError(
+      "data.partition = 'natural': this data set does not say whose its rows are (a folder of images does as CLIENT/CLASS/IMAGE)"
+    )
   ids = np.asarray(spec.client_ids)
   if ids.shape != (len(spec.y),) or not np.issubdtype(ids.dtype, np.integer) or ids.min() < 0:
     raise ValueError(

@@ -111,7 +111,7 @@ def _images(paths: Sequence[Path], folder: Path, size: int) -> np.ndarray:
     if arrays[-1].shape[:2] != arrays[0].shape[:2]:
       first, other = ('x'.join(map(str, a.shape[:2][::-1])) for a in (arrays[0], arrays[-1]))
       raise ValueError(
-        f'data.dir={str(folder)!r}: {paths[0].name} has {first} pixels and {path} {other}; data.size=32, say,'
+        f'data.dir={str(folder)!r}: {paths[0]} has {first} pixels and {path} {other}; data.size=32, say,'
         ' resizes all of them'
       )
   if all(a.ndim == 2 for a in arrays):
