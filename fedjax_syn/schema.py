@@ -118,7 +118,12 @@ class Resolved:
     "rounds between evaluations of the clients' own models, a multiple of eval_every; 0: never",
     low=0,
   )
-  checkpoint_every: int = field(10, 'rounds between checkpoints; the last always is', low=1)
+  checkpoint_every: int = field(
+    10,
+    'rounds between checkpoints, fewer where they would take more than a tenth of the time; also every 30 s, at'
+    ' ends of phases and at the end',
+    low=1,
+  )
   targets: tuple[float, ...] = field((), 'accuracies for rounds_to_accuracy', above=0, high=1)
   start_from: str = field(
     '', "a checkpoint of another run to begin from, W/checkpoints/50; '' is none"
@@ -132,7 +137,9 @@ class Resolved:
     choices=('wandb', 'mlflow'),
   )
   outside: tuple[str, ...] = field(
-    (), 'package.module:function methods whose blocks stand here too'
+    (),
+    'filled in by itself: the package.module:function methods of `algorithm` and `compare`, whose blocks'
+    ' stand beside those of the package',
   )
   data: Data = Data()
   client: Client = Client()

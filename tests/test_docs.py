@@ -1,7 +1,10 @@
 """The documentation: nothing that exists is without a page, no page is out of reach, tables come from the code."""
 
+import json
 import pathlib
 import re
+import shlex
+import sys
 
 import pytest
 import yaml
@@ -9,9 +12,37 @@ import yaml
 from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
 from launch import docs_hooks as hooks
+from launch import main as launcher
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / 'docs'
+OWN = ROOT / 'notebooks' / '02_write_your_own_method.ipynb'
+
+
+def blocks(text, language):
+  """The code blocks of a Markdown text, and of a notebook's words."""
+  return re.findall(rf'^```{language}\n(.*?)^```', text, re.DOTALL | re.MULTILINE)
+
+
+def words_of(path):
+  """A page's text; of a notebook, the text of its cells that are no code."""
+  if path.suffix == '.md':
+    return path.read_text()
+  cells = json.loads(path.read_text())['cells']
+  return '\n'.join(''.join(c['source']) for c in cells if c['cell_type'] == 'markdown')
+
+
+def commands_of(path):
+  """Calls of `launch/main.py` in the code blocks, as lists of words."""
+  lines = '\n'.join(blocks(words_of(path), 'bash')).replace('\\\n', ' ').splitlines()
+  for line in lines:
+    _, found, rest = line.partition('python launch/main.py')
+    if found:
+      yield shlex.split(rest.split('"')[0].split('&')[0], comments=True)
+
+
+PAGES = [ROOT / 'README.md', *sorted(DOCS.rglob('*.md')), *sorted(OWN.parent.glob('*.ipynb'))]
+COMMANDS = [(path, words) for path in PAGES for words in commands_of(path)]
 
 
 def pages_of(nav):
@@ -87,3 +118,54 @@ def test_comments_of_a_field_are_those_above_it_and_beside_it():
   assert docs_comments.comments_of(lines, 2, 2) == '[], one'
   assert docs_comments.comments_of(lines, 4, 6) == 'above: of y [n], two # hashes'
   assert docs_comments.comments_of(lines, 7, 7) == ''
+
+
+def own_method(path):
+  """The example of a method of one's own on a page, as a file that a reader would save."""
+  (code,) = [code for code in blocks(words_of(path), 'python') if 'class Config' in code]
+  if path == OWN:  # the function stands in a cell
+    cells = [''.join(cell['source']) for cell in json.loads(path.read_text())['cells']]
+    code += '\n\n' + next(text for text in cells if text.startswith('def calibrated'))
+  return code
+
+
+def save_own_method(path, folder, monkeypatch):
+  (folder / 'my_method.py').write_text(own_method(path))
+  monkeypatch.syspath_prepend(folder)
+  monkeypatch.delitem(sys.modules, 'my_method', raising=False)  # another page's
+
+
+@pytest.mark.parametrize(
+  ('path', 'words'),
+  [pytest.param(*case, id=f'{case[0].name}: {" ".join(case[1])}') for case in COMMANDS],
+)
+def test_a_command_of_the_documentation_is_not_refused(path, words, tmp_path, monkeypatch):
+  if any('my_method' in word for word in words):
+    save_own_method(path, tmp_path, monkeypatch)
+  flags = dict(word.lstrip('-').split('=', 1) for word in words if '=' in word)
+  settings = [word for word in words if word.startswith('--config.')]
+  config = launcher.load_config(ROOT / flags.get('config', launcher.DEFAULT), settings)
+  config_lib.check(config)
+
+
+def test_commands_are_found():
+  found = {path.name for path, _ in COMMANDS}
+  assert {'README.md', 'compose.md', 'data.md', 'tour.md', OWN.name} <= found
+  assert any('--config.data.name=folder' in words for _, words in COMMANDS)
+
+
+@pytest.mark.parametrize(
+  ('path', 'setting'),
+  [
+    (ROOT / 'README.md', 'proximal.mu'),
+    (DOCS / 'compose.md', 'proximal.mu'),
+    (OWN, 'calibrated.strength'),
+  ],
+  ids=lambda value: getattr(value, 'name', value),
+)
+def test_an_own_method_gets_its_setting(path, setting, tmp_path, monkeypatch):
+  save_own_method(path, tmp_path, monkeypatch)
+  block, _, name = setting.partition('.')
+  words = [f'--config.algorithm=my_method:{block}', f'--config.{setting}=0.25']
+  resolved = config_lib.check(launcher.load_config(launcher.DEFAULT, words))
+  assert algorithms.create(resolved.algorithm, resolved).hyper[block] == {name: 0.25}
