@@ -228,7 +228,7 @@ def _check_combinations(resolved: Resolved) -> None:
     )
   for name in resolved.trackers:
     if importlib.util.find_spec(name) is None:
-      raise ConfigError(f"trackers={name!r}: is not installed; pip install 'fedjax_syn[{name}]'")
+      raise ConfigError(f"trackers={name!r}: is not installed; pip install -e '.[{name}]'")
   try:
     for word in filter(None, (resolved.algorithm, resolved.compare)):
       # Optimizers, schedules and compositions refuse here.

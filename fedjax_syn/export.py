@@ -127,5 +127,5 @@ def _safetensors() -> Any:
   try:
     import safetensors.numpy
   except ImportError as error:
-    raise ValueError(f"{error}: pip install 'fedjax_syn[export]'") from error
+    raise ValueError(f"{error}: pip install -e '.[export]'") from error
   return safetensors.numpy
