@@ -4,6 +4,7 @@ import gc
 import importlib.metadata
 import os
 import pathlib
+import time
 
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 # Most of a test's time is compilation, and tiny nets gain nothing from LLVM's optimisations; the older way to
@@ -28,12 +29,14 @@ jax.config.update('jax_compilation_cache_dir', str(COMPILED))
 jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
 jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 # Every collection of garbage walks through all traces and programs that JAX keeps: after some hundred tests that was most
-# of the time. So they are dropped after each module, and collections are rarer.
+# of the time. So they are dropped after modules that compile much, and collections are rarer.
 gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(autouse=True, scope='module')
 def small_heap():
+  began = time.monotonic()
   yield
-  jax.clear_caches()
-  gc.collect()
+  if time.monotonic() - began > 5:  # what leaves little is not worth the second that this takes
+    jax.clear_caches()
+    gc.collect()
