@@ -10,7 +10,7 @@ import time
 import pytest
 
 from fedjax_syn import report
-from tests.report.stored import KINDS
+from tests.report.stored import KINDS, edit
 
 pytest_plugins = ['tests.run_fixtures', 'tests.report.report_runs']
 
@@ -185,15 +185,18 @@ def test_a_phone_scrolls_one_way(page):
 
 
 @pytest.mark.parametrize('size', [DESKTOP, PHONE], ids=['desktop', 'phone'])
-def test_few_clients_have_their_names_as_ticks(browser, named, tmp_path, size):
-  report.write([named], tmp_path / 'named.html', lambda run: 'train')
+@pytest.mark.parametrize('clients', [['ann', 'bob'], ['007', '08']], ids=['words', 'digits'])
+def test_few_clients_have_their_names_as_ticks(browser, named, tmp_path, size, clients):
+  shutil.copytree(named, tmp_path / 'run')
+  edit(tmp_path / 'run', lambda stored: stored['dataset'].update(client_names=clients))
+  report.write([tmp_path / 'run'], tmp_path / 'named.html', lambda run: 'train')
   with browser.new_context(viewport=size) as context:
     page = context.new_page()
     page.set_default_timeout(1000 * SECONDS)
     page.goto((tmp_path / 'named.html').as_uri())
     page.wait_for_selector('.partition .heatmaplayer image')
     texts = lambda axis: page.locator(f'.partition .{axis}tick text').all_text_contents()
-    assert texts('x') == ['ann', 'bob']
+    assert texts('x') == clients
     assert texts('y') == list(KINDS)
     assert page.evaluate('document.documentElement.scrollWidth') <= size['width']
 
