@@ -156,6 +156,8 @@ def describe(job: Job, problem: Problem, config_name: str) -> None:
     'title': d.title,
     'checksum': d.checksum,
     'num_classes': d.num_classes,
+    'class_names': list(d.class_names),
+    'client_names': list(d.client_names),
     'shape': list(d.train.x.shape[1:]),
     'rows': {'train': len(d.train.y), 'test': len(d.test.y)},
     'normalisation': {

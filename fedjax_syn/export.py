@@ -20,6 +20,7 @@ class Exported(NamedTuple):
   variables: Variables
   mean: np.ndarray  # [channels], of pixels in 0..1
   std: np.ndarray  # [channels]
+  class_names: tuple[str, ...] = ()  # by logit; () where the data set did not say them
 
 
 def last_set(learned: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -76,7 +77,8 @@ def save_model(variables: Variables, stored: Mapping[str, Any], path: Path) -> P
 
   Args:
     variables: of the model.
-    stored: the run's config.json; what is needed to build the model again is kept in the file's metadata.
+    stored: the run's config.json; what is needed to build the model again, and the names of the classes, are kept in
+      the file's metadata; the names of clients are not, as the file may be given away.
     path: the file.
 
   Returns:
@@ -86,7 +88,8 @@ def save_model(variables: Variables, stored: Mapping[str, Any], path: Path) -> P
     ValueError: if the package safetensors is not there.
   """
   arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(variables)}
-  metadata = {key: json.dumps(stored[key]) for key in ('config', 'dataset')}
+  dataset = {key: value for key, value in stored['dataset'].items() if key != 'client_names'}
+  metadata = {'config': json.dumps(stored['config']), 'dataset': json.dumps(dataset)}
   _safetensors().save_file(arrays, path, metadata)
   return path
 
@@ -98,7 +101,7 @@ def load_model(path: str | Path) -> Exported:
     path: the file.
 
   Returns:
-    The model, its variables and the constants that its pixels are normalised by.
+    The model, its variables, the constants that its pixels are normalised by, and the names of its classes.
 
   Raises:
     ValueError: if the package safetensors is not there.
@@ -115,7 +118,8 @@ def load_model(path: str | Path) -> Exported:
   variables = jax.tree.unflatten(jax.tree.structure(shapes), leaves)
   constants = dataset['normalisation']
   mean, std = (np.asarray(constants[name], np.float32) for name in ('mean', 'std'))
-  return Exported(model, variables, mean, std)
+  names = tuple(dataset.get('class_names', ()))  # an older file says none
+  return Exported(model, variables, mean, std, names)
 
 
 def _named(tree: PyTree) -> list[tuple[str, Any]]:

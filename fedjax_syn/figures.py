@@ -129,7 +129,7 @@ def partition_bubbles(
   colours = 'tab10' if classes <= 10 else 'viridis'
   axes.scatter(client, label, s=area, c=label, cmap=colours, alpha=0.75, linewidths=0)
   if class_names is not None and classes <= 40:
-    axes.set_yticks(range(classes), class_names)
+    axes.set_yticks(range(classes), class_names, parse_math=False)  # a $ in a name is a $
   elif classes <= 20:
     axes.set_yticks(range(classes))
   axes.set(ylabel='class', xlim=(-1, shown), ylim=(-1, classes), title=title)

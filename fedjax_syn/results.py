@@ -134,13 +134,14 @@ def draw_partition(folder: Path, dataset: Dataset, counts: np.ndarray) -> None:
 
   Args:
     folder: the run's folder.
-    dataset: gives the title.
+    dataset: gives the title and the names of the classes.
     counts: [clients, classes].
   """
   from fedjax_syn import figures  # matplotlib is slow to import
 
   title = f'{dataset.title}: {len(counts)} clients'
-  figures.partition_bubbles(counts, folder / 'figures' / 'partition.png', title)
+  path = folder / 'figures' / 'partition.png'
+  figures.partition_bubbles(counts, path, title, dataset.class_names or None)
 
 
 def draw_curves(

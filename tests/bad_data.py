@@ -121,6 +121,9 @@ split = Split(np.zeros((4, 8, 8, 1), np.uint8), np.arange(4, dtype=np.int32))
 unit = Normalisation('unit', (0.0,), (1.0,))
 beyond = lambda: Dataset('beyond', 'B', split, split, None, 3, unit, 'none', None)
 number = lambda: 3
+unnamed = lambda: Dataset(
+  'unnamed', 'U', split, split, None, 4, unit, 'none', None, class_names=('cat', 'dog')
+)
 """
 
 DIGITS = {'data.name': 'digits', 'data.partition': 'iid', 'data.clients': 4}
@@ -192,6 +195,12 @@ BAD_DATA = [
     'a function with labels beyond',
     DIGITS | {'data.name': 'tiny_data:beyond'},
     'labels must lie in 0..2, got 0..3',
+    file('tiny_data.py', TINY),
+  ),
+  Bad(
+    'a function that names too few classes',
+    DIGITS | {'data.name': 'tiny_data:unnamed'},
+    '2 class_names for 4 classes',
     file('tiny_data.py', TINY),
   ),
   Bad('nobody owns rows', DIGITS | {'data.partition': 'natural'}, "data.partition = 'natural'"),

@@ -55,6 +55,12 @@ def test_partition_bubbles(tmp_path, shape):
   assert_picture(tmp_path / 'p.png', colours=3)
 
 
+def test_names_of_classes_are_no_formulas(tmp_path):
+  counts = np.ones((3, 2), int)
+  figures.partition_bubbles(counts, tmp_path / 'p.png', 'digits', [r'$\nothing$', 'b'])
+  assert_picture(tmp_path / 'p.png', colours=3)
+
+
 def test_partition_without_any_sample(tmp_path):
   figures.partition_bubbles(np.zeros((3, 2), int), tmp_path / 'p.png')
   assert_picture(tmp_path / 'p.png', colours=3)

@@ -1,6 +1,7 @@
 """What a data set is to everything else."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,6 +25,8 @@ class Dataset:
   proxy: Split | None = None  # the server's own rows; labels -1 where they mean nothing here
   domains: tuple[str, ...] = ()  # of a data set of several: client k has the rows of domain k
   test_domains: np.ndarray | None = None  # int32 [test rows], the number of each row's domain
+  class_names: tuple[str, ...] = ()  # by number; () where nobody says them
+  client_names: tuple[str, ...] = ()  # of the natural clients, by number; () as above
 
   @property
   def shape(self) -> tuple[int, ...]:
@@ -44,6 +47,8 @@ def make(
   num_classes: int,
   normalisation: str | Normalisation,
   clients: np.ndarray | None = None,
+  class_names: Sequence[str] = (),
+  client_names: Sequence[str] = (),
 ) -> Dataset:
   """Puts a data set together.
 
@@ -55,6 +60,8 @@ def make(
     num_classes: how many there are.
     normalisation: a known name, or constants.
     clients: natural client of each training row, int32 [n].
+    class_names: by number; () if nobody says them.
+    client_names: of the natural clients, by number; () as above.
 
   Returns:
     The data set, with the checksum of its arrays and no validation rows.
@@ -67,4 +74,16 @@ def make(
   else:
     constants = spread(normalisation, train.x.shape[-1])
   digest = checksum(train, test, clients)
-  return Dataset(name, title, train, test, None, num_classes, constants, digest, clients)
+  return Dataset(
+    name,
+    title,
+    train,
+    test,
+    None,
+    num_classes,
+    constants,
+    digest,
+    clients,
+    class_names=tuple(class_names),
+    client_names=tuple(client_names),
+  )

@@ -197,14 +197,16 @@ def _flair(name: str, folder: Path) -> Dataset:
     constants,
     found.checksum,
     found.clients,
+    class_names=flair.CLASSES,
   )
 
 
 def _fortunes(name: str, folder: Path) -> Dataset:
   found = fortunes.read(folder)
   clients = found.train.y.astype(np.int32)  # a client has one topic
-  topics = len(found.topics)
-  return make(name, 'fortunes', found.train, found.test, topics, 'unit', clients)
+  topics = found.topics
+  splits = found.train, found.test
+  return make(name, 'fortunes', *splits, len(topics), 'unit', clients, topics, topics)
 
 
 def _digits_domains(name: str, folder: Path) -> Dataset:
@@ -231,7 +233,9 @@ def _domain_source(name: str, folder: Path) -> Dataset:
 
 def _joined(name: str, title: str, found: domains.Joined, classes: int) -> Dataset:
   dataset = make(name, title, found.train, found.test, classes, 'auto', found.clients)
-  return dataclasses.replace(dataset, domains=found.names, test_domains=found.test_domains)
+  return dataclasses.replace(
+    dataset, domains=found.names, test_domains=found.test_domains, client_names=found.names
+  )
 
 
 def _from_folder(

@@ -46,4 +46,9 @@ def load(name: str) -> Dataset:
     )
   for split in (dataset.train, dataset.test):
     check_split(*split, name, dataset.num_classes)
+  named = dataset.class_names
+  if named and len(named) != dataset.num_classes:
+    raise ValueError(
+      f'data.name={name!r}: {len(named)} class_names for {dataset.num_classes} classes'
+    )
   return dataset

@@ -34,11 +34,13 @@ def load(name: str, data_dir: str, folder: Path, size: int) -> Dataset:
     from fedjax_syn.data.builders import tfds_named  # slow to import
 
     found = tfds_named.read(name, folder, size)
-    return make(name, name.removeprefix(TFDS), found.train, found.test, found.num_classes, 'auto')
+    title, names = name.removeprefix(TFDS), found.class_names
+    return make(name, title, found.train, found.test, found.num_classes, 'auto', class_names=names)
   if not data_dir:
     raise ValueError(f"data.dir='': name the folder of images; {image_folder.LAYOUT}")
   images = image_folder.read(folder, size)
-  classes = len(images.class_names)
-  dataset = make(name, '', images.train, images.test, classes, 'auto', images.clients)
+  names = images.class_names, images.client_names
+  splits = images.train, images.test
+  dataset = make(name, '', *splits, len(images.class_names), 'auto', images.clients, *names)
   title = f'{folder.resolve().name} ({dataset.checksum[:8]})'
   return dataclasses.replace(dataset, title=title)

@@ -3,7 +3,8 @@ const data = JSON.parse(document.getElementById('data').textContent);
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const byId = id => document.getElementById(id);
 const coarse = matchMedia('(pointer: coarse)').matches; // fingers scroll the page, not the chart
-const config = {responsive: true, displaylogo: false, displayModeBar: coarse ? false : 'hover'};
+// No bar of buttons: one of them sends the chart to plotly.com, and dragging and double-clicking do what the others do.
+const config = {responsive: true, displayModeBar: false, displaylogo: false, showSendToCloud: false, plotlyServerURL: ''};
 
 function layout(more) {
   const axis = {gridcolor: colour('--line'), linecolor: colour('--line'), zeroline: false, automargin: true};
@@ -68,20 +69,30 @@ function drawCurves() {
   chart.setAttribute('aria-label', `${what}: ${ends.join('; ') || 'no run is shown'}`);
 }
 
+// Categories, so that names such as 007 stay as they are and no tick lies between two; at most `most` of them, evenly.
+function ticks(names, most) {
+  const steps = [1, 2, 5, 10, 20, 50, 100, 200];
+  return {type: 'category', tick0: 0, dtick: steps.find(s => names.length / s <= most) ?? 500};
+}
+
 function drawPartitions() {
   for (const chart of document.querySelectorAll('.partition')) {
-    const z = data.partitions[chart.dataset.partition].counts;
+    const {counts: z, class_names, client_names} = data.partitions[chart.dataset.partition];
     Plotly.react(chart, [{
       type: 'heatmap',
       z,
+      x: client_names.map(plain),
+      y: class_names.map(plain),
       colorscale: [[0, colour('--panel')], [1, colour('--accent')]],
       colorbar: {title: {text: 'samples'}, thickness: 12, tickfont: {color: colour('--ink')}},
       hovertemplate: 'client %{x}, class %{y}: %{z} samples<extra></extra>',
-      xgap: z[0].length > 200 ? 0 : 1,
+      zmin: 0, // the palest colour is none, not the least that a client has
+      zmax: Math.max(1, ...z.map(row => row.reduce((a, b) => Math.max(a, b)))),
+      xgap: client_names.length > 200 ? 0 : 1,
       ygap: 1,
     }], layout({
-      xaxis: {title: {text: 'client'}, showgrid: false},
-      yaxis: {title: {text: 'class'}, showgrid: false, dtick: z.length > 20 ? undefined : 1},
+      xaxis: {title: {text: 'client'}, showgrid: false, ...ticks(client_names, chart.clientWidth / 40)},
+      yaxis: {title: {text: 'class'}, showgrid: false, ...ticks(class_names, 20)},
     }), config);
   }
 }

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedjax_syn.report import tables
 from fedjax_syn.report.pictures import as_uri, montage
-from fedjax_syn.report.runs import INSPECTED, Run, open_runs
+from fedjax_syn.report.runs import INSPECTED, Run, open_runs, short_names
 
 # Okabe and Ito's colours, which most colour-blind people tell apart, dark enough or bright enough for both
 # backgrounds; the dashes change when the colours begin again.
@@ -20,6 +20,8 @@ NOT_CURVES = ('round', 'seed', 'seconds', 'padding_efficiency')
 FIRST = 'test/accuracy'
 CLIENTS = 1000  # drawn at most, in the partition
 CLIENT_ROWS = 60  # listed at most, beside it
+IN_SCRIPT = ('counts', 'class_names', 'client_names')  # what the script draws of a partition
+LETTERS = 20  # of a name, beside a picture
 
 
 def write(
@@ -62,22 +64,26 @@ def render(runs: Sequence[Run], commands: dict[str, str]) -> str:
     import jinja2
     from plotly.offline import get_plotlyjs
   except ImportError as error:
-    raise ValueError(f"{error}: pip install 'fedjax_syn[report]'") from error
+    raise ValueError(f"{error}: pip install -e '.[report]'") from error
   part = lambda name: resources.files('fedjax_syn.report').joinpath(name).read_text('utf-8')
   loader = jinja2.DictLoader({'page.html': part('page.html')})
   environment = jinja2.Environment(autoescape=True, loader=loader, undefined=jinja2.StrictUndefined)
   environment.policies['json.dumps_kwargs'] = {'sort_keys': False, 'allow_nan': False}
   spread, partitions = tables.spread(runs), _partitions(runs)
   shared_settings, own_settings = tables.settings(runs)
+  one_seed = all(len(run.seeds) == 1 for run in runs)
   sets = [_set(run) for run in runs if run.synthetic]
   return environment.get_template('page.html').render(
     css=part('page.css'),
     script=part('page.js'),
     plotly=get_plotlyjs(),
-    title=', '.join(dict.fromkeys(run.settings['algorithm'] for run in runs)),
+    title=', '.join(dict.fromkeys(short_names(runs))),
     datasets=', '.join(dict.fromkeys(run.stored['dataset']['title'] for run in runs)),
+    unlike=_unlike(runs),
     runs=[{'label': run.label, **_style(i), **_about(run)} for i, run in enumerate(runs)],
     results=tables.results(runs),
+    one_seed=one_seed,
+    over_seeds='one seed' if one_seed else 'mean ± standard deviation over seeds',
     eval_every=sorted({run.settings['eval_every'] for run in runs}),
     metrics=_metrics(runs),
     curve_table=tables.accuracy_over_rounds(runs),
@@ -93,11 +99,25 @@ def render(runs: Sequence[Run], commands: dict[str, str]) -> str:
     made_on=tables.made_on(runs),
     data={
       'runs': [{'label': run.label, **_style(i), **_curves(run)} for i, run in enumerate(runs)],
-      'partitions': [{'counts': p['counts']} for p in partitions],
+      'partitions': [{key: p[key] for key in IN_SCRIPT} for p in partitions],
       'spread': _spreads(runs),
       'sets': [{'pictures': s['montage'].pictures, 'texts': s['texts']} for s in sets],
     },
   )
+
+
+def _unlike(runs: Sequence[Run]) -> str:
+  """Says in what runs differ that makes their numbers hard to compare; '' if in nothing."""
+  data = {run.stored['dataset'].get('checksum'): run.stored['dataset']['title'] for run in runs}
+  rounds = sorted({run.settings['rounds'] for run in runs})
+  texts = []
+  if len(data) > 1:
+    alike = len(set(data.values())) < len(data)
+    names = [f'{title} ({f"{key}"[:8]})' if alike else title for key, title in data.items()]
+    texts.append(f'on different data sets: {", ".join(names)}')
+  if len(rounds) > 1:
+    texts.append(f'of different length: {", ".join(map(str, rounds))} rounds')
+  return '; '.join(texts)
 
 
 def _style(position: int) -> dict[str, str]:
@@ -140,24 +160,33 @@ def _finite(value: float) -> float | None:
 
 def _partitions(runs: Sequence[Run]) -> list[dict[str, Any]]:
   """The partitions, each once, with the runs that share it."""
-  groups: list[tuple[np.ndarray, list[str]]] = []
+  groups: list[tuple[dict[str, Any], list[str]]] = []
   for run in runs:
     if run.counts is None:
       continue
-    same = [names for counts, names in groups if np.array_equal(counts, run.counts)]
+    made = _partition(run)
+    same = [names for other, names in groups if other['held'] == made['held']]
     if same:
       same[0].append(run.label)
     else:
-      groups.append((run.counts, [run.label]))
-  return [_partition(counts, names) for counts, names in groups]
+      groups.append((made, [run.label]))
+  return [{**made, 'names': ', '.join(names)} for made, names in groups]
 
 
-def _partition(counts: np.ndarray, names: list[str]) -> dict[str, Any]:
+def _partition(run: Run) -> dict[str, Any]:
+  counts = run.counts
   sizes, held = counts.sum(axis=1), (counts > 0).sum(axis=1)
-  rows = [[f'{i}', *map(str, row), f'{row.sum()}'] for i, row in enumerate(counts[:CLIENT_ROWS])]
-  head = ['client', *(f'class {c}' for c in range(counts.shape[1])), 'all']
+  classes = [run.class_name(c) for c in range(counts.shape[1])]
+  clients = [run.client_name(i) for i in range(len(counts))]
+  rows = [
+    [clients[i], *map(str, row), f'{row.sum()}'] for i, row in enumerate(counts[:CLIENT_ROWS])
+  ]
+  head = [
+    'client',
+    *(f'class {name}' if name == f'{c}' else name for c, name in enumerate(classes)),
+  ]
   return {
-    'names': ', '.join(names),
+    'held': (counts.tolist(), classes, clients),  # two runs that agree in it share the partition
     'clients': len(counts),
     'classes': counts.shape[1],
     'text': (
@@ -166,8 +195,16 @@ def _partition(counts: np.ndarray, names: list[str]) -> dict[str, Any]:
     ),
     'shown': min(len(counts), CLIENTS),
     'counts': counts[:CLIENTS].T.tolist(),
-    'table': tables.Table(head, rows),
+    'class_names': _beside(classes),
+    'client_names': _beside(clients[:CLIENTS]),
+    'table': tables.Table([*head, 'all'], rows),
   }
+
+
+def _beside(names: Sequence[str]) -> list[str]:
+  """Names short enough to stand beside a picture, still different from each other."""
+  cut = [name if len(name) <= LETTERS else name[: LETTERS - 1] + '…' for name in names]
+  return cut if len(set(cut)) == len(set(names)) else [f'{i} {name}' for i, name in enumerate(cut)]
 
 
 def _spreads(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -188,7 +225,15 @@ def _set(run: Run) -> dict[str, Any]:
   seed, learned = next(iter(run.synthetic.items()))
   made = montage(learned)
   texts = [f'iteration {i} of {made.iterations[-1]}' for i in made.iterations]
-  return {'label': run.label, 'seed': seed, 'montage': made, 'texts': texts}
+  names = [run.class_name(c) for c in made.classes]
+  return {
+    'label': run.label,
+    'seed': seed,
+    'montage': made,
+    'texts': texts,
+    'names': names,
+    'beside': _beside(names),
+  }
 
 
 def _inspected(run: Run) -> dict[str, Any]:

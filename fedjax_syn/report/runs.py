@@ -15,6 +15,8 @@ from fedjax_syn.schema import SECTIONS
 
 ABSENT = None  # a field of a method that the run does not use, or that its version of the library did not have
 
+NATURAL = ('natural', 'natural_sample')  # the partitions by the data set's own clients
+
 INSPECTED = {  # figures of `launch/inspect_run.py`, and what they show
   'gradient_error': 'Gradients on the synthetic set beside those on the real data',
   'privacy': 'How near synthetic images are to training images, beside held-out images',
@@ -42,6 +44,17 @@ class Run(NamedTuple):
   def seeds(self) -> list[int]:
     """The run's seeds, in order."""
     return self.stored['config']['seeds']
+
+  def class_name(self, number: int) -> str:
+    """What the data set calls a class; its number where it says nothing."""
+    names = self.stored['dataset'].get('class_names', ())  # not there in an old run
+    return names[number] if names else f'{number}'
+
+  def client_name(self, number: int) -> str:
+    """What the data set calls a client; its number where clients are not the data set's own, or not all of them."""
+    names = self.stored['dataset'].get('client_names', ())
+    own = self.settings['data.partition'] in NATURAL and len(names) == len(self.counts)
+    return names[number] if own else f'{number}'
 
 
 def open_runs(folders: Sequence[str | Path]) -> list[Run]:
@@ -132,9 +145,19 @@ def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
   return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}
 
 
+def short_names(runs: Sequence[Run]) -> list[str]:
+  """The algorithms, own ones ('package.module:function') by what stands behind the colon if no other is called so."""
+  whole = [run.settings['algorithm'] for run in runs]
+  short = ['+'.join(word.rpartition(':')[2] for word in name.split('+')) for name in whole]
+  meant: dict[str, set[str]] = {}
+  for brief, name in zip(short, whole, strict=True):
+    meant.setdefault(brief, set()).add(name)
+  return [b if len(meant[b]) == 1 else name for b, name in zip(short, whole, strict=True)]
+
+
 def labels(runs: Sequence[Run]) -> list[str]:
-  """Names runs apart: by algorithm, then by one or two settings in which they differ, then by folder."""
-  names = [run.settings['algorithm'] for run in runs]
+  """Names runs apart: by algorithm, then by one or two settings in which they differ, then by folder, then by number."""
+  names = short_names(runs)
   out = list(names)
   for name, times in Counter(names).items():
     if times == 1:
@@ -143,10 +166,11 @@ def labels(runs: Sequence[Run]) -> list[str]:
     changes = differences([runs[i] for i in alike])
     for position, i in enumerate(alike):
       words = [f'{key}={values[position]}' for key, values in changes.items()]
-      out[i] = f'{name}, {", ".join(words) if 0 < len(words) < 3 else runs[i].folder.name}'
-  seen: Counter[str] = Counter()
+      if words:
+        out[i] = f'{name}, {", ".join(words) if len(words) < 3 else runs[i].folder.name}'
+  times, seen = Counter(out), Counter()
   for i, label in enumerate(out):
     seen[label] += 1
-    if seen[label] > 1:
+    if times[label] > 1:
       out[i] = f'{label} ({seen[label]})'
   return out

@@ -68,7 +68,8 @@ def test_usps_files_are_read_in_the_layout_of_libsvm(handwritten):
 def test_three_origins_are_three_clients(handwritten):
   of, folder = handwritten
   data = datasets.load('digits_domains', str(folder))
-  assert data.domains == ('mnist', 'usps', 'digits') and data.shape == (28, 28, 1)
+  assert data.domains == data.client_names == ('mnist', 'usps', 'digits')
+  assert data.shape == (28, 28, 1)
   np.testing.assert_array_equal(np.bincount(data.clients), [40, 40, 1198])
   np.testing.assert_array_equal(data.train.x[:40], of['mnist']['train_x'])
   np.testing.assert_array_equal(data.train.x[40:80], domains.fit(of['usps']['train_x'], 28, 1))

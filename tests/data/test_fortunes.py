@@ -57,6 +57,7 @@ def test_a_corpus_of_the_same_layout(corpus):
   known = [{1 + zlib.crc32(w.encode()) % (VOCABULARY - 1) for w in WORDS[t]} for t in sorted(WORDS)]
   for x, y in zip(*data.train, strict=True):
     assert set(x[x > 0].tolist()) <= known[y]
+  assert data.class_names == data.client_names == tuple(sorted(WORDS))
   held = datasets.load('fortunes', str(corpus), validation=0.25)
   assert len(held.validation.y) == 12 and len(held.clients) == 36
   assert datasets.load('fortunes', str(corpus)).checksum == data.checksum

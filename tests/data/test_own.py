@@ -41,6 +41,7 @@ def test_a_fifth_of_every_group_is_held_out(root):
   put(root / '.cache' / 'x' / 'hidden.png', 0)
   found = load(root)
   assert found.train.x.shape[1:] == (6, 4, 1) and found.num_classes == 2
+  assert (found.client_names, found.class_names) == (('ann', 'bob', 'eve'), ('cat', 'dog'))
   counts = np.zeros((3, 2), int)
   np.add.at(counts, (found.clients, found.train.y), 1)
   np.testing.assert_array_equal(counts, [[4, 8], [8, 0], [1, 4]])
@@ -133,6 +134,7 @@ def test_what_tensorflow_datasets_prepared_is_read(prepared):
   np.testing.assert_array_equal(found.train.x, values['train_x'])
   np.testing.assert_array_equal(found.test.y, values['test_y'])
   assert found.num_classes == 10 and found.title == 'my_digits'
+  assert found.class_names == ()  # numbers are no names
   assert datasets.load('tfds:my_digits', str(folder), size=3).shape == (3, 3, 1)
 
 

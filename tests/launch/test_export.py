@@ -67,13 +67,18 @@ def test_a_model_comes_back_whole(folder):
 
 def test_running_statistics_come_back(tmp_path):
   config = config_of(**{'model.name': 'convnet', 'model.depth': 1, 'model.norm': 'batch'})
+  names = {'class_names': [f'kind {c}' for c in range(10)], 'client_names': ['ann']}
   dataset = {'shape': [8, 8, 1], 'num_classes': 10, 'normalisation': {'mean': [0.5], 'std': [0.5]}}
-  stored = {'config': config_lib.to_dict(config), 'dataset': dataset}
+  stored = {'config': config_lib.to_dict(config), 'dataset': dataset | names}
   model = models.create('convnet', shape=(8, 8, 1), num_classes=10, width=8, depth=1, norm='batch')
   made = model.init(jax.random.key(0))
   shifted = Variables(made.params, jax.tree.map(lambda leaf: leaf + 0.25, made.stats))
   export_lib.save_model(shifted, stored, tmp_path / 'm.safetensors')
-  found = export_lib.load_model(tmp_path / 'm.safetensors').variables
+  opened = export_lib.load_model(tmp_path / 'm.safetensors')
+  assert opened.class_names == tuple(names['class_names'])
+  assert b'"ann"' not in (tmp_path / 'm.safetensors').read_bytes()  # it may be given away
+  assert b'client_names' not in (tmp_path / 'm.safetensors').read_bytes()
+  found = opened.variables
   assert jax.tree.structure(found) == jax.tree.structure(shifted)
   jax.tree.map(np.testing.assert_array_equal, found, shifted)
 

@@ -3,9 +3,10 @@
 import shutil
 
 import pytest
+from PIL import Image
 
 from fedjax_syn import experiment
-from tests.report.stored import HOSTILE, edit
+from tests.report.stored import HOSTILE, KINDS, edit
 from tests.run_fixtures import put_fake, put_stubs
 from tests.runs import config_of
 
@@ -32,3 +33,22 @@ def run_folders(whole_folder, tmp_path_factory):
     path = root / 'broken-off' / name
     shutil.rmtree(path) if path.is_dir() else path.unlink()
   return [whole_folder, root / 'plain', root / 'broken-off']
+
+
+@pytest.fixture(scope='session')
+def named(tmp_path_factory):
+  """A run on a folder of images of two clients, ann and bob, and ten classes, the first with a hostile name."""
+  root = tmp_path_factory.mktemp('named')
+  for client, most in (('ann', 6), ('bob', 9)):
+    for name in KINDS:
+      (root / 'data' / client / name).mkdir(parents=True)
+      for i in range(most):
+        Image.new('L', (4, 4), 9 * i).save(root / 'data' / client / name / f'{i}.png')
+  data = {'data.name': 'folder', 'data.dir': str(root / 'data'), 'data.clients': 2}
+  data |= {'data.partition': 'natural', 'client.participation': 1.0}
+  with pytest.MonkeyPatch.context() as patch:
+    put_stubs(patch)
+    put_fake(patch)
+    config = config_of(seeds=(0,), **data)
+    assert experiment.run_experiment(config, root / 'run') == 0
+  return root / 'run'

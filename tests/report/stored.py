@@ -1,8 +1,10 @@
-"""Changes to what a run stored."""
+"""Changes to what a run stored, and names that it stores."""
 
 import json
 
 HOSTILE = '</script><img src=x onerror="document.title=1">'
+# Names of classes; ten, as a fake engine learns ten.
+KINDS = ('<i>dog', 'ant', 'bee', 'cat', 'cow', 'elk', 'fox', 'gnu', 'hen', 'yak')
 
 
 def edit(folder, change):

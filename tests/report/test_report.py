@@ -16,7 +16,7 @@ from fedjax_syn import report
 from fedjax_syn.report import pictures, runs, tables
 from launch import main as launcher
 from launch import report as command_line
-from tests.report.stored import HOSTILE, edit
+from tests.report.stored import HOSTILE, KINDS, edit
 
 pytest_plugins = ['tests.run_fixtures', 'tests.report.report_runs']
 
@@ -27,10 +27,11 @@ def opened(run_folders):
 
 
 def test_runs_are_told_apart(opened):
-  """Two are DynaFed's with equal settings, so that only the folders differ."""
-  labels = [run.label for run in opened]
-  assert labels[1] == 'fedavg'
-  assert labels[0].startswith('dynafed, whole') and labels[2] == 'dynafed, broken-off'
+  """Two are DynaFed's with equal settings, so that only the folders differ; a table says which is where."""
+  assert [run.label for run in opened] == ['dynafed (1)', 'fedavg', 'dynafed (2)']
+  made = tables.made_on(opened)
+  assert made.head[1:] == ['dynafed (1)', 'fedavg', 'dynafed (2)']
+  assert made.rows[0] == ['folder', *(str(run.folder) for run in opened)]
 
 
 def test_a_run_brings_what_it_was_compared_with(run_folders, tmp_path):
@@ -49,6 +50,87 @@ def test_equal_algorithms_are_named_by_the_setting_that_differs(run_folders, tmp
   found = report.open_runs([tmp_path / 'a', tmp_path / 'b'])
   assert [run.label for run in found] == ['fedavg, client.lr=0.1', 'fedavg, client.lr=0.2']
   assert runs.differences(found) == {'client.lr': [0.1, 0.2]}
+
+
+def renamed(opened, algorithms):
+  """Copies of one run under other algorithms."""
+  return [
+    opened[1]._replace(settings=opened[1].settings | {'algorithm': name}) for name in algorithms
+  ]
+
+
+@pytest.mark.parametrize(
+  'algorithms, expected',
+  [
+    (['my.pull3:pull', 'fedavg'], ['pull', 'fedavg']),
+    (['scaffold+my.pull3:pull', 'fedavg'], ['scaffold+pull', 'fedavg']),
+    (['my.pull3:pull', 'my.pull4:pull'], ['my.pull3:pull', 'my.pull4:pull']),
+    (['my.pull3:fedavg', 'fedavg'], ['my.pull3:fedavg', 'fedavg']),
+    (['my.pull3:pull', 'my.pull3:pull', 'fedavg'], ['pull (1)', 'pull (2)', 'fedavg']),
+  ],
+)
+def test_own_methods_go_by_the_name_of_their_function(opened, algorithms, expected):
+  assert runs.labels(renamed(opened, algorithms)) == expected
+
+
+def test_two_alike_and_one_with_another_setting(opened):
+  plain = opened[1]
+  other = plain._replace(settings=plain.settings | {'client.lr': 9.0})
+  found = runs.labels([plain, plain, other])
+  assert found == [
+    'fedavg, client.lr=0.5 (1)',
+    'fedavg, client.lr=0.5 (2)',
+    'fedavg, client.lr=9.0',
+  ]
+
+
+def rendered(opened):
+  return report.render(opened, {run.label: '' for run in opened})
+
+
+def test_one_seed_has_no_deviation(opened):
+  assert '± standard deviation' in rendered(opened)
+  page = rendered([opened[1]]).partition('id="data"')[0]
+  assert 'one seed' in page and 'over seeds' not in page and 'standard deviation over' not in page
+
+
+def test_runs_that_cannot_be_compared_are_told(opened):
+  plain = opened[1]
+  assert 'class="unlike"' not in rendered(opened)
+  longer = plain._replace(label='longer', settings=plain.settings | {'rounds': 9})
+  assert 'of different length: 7, 9 rounds' in rendered([plain, longer])
+  elsewhere = {**plain.stored, 'dataset': {**plain.stored['dataset'], 'checksum': 'abcdefghi'}}
+  for title, words in (('faces', 'digits, faces'), ('digits', '(abcdefgh)')):
+    elsewhere['dataset']['title'] = title
+    page = rendered([plain, plain._replace(label='elsewhere', stored=elsewhere)])
+    (line,) = re.findall('<p class="unlike">.*', page)
+    assert 'on different data sets' in line and words in line and 'length' not in line
+
+
+def test_clients_and_classes_have_their_names(named):
+  (run,) = report.open_runs([named])
+  page = rendered([run])
+  before, _, script = page.partition('id="data">')
+  head = '<tr><th scope="col">client</th><th scope="col">&lt;i&gt;dog</th><th scope="col">ant</th>'
+  assert head in before and '<i>dog' not in page
+  assert '<th scope="row">ann</th>' in before and '<th scope="row">bob</th>' in before
+  (drawn,) = json.loads(script.partition('</script>')[0])['partitions']
+  assert drawn['class_names'] == list(KINDS) and drawn['client_names'] == ['ann', 'bob']
+  assert '<li>&lt;i&gt;dog</li><li>ant</li>' in before
+  assert 'whose largest learned label is its class' in before
+
+
+def test_clients_that_were_dealt_have_numbers(named):
+  """Names are those of the data set's own clients; a run of an older version has none at all."""
+  (run,) = report.open_runs([named])
+  dealt = run._replace(settings=run.settings | {'data.partition': 'iid'})
+  assert [dealt.client_name(1), dealt.class_name(1)] == ['1', 'ant']
+  some = run._replace(counts=run.counts[:1])  # of natural_sample
+  assert some.client_name(0) == '0'
+  old = {k: v for k, v in run.stored['dataset'].items() if not k.endswith('_names')}
+  older = run._replace(stored={**run.stored, 'dataset': old})
+  assert [older.client_name(1), older.class_name(1)] == ['1', '1']
+  assert '<th scope="col">class 1</th>' in rendered([older])
 
 
 def test_results(opened, run_folders):

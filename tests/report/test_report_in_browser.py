@@ -10,6 +10,7 @@ import time
 import pytest
 
 from fedjax_syn import report
+from tests.report.stored import KINDS, edit
 
 pytest_plugins = ['tests.run_fixtures', 'tests.report.report_runs']
 
@@ -85,9 +86,22 @@ def test_it_is_drawn(page):
   assert page.locator('.partition .heatmaplayer image').count() == 1  # all runs share it
   assert page.locator('#spread .boxlayer .trace').count() == 3
   assert page.locator('img').evaluate('image => image.naturalWidth') > 0
-  assert page.get_by_text('Not recorded by: dynafed, broken-off.').count() == 2
+  assert page.get_by_text('Not recorded by: dynafed (2).').count() == 2
   # Two seeds have a band, one has none.
   assert page.evaluate("document.getElementById('curve').data.filter(t => t.fill).length") == 2
+
+
+def test_no_button_sends_a_chart_away(page):
+  """Plotly's own bar has one that posts the chart to plotly.com; a form may post nowhere."""
+  charts = page.locator('.js-plotly-plot')
+  assert charts.count() == 3
+  for chart in charts.all():
+    chart.hover()  # its bar appears under the pointer
+    sent = chart.evaluate('c => [c._context.showSendToCloud, c._context.plotlyServerURL]')
+    assert sent == [False, '']
+  assert page.locator('.modebar-btn, [data-title*="hare"], a[href*="plotly"]').count() == 0
+  policy = page.locator('meta[http-equiv]').get_attribute('content')
+  assert "form-action 'none'" in policy
 
 
 def test_the_legend_switches_by_keyboard(page):
@@ -168,6 +182,38 @@ def test_a_phone_scrolls_one_way(page):
   wide = page.evaluate('[document.documentElement.scrollWidth, window.innerWidth]')
   assert wide[0] <= wide[1] == 390
   page.set_viewport_size(DESKTOP)
+
+
+@pytest.mark.parametrize('size', [DESKTOP, PHONE], ids=['desktop', 'phone'])
+@pytest.mark.parametrize('clients', [['ann', 'bob'], ['007', '08']], ids=['words', 'digits'])
+def test_few_clients_have_their_names_as_ticks(browser, named, tmp_path, size, clients):
+  shutil.copytree(named, tmp_path / 'run')
+  edit(tmp_path / 'run', lambda stored: stored['dataset'].update(client_names=clients))
+  report.write([tmp_path / 'run'], tmp_path / 'named.html', lambda run: 'train')
+  with browser.new_context(viewport=size) as context:
+    page = context.new_page()
+    page.set_default_timeout(1000 * SECONDS)
+    page.goto((tmp_path / 'named.html').as_uri())
+    page.wait_for_selector('.partition .heatmaplayer image')
+    texts = lambda axis: page.locator(f'.partition .{axis}tick text').all_text_contents()
+    assert texts('x') == clients
+    assert texts('y') == list(KINDS)
+    assert page.evaluate('document.documentElement.scrollWidth') <= size['width']
+
+
+def test_four_clients_without_names_have_whole_numbers(page):
+  assert page.locator('.partition .xtick text').all_text_contents() == ['0', '1', '2', '3']
+
+
+def test_the_palest_colour_of_a_partition_is_none(page):
+  """Every client has some of every class here: none of them may look empty."""
+  (map_,) = page.evaluate("document.querySelector('.partition').data")
+  assert map_['zmin'] == 0 < min(min(row) for row in map_['z'])
+  assert map_['zmax'] == max(max(row) for row in map_['z'])
+
+
+def test_a_picture_of_one_column_is_small(page):
+  assert page.locator('.set img').bounding_box()['width'] <= 3.2 * 16 + 1
 
 
 def test_nothing_went_wrong(page):

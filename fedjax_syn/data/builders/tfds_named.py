@@ -22,6 +22,7 @@ class Found(NamedTuple):
   train: Split
   test: Split
   num_classes: int
+  class_names: tuple[str, ...]  # () where they are numbers
 
 
 def read(name: str, folder: Path, size: int = 0) -> Found:
@@ -71,7 +72,11 @@ def read(name: str, folder: Path, size: int = 0) -> Found:
     raise ValueError(
       f'data.name={name!r}: cannot be read ({first_line(error)}); {_how(word, folder)}'
     ) from error
-  return Found(train, test, labels.num_classes)
+  names = tuple(labels.names)
+  numbers = tuple(
+    map(str, range(len(names)))
+  )  # what tensorflow-datasets says where nobody named them
+  return Found(train, test, labels.num_classes, () if names == numbers else names)
 
 
 def _how(word: str, folder: Path) -> str:
