@@ -87,6 +87,8 @@ def command(algorithm: str, folder: pathlib.Path) -> list[str]:
   settings = {k: v for k, v in SMALL.items() if k in known} | {'algorithm': algorithm}
   if any(part in SERVER_DATA for part in algorithm.split('+')):
     settings['data.proxy'] = 'held_out'
+  if 'fednova' in algorithm.split('+'):
+    settings |= {'client.optimizer': 'sgd', 'client.lr': '0.1'}  # it counts steps of SGD
   launcher = [sys.executable, str(ROOT / 'launch' / 'main.py'), f'--workdir={folder}']
   return launcher + [f'--config.{key}={value}' for key, value in settings.items()]
 

@@ -5,7 +5,9 @@ import shutil
 
 import pytest
 
+from fedjax_syn import config as config_lib
 from launch import kill_runs
+from launch import main as launcher
 from launch.kill_runs import Kill
 
 pytest_plugins = ['tests.run_fixtures']
@@ -23,6 +25,13 @@ def test_every_algorithm_is_killed_and_the_kinds_are_as_asked_for():
   }
   few = kill_runs.plan(words, kills=1, writes=0, synthesis=0, rng=random.Random(0))
   assert [len(kills) for kills in few.values()] == [1] * 5  # one for each all the same
+
+
+@pytest.mark.parametrize('algorithm', [*config_lib.names('algorithms'), 'scaffold+dynafed'])
+def test_every_job_is_one_that_is_accepted(algorithm, tmp_path):
+  settings = [a for a in kill_runs.command(algorithm, tmp_path) if a.startswith('--config.')]
+  config = config_lib.check(launcher.load_config(str(launcher.DEFAULT), settings))
+  assert config.algorithm == algorithm and config.compare == '' and config.checkpoint_every == 1
 
 
 def test_a_kill_waits_for_its_moment_and_not_for_a_run_that_ended(tmp_path):
