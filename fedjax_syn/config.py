@@ -153,6 +153,10 @@ def _resolve_blocks(resolved: Resolved) -> Resolved:
 
 def check_algorithm(key: str, word: str) -> None:
   """Refuses a word like 'scaffold+dynafed' if a part is unknown, repeated or out of place."""
+  if ',' in word:
+    raise ConfigError(
+      f'{key}={word!r}: names one method; several are several runs, which launch/report.py compares'
+    )
   parts = word.split('+') if word or key == 'algorithm' else []
   for position, part in enumerate(parts):
     _check_name(key, part, 'algorithms')

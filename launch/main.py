@@ -3,7 +3,8 @@
   python launch/main.py [--config=configs/X.py] [--workdir=W] [--config.key=value ...]
 
   --config         a Python file with get_config(); without it configs/dynafed_digits.py (no download)
-  --workdir        where results go; without it runs/<config>-<algorithm>-<hash of the settings>
+  --workdir        where results go; without it runs/<config>-<algorithm>-<hash of the settings>,
+                   with the data's name if --config.data.name gives one
   --config.k=v     changes a setting: --config.rounds=20 --config.client.lr=0.01 --config.seeds=0,1,2
                    (a tuple of one is written with a comma: --config.seeds=3,); --config.algorithm=A alone, where A
                    is what the config compares with (config.compare), trains A and nothing beside it
@@ -148,12 +149,20 @@ def apply(config, settings: Iterable[str]) -> None:
     config.compare = ''  # what the file compares with, asked for by name: it alone
 
 
-def default_workdir(config, config_name: str) -> pathlib.Path:
-  """Returns runs/<config>-<algorithm>-<8 hex>: the same command resumes, a changed one starts anew."""
+def default_workdir(config, config_name: str, settings: Iterable[str] = ()) -> pathlib.Path:
+  """Returns runs/<config>[-<data>]-<algorithm>-<8 hex>: the same command resumes, a changed one starts anew.
+
+  Args:
+    config: as it is run.
+    config_name: of its file.
+    settings: what the command line changed: other data than the file's are named.
+  """
   from fedjax_syn import config as config_lib
 
-  algorithm = config.algorithm.replace(':', '.')
-  return pathlib.Path('runs') / f'{config_name}-{algorithm}-{config_lib.hash8(config)}'
+  named = any(s.lstrip('-').startswith('config.data.name=') for s in settings)
+  words = config_name, *([config.data.name] if named else []), config.algorithm
+  name = '-'.join(words).replace(':', '.')
+  return pathlib.Path('runs') / f'{name}-{config_lib.hash8(config)}'
 
 
 def check_paths(resolved, workdir: pathlib.Path) -> None:
@@ -230,7 +239,7 @@ def main(argv: list[str]) -> int:
     config = load_config(CONFIG.value, argv[1:])
     resolved = config_lib.check(config)
     name = pathlib.Path(CONFIG.value).stem
-    workdir = pathlib.Path(WORKDIR.value or default_workdir(config, name))
+    workdir = pathlib.Path(WORKDIR.value or default_workdir(config, name, argv[1:]))
     check_paths(resolved, workdir)
     prepare_jax(resolved.layout.devices, COORDINATOR.value, PROCESSES.value, PROCESS.value)
   from fedjax_syn import experiment  # only now, so that refusals are quick

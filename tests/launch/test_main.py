@@ -145,6 +145,21 @@ def test_without_workdir_the_same_command_resumes_and_a_changed_one_starts_anew(
   assert other.name.startswith('dynafed_digits-scaffold+dynafed-')
 
 
+def test_the_folder_names_data_that_are_not_the_config_file_s(runs):
+  assert (
+    start(
+      '--config.data.name=digits_domains',
+      '--config.data.partition=natural',
+      '--config.data.clients=3',
+    )
+    == 0
+  )
+  ((_, workdir, name),) = runs
+  assert (
+    workdir.name.startswith('dynafed_digits-digits_domains-dynafed-') and name == 'dynafed_digits'
+  )
+
+
 def test_a_method_beside_the_working_folder_needs_no_fork(runs, monkeypatch):
   """An algorithm `package.module:function` brings its fields, whatever the order of the settings."""
   pathlib.Path('beside_method.py').write_text(
