@@ -31,6 +31,7 @@ from absl import app, flags
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
+from fedjax_syn import progress  # noqa: E402
 from launch import main as launcher  # noqa: E402
 
 FLAGS = flags.FlagValues()
@@ -56,8 +57,8 @@ class Sample(NamedTuple):
   seconds: float  # of the processor, so far
 
 
-class Probe:
-  """In the place of a progress bar: measures whenever rounds are done."""
+class Probe(progress.Silent):
+  """In the place of a progress bar: measures whenever rounds are done, and shows nothing."""
 
   def __init__(self, before: int):
     """Begins; `before` are the bytes of arrays that are not the run's."""
@@ -85,11 +86,6 @@ class Probe:
   def say(self, text: str) -> None:
     """Keeps what is wrong."""
     print(text, file=sys.stderr)
-
-  def ignore(self, *_: Any) -> None:
-    """Nothing else is shown."""
-
-  begin = between = summary = end = ignore
 
 
 def resident() -> int:

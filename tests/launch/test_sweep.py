@@ -175,7 +175,7 @@ def test_without_any_result_the_status_is_3(runs):
       ['--grid=data.validation=0.1,0'],
       'data.validation=0.0: a sweep selects by validation accuracy',
     ),
-    ([LR, '--config.algorithm=fedavg'], "compare='fedavg': is the algorithm itself"),
+    ([LR, '--config.compare=dynafed'], "compare='dynafed': is the algorithm itself"),
     ([LR, '--budget=-1'], 'flag --budget=-1'),
   ],
 )
