@@ -166,8 +166,11 @@ def crop_flip(
   """
 
   def apply(u, x):
-    x = image_ops.shift(_shifts(u, padding), x, fill) if padding else x
-    return image_ops.mirror(u[2] < 0.5, x) if flip else x
+    down, right = _shifts(u, padding)
+    columns = jnp.arange(x.shape[1])
+    if flip:
+      columns = jnp.where(u[2] < 0.5, columns[::-1], columns)
+    return image_ops.read(jnp.arange(x.shape[0]) + down, columns + right, x, fill)
 
   return jax.vmap(apply)(jax.random.uniform(key, (x.shape[0], 3), jnp.float32), x)
 
