@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn.client import pieces
 from fedjax_syn.data import federated
 from fedjax_syn.keys import fold
 from fedjax_syn.method import LocalTraining, Message, Method, Task, Visit
@@ -77,6 +78,13 @@ def close(method: Method, task: Task) -> LocalClient:
   def with_hook(hook):
     return [t for t in transforms if getattr(t, hook) is not None]
 
+  # A transform's loss may look at the whole batch's output, and differentiate it.
+  taken = (
+    1
+    if with_hook('loss')
+    else pieces.count(task.model, data.x.shape[1:], data.mean.dtype, batch_size)
+  )
+
   def epoch_steps(size):
     return -(-size // batch_size)
 
@@ -113,7 +121,7 @@ def close(method: Method, task: Task) -> LocalClient:
     loss_fn = base_loss
     for t in with_hook('loss'):
       loss_fn = t.loss(ctx.get(t.name), loss_fn)
-    grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
+    grad_fn = pieces.value_and_grad(loss_fn, taken)
     for t in with_hook('grad'):
       grad_fn = t.grad(ctx.get(t.name), grad_fn)
     return grad_fn
