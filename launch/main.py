@@ -161,7 +161,7 @@ def default_workdir(config, config_name: str, settings: Iterable[str] = ()) -> p
 
   named = any(s.lstrip('-').startswith('config.data.name=') for s in settings)
   words = config_name, *([config.data.name] if named else []), config.algorithm
-  name = '-'.join(words).replace(':', '.')
+  name = '-'.join(words).replace(':', '.').replace('/', '.')  # 'tfds:emnist/letters' is one folder
   return pathlib.Path('runs') / f'{name}-{config_lib.hash8(config)}'
 
 
