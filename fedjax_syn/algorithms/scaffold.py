@@ -17,12 +17,21 @@ from fedjax_syn.typing import Step, Variables
 class Config:
   option: int = field(
     0,
-    'control variate: 1 the gradient at x over all local data, 2 (x - y) / (K eta); 0: 2 for plain SGD, else 1',
+    'control variate: 1 the gradient at x over all local data, 2 (x - y) / (K eta); 0: 2 for plain SGD and for'
+    " correction='step', else 1",
     choices=(0, 1, 2),
+  )
+  correction: str = field(
+    'gradient',
+    "where c - c_i enters: the 'gradient', so that it goes through momentum or Adam, or a 'step' of its own after"
+    " the optimizer's, -eta (c - c_i); for plain SGD they are the same",
+    choices=('gradient', 'step'),
   )
 
 
-def scaffold(base: Method | None = None, *, option: int = 0) -> Method:
+def scaffold(
+  base: Method | None = None, *, option: int = 0, correction: str = 'gradient'
+) -> Method:
   """Adds control variates c_i (clients) and c (server), all zero at first, to local training.
 
   Args:
@@ -31,17 +40,24 @@ def scaffold(base: Method | None = None, *, option: int = 0) -> Method:
       Option 2 reads a step of size eta out of the path, which only plain SGD takes; 0 is therefore 2 for
       plain SGD and 1 for momentum and Adam, where the correction enters the optimizer as part of the
       gradient. Asked for by its number, each option runs with any optimizer.
+    correction: 'gradient': line 10 as it stands, before the optimizer. 'step': the optimizer sees the plain
+      gradient, and a step -eta (c - c_i) follows its own (NIID-Bench). With option 2, variates are then a
+      visit's mean steps, in units of eta, whatever the optimizer, and 0 is option 2: what a client is moved
+      by beyond the others is what its own variate takes back.
 
   Returns:
     The method. Line numbers below are those of the paper's Algorithm 1.
 
   Raises:
-    ValueError: if the option is unknown.
+    ValueError: if the option or the correction is unknown.
   """
   if option not in (0, 1, 2):
     raise ValueError(f'scaffold.option={option!r} is unknown; known: 0, 1, 2')
+  if correction not in ('gradient', 'step'):
+    raise ValueError(f'scaffold.correction={correction!r} is unknown; known: gradient, step')
   base = base or fedavg()
-  option = option or (2 if getattr(base.client, 'momentum', None) == 0 else 1)
+  after = correction == 'step'
+  option = option or (2 if after or getattr(base.client, 'momentum', None) == 0 else 1)
 
   def client(task):
     batch = 128
@@ -67,11 +83,14 @@ def scaffold(base: Method | None = None, *, option: int = 0) -> Method:
     def init(initial, shard):
       return jax.tree.map(jnp.zeros_like, initial.params)
 
+    def rate(visit):  # eta
+      return task.hyper['client']['lr'] * base.client.schedule(visit.round)
+
     def prepare(visit):
-      return visit.state['scaffold'], visit.broadcast['scaffold']
+      return visit.state['scaffold'], visit.broadcast['scaffold'], rate(visit)
 
     def grad(ctx, grad_fn):  # line 10: g_i(y) - c_i + c
-      c_i, c = ctx
+      c_i, c, _ = ctx
 
       def corrected(params, step: Step):
         value, g = grad_fn(params, step)
@@ -79,13 +98,16 @@ def scaffold(base: Method | None = None, *, option: int = 0) -> Method:
 
       return corrected
 
+    def step(ctx, old, new, grads, now):  # the correction of line 10, outside the optimizer
+      c_i, c, eta = ctx
+      return jax.tree.map(lambda y, ci, c: y - eta * (c - ci), new, c_i, c)
+
     def finish(ctx, visit, trained, steps):  # line 12, and the difference of line 13
-      c_i, c = ctx
+      c_i, c, eta = ctx
       if option == 1:
         c_new = full_gradient(visit)
       else:
-        lr = task.hyper['client']['lr'] * base.client.schedule(visit.round)
-        scale = 1 / (jnp.maximum(steps, 1) * lr)
+        scale = 1 / (jnp.maximum(steps, 1) * eta)
         c_new = jax.tree.map(
           lambda ci, c, x, y: ci - c + scale * (x - y), c_i, c, visit.params, trained.params
         )
@@ -93,7 +115,8 @@ def scaffold(base: Method | None = None, *, option: int = 0) -> Method:
       c_new = jax.tree.map(lambda new, old: jnp.where(present, new, old), c_new, c_i)
       return jax.tree.map(jnp.subtract, c_new, c_i), c_new
 
-    return ClientTransform(name='scaffold', init=init, prepare=prepare, grad=grad, finish=finish)
+    corrects = {'step': step} if after else {'grad': grad}
+    return ClientTransform('scaffold', init=init, prepare=prepare, finish=finish, **corrects)
 
   def server(task):
     def init(key, params, enrolled):

@@ -43,6 +43,35 @@ def test_scaffold_option_1_keeps_the_gradient_at_the_global_model():
   np.testing.assert_allclose(state.params['w'], 2.0625, rtol=1e-6)
 
 
+def test_scaffold_s_correction_after_a_step_with_momentum():
+  """w = 1, rate 1/2, momentum 1/2, two steps on all samples; the optimizer's steps are 1/2 of d = g + (last d) / 2.
+
+  Round 1: A: d = 1, then 0.5 + 0.5 = 1: 1 -> 0.5 -> 0. B: d = -3, -3: to 2.5, to 4. Variates are the mean d,
+  1 and -3, c = -1, and x = 1 + (-1 + 3) / 2 = 2.
+  Round 2: -(c - c_A) / 2 = 1 comes on top of A's steps: d = 2 to 2, d = 2 + 1 = 3 to 1.5; c_A = 2.5.
+  -(c - c_B) / 2 = -1: B's d = -2 to 2, d = -2 - 1 = -3 to 2.5; c_B = -2.5, c = 0, x = 2 + (-0.5 + 0.5) / 2 = 2."""
+  sgd = fedavg(0.5, optimizer='sgd', momentum=0.5, epochs=0, steps=2, batch_size=3)
+  state = quadratic_run(scaffold(sgd, correction='step'), 2)
+  np.testing.assert_allclose(state.clients['scaffold']['w'], [2.5, -2.5], rtol=1e-6)
+  np.testing.assert_allclose(state.server['scaffold']['w'], 0, atol=1e-6)
+  np.testing.assert_allclose(state.params['w'], 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize('option', [1, 2])
+def test_for_plain_sgd_it_does_not_matter_where_scaffold_corrects(option):
+  sgd = fedavg(0.1, optimizer='sgd', batch_size=1)
+  one, other = (
+    quadratic_run(scaffold(sgd, option=option, correction=c), 3) for c in ('gradient', 'step')
+  )
+  np.testing.assert_allclose(one.params['w'], other.params['w'], rtol=1e-6)
+  np.testing.assert_allclose(
+    one.clients['scaffold']['w'], other.clients['scaffold']['w'], rtol=1e-5
+  )
+  assert abs(float(one.params['w']) - 1) > 0.1
+  with pytest.raises(ValueError, match="correction='steps' is unknown; known: gradient, step"):
+    scaffold(correction='steps')
+
+
 def test_fedopt_with_plain_sgd_is_its_base_and_adam_steps_by_its_rate():
   """The mean difference is 0.5 (see FedAvg's hand-worked round); Adam's first step has the length of its rate."""
   base = lambda: fedavg(0.5, optimizer='sgd')

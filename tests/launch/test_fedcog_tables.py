@@ -106,7 +106,7 @@ def test_methods_have_the_values_that_the_paper_states():
     'fedsam': 'rho',
     'fedexp': 'epsilon',
     'feddecorr': 'beta',
-    'scaffold': 'option',
+    'scaffold': 'correction',
     'vhl': 'align_epochs',
   }
   assert {name: of(name) for name in FIELDS} == {
@@ -116,11 +116,11 @@ def test_methods_have_the_values_that_the_paper_states():
     'fedsam': 0.5,
     'fedexp': 1e-3,
     'feddecorr': 0.01,
-    'scaffold': 1,
+    'scaffold': 'step',
     'vhl': 5,
   }
   assert config('table3', 'moon+fedcog', 'cifar10-niid1').moon.mu == 0.01
-  assert config('table3', 'scaffold+fedcog', 'cifar10-niid1').scaffold.option == 1
+  assert config('table3', 'scaffold+fedcog', 'cifar10-niid1').scaffold.correction == 'step'
 
 
 def test_cifar_is_reduced_on_a_cpu_and_keeps_what_a_column_varies():
