@@ -7,10 +7,12 @@ A config is a locked ConfigDict of the fields of `fedjax_syn.schema` and one blo
 import ast
 import dataclasses
 import difflib
+import functools
 import hashlib
 import importlib
 import importlib.util
 import json
+import types
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -47,14 +49,21 @@ def names(kind: str) -> dict[str, str]:
 
 def leaves(*outside: str) -> dict[str, Leaf]:
   """Returns every field by its dotted key; `outside` are methods outside the package."""
-  out = {}
+  out: dict[str, Leaf] = {}
   for prefix, cls in {'': Resolved, **SECTIONS, **_blocks(outside)}.items():
-    kinds = typing.get_type_hints(cls)
-    for f in dataclasses.fields(cls):
-      if f.metadata:
-        key = f'{prefix}.{f.name}' if prefix else f.name
-        out[key] = Leaf(kinds[f.name], coerce(key, f.default, kinds[f.name]), f.metadata)
+    out |= _leaves_of(prefix, cls)
   return out
+
+
+@functools.cache  # tables check some thousand configs; classes do not change
+def _leaves_of(prefix: str, cls: type) -> Mapping[str, Leaf]:
+  kinds = typing.get_type_hints(cls)
+  found = {}
+  for f in dataclasses.fields(cls):
+    if f.metadata:
+      key = f'{prefix}.{f.name}' if prefix else f.name
+      found[key] = Leaf(kinds[f.name], coerce(key, f.default, kinds[f.name]), f.metadata)
+  return types.MappingProxyType(found)
 
 
 def get_default(*outside: str) -> ml_collections.ConfigDict:

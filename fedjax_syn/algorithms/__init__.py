@@ -5,6 +5,7 @@ that puts the method around another. `fedavg` is what every chain starts from.
 """
 
 import dataclasses
+import functools
 import importlib
 import pkgutil
 import re
@@ -16,10 +17,14 @@ from fedjax_syn.method import Method
 BASE = 'fedavg'
 
 
+@functools.cache  # a config asks several times
+def _files() -> tuple[str, ...]:
+  return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith('_')))
+
+
 def names() -> dict[str, str]:
   """Returns the name of every method and the first line of its file."""
-  found = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith('_'))
-  return {name: (module(name).__doc__ or '').strip().splitlines()[0] for name in found}
+  return {name: (module(name).__doc__ or '').strip().splitlines()[0] for name in _files()}
 
 
 def module(name: str) -> Any:

@@ -64,8 +64,8 @@ BYTES = {ALL: 10 * 4 * 256 + 10, ONE: 4 * 256 + 10, NONE: 10, SOME: 5 * 4 * 256 
   [
     feddm(**SMALL_DM),
     feddualmatch(**SMALL),
-    feddualmatch(**SMALL | {'matches': 0}),
-    feddualmatch(**SMALL, alternate=True, restart=False),
+    pytest.param(feddualmatch(**SMALL | {'matches': 0}), marks=pytest.mark.slow),
+    pytest.param(feddualmatch(**SMALL, alternate=True, restart=False), marks=pytest.mark.slow),
   ],
   ids=['feddm', 'feddualmatch', 'without-ggm', 'alternating'],
 )

@@ -141,7 +141,7 @@ def test_a_run_states_epsilon_and_what_it_is_of(tmp_path):
 
   config = settings(**SMALL, clip=1.0, sigma_s=30.0)
   config.rounds, config.data.clients, config.client.participation = 2, 3, 1.0
-  config.model.width = 8
+  config.model.width, config.model.depth = 4, 1
   assert experiment.run_experiment(config, tmp_path) == 0
   summary = workdir.read_json(tmp_path / 'summary.json')
   exact = gaussian_epsilon(15 / np.sqrt(2), 1e-5)

@@ -156,6 +156,7 @@ def test_neutral_setting_is_fedavg_and_others_are_not(optimizer):
     assert distance(gamma=1.0) > 1e-4
 
 
+@pytest.mark.slow
 def test_layouts_agree_in_float64():
   with jax.enable_x64(True):
     data = tiny.federated([5, 0, 1, 3])

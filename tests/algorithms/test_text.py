@@ -107,7 +107,11 @@ def test_distillation_leaves_the_base_its_gradient(corpus):
   assert np.abs(grads['body']['embedding']).max() > 0
 
 
-@pytest.mark.parametrize('wrap, least', [(lambda m: m, 2 / 3), (moon, 0.4)])
+@pytest.mark.parametrize(
+  'wrap, least',
+  [(lambda m: m, 2 / 3), pytest.param(moon, 0.4, marks=pytest.mark.slow)],
+  ids=['fedavg', 'moon'],
+)
 def test_training_on_topics(corpus, wrap, least):
   """One topic per client; a guess has a third right. MOON sees the embedded samples through other models too."""
   method = fedcog(wrap(base()), start=4, samples=12, steps=20, lr=0.1, kd_batch=8)

@@ -269,6 +269,7 @@ def test_a_projection_head_goes_before_the_extra_outputs():
     engine.run(0, engine.init(0), 1)
 
 
+@pytest.mark.slow
 def test_layouts_agree_in_float64():
   with jax.enable_x64(True):
     data = tiny.federated([5, 0, 1, 3])

@@ -93,7 +93,12 @@ def test_each_epoch_sees_every_sample_once():
     assert float(state.params['w']) / eta == pytest.approx(3 * values.sum(), rel=3e-3)
 
 
-@pytest.mark.parametrize('name', METHODS)
+VARIANTS = ('epochs', 'steps', 'scaffold option 1')  # of others that are tried
+
+
+@pytest.mark.parametrize(
+  'name', [pytest.param(n, marks=pytest.mark.slow) if n in VARIANTS else n for n in METHODS]
+)
 def test_layouts_agree(name):
   data = tiny.federated(SIZES)
   reference, _ = after(METHODS[name](), data, Layout(1, 'loop', 1))
@@ -104,7 +109,7 @@ def test_layouts_agree(name):
     assert 0 < report['padding_efficiency'] <= 1
 
 
-@pytest.mark.parametrize('name', ['adam', 'scaffold'])
+@pytest.mark.parametrize('name', [pytest.param('adam', marks=pytest.mark.slow), 'scaffold'])
 def test_layouts_agree_in_float64(name):
   with jax.enable_x64(True):
     data = tiny.federated(SIZES)
@@ -124,7 +129,6 @@ def test_layouts_agree_in_float64(name):
   [
     ('adam', [Layout(1, 'blocks', 4), Layout(8, '', 1)]),
     ('scaffold', LAYOUTS[1:2]),
-    ('fedmix', LAYOUTS[1:2]),
     *(
       pytest.param(name, [*LAYOUTS, Layout(3, 'blocks', 2)], marks=pytest.mark.slow)
       for name in METHODS

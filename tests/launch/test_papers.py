@@ -53,8 +53,8 @@ def test_every_cell_can_be_run_and_shared_folders_hold_the_same_run(scale, tmp_p
       for c in entry.columns:
         run = table.run(r, c, 0)
         assert run.config.algorithm == r.algorithm and run.config.compare == ''
-        value = hashes.setdefault(run.folder, config_lib.hash8(run.config))
-        assert value == config_lib.hash8(run.config), run.folder
+        value = config_lib.hash8(run.config)
+        assert hashes.setdefault(run.folder, value) == value, run.folder
 
 
 def test_smoke_keeps_what_the_columns_mean(tmp_path):

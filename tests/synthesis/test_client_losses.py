@@ -97,7 +97,7 @@ def test_size_weighting_averages_by_rows():
 FIELDS = {'length': 2, 'segment': 1, 'inner_steps': 2, 'iterations': 3, 'images_per_class': 2}
 
 
-@pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
+@pytest.mark.parametrize('optimizer', [pytest.param('sgd', marks=pytest.mark.slow), 'adam'])
 def test_it_ends_where_the_engine_s_round_ends(optimizer):
   """Round L + 1 of a DynaFed run from the engine's keys; clients of 6, 3, 0 and 8 rows, all taking part, so
   that partial batches, a client without data and several local steps are among them."""

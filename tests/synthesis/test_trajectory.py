@@ -79,8 +79,9 @@ def test_adjoints_agree(x64, batch_size):
   for adjoint in trajectory.ADJOINTS:
     f, syn = problem(adjoint, batch_size=batch_size, augment=augment)
     results[adjoint] = jax.value_and_grad(f)(syn)
-    f, syn = problem(adjoint, batch_size=batch_size, augment=augment, together=9)  # of 4 steps
-    results[adjoint, 'together'] = jax.value_and_grad(f)(syn)
+    if adjoint != 'stored':  # which shares the loop of 'jvp'
+      f, syn = problem(adjoint, batch_size=batch_size, augment=augment, together=9)  # of 4 steps
+      results[adjoint, 'together'] = jax.value_and_grad(f)(syn)
   reference = jax.tree.leaves(results.pop('plain'))
   assert max(float(jnp.abs(leaf).max()) for leaf in reference[1:]) > 1e-3
   for result in results.values():
