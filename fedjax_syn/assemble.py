@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedjax_syn import algorithms, hosts, models, progress
+from fedjax_syn import algorithms, hosts, models, progress, same_run
 from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.data import datasets, federated
@@ -170,9 +170,9 @@ def describe(job: Job, problem: Problem, config_name: str) -> None:
     path,
     {
       'config_name': config_name,
-      'hash': config_lib.hash8(job.config),
+      'hash': same_run.hash8(job.config),
       'config': config_lib.to_dict(job.config),
-      'own_code': config_lib.own_code(job.config),
+      'own_code': same_run.own_code(job.config),
       'dataset': described,
       'layout': job.engine.layout._asdict(),
       **workdir_lib.environment(),

@@ -8,7 +8,6 @@ import ast
 import dataclasses
 import difflib
 import functools
-import hashlib
 import importlib
 import importlib.util
 import json
@@ -154,7 +153,7 @@ def _resolve_blocks(resolved: Resolved) -> Resolved:
     hook = getattr(_module(part), 'resolve', None)
     if hook is not None:
       try:
-        blocks[_block_name(part)] = hook(blocks[_block_name(part)], resolved)
+        blocks[algorithms.block_name(part)] = hook(blocks[algorithms.block_name(part)], resolved)
       except ValueError as error:
         raise ConfigError(str(error)) from error
   return dataclasses.replace(resolved, blocks=blocks)
@@ -254,7 +253,7 @@ def _check_combinations(resolved: Resolved) -> None:
     for part in resolved.parts:
       hook = getattr(_module(part), 'check', None)
       if hook is not None:
-        hook(resolved.blocks.get(_block_name(part)), resolved.rounds)
+        hook(resolved.blocks.get(algorithms.block_name(part)), resolved.rounds)
   except ValueError as error:
     raise ConfigError(str(error)) from error
 
@@ -290,66 +289,9 @@ def to_json(config: Any) -> str:
   return json.dumps(to_dict(config), sort_keys=True, indent=2)
 
 
-def hash8(config: Any) -> str:
-  """Returns 8 hex digits of the resolved config and of the code it names; blocks of unused algorithms do not count."""
-  content = _used(config) | ({'own_code': code} if (code := own_code(config)) else {})
-  return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def own_code(config: Any) -> dict[str, str]:
-  """Returns, for each `module:function` that a config names, a hash of the file in which the module stands.
-
-  A config says by it which method, network or data set is meant, and not what is written there: a run of another
-  version is another run. What the module imports is not looked at.
-  """
-  resolved = config if isinstance(config, Resolved) else check(config)
-  words = *_outside(resolved.algorithm, resolved.compare), resolved.model.name, resolved.data.name
-  hashes = {}
-  for word in words:
-    module, colon, _ = word.partition(':')
-    if not colon or word.startswith(TFDS):
-      continue
-    spec = importlib.util.find_spec(module)
-    if spec is not None and spec.has_location:
-      with open(spec.origin, 'rb') as file:
-        hashes[word] = hashlib.sha256(file.read()).hexdigest()[:16]
-  return hashes
-
-
-def diff(old: Any, new: Any) -> list[str]:
-  """Returns a line 'client.lr: 0.001 -> 0.01' for every field in use that differs; one line if one cannot be read."""
-  try:
-    a, b = flatten(_used(old)), flatten(_used(new))
-  except ConfigError as error:  # a folder that another version of the library wrote
-    return [f'of another version: {error}']
-  show = lambda flat, key: repr(flat[key]) if key in flat else '(absent)'
-  keys = [*b, *(key for key in a if key not in b)]
-  return [
-    f'{key}: {show(a, key)} -> {show(b, key)}' for key in keys if show(a, key) != show(b, key)
-  ]
-
-
-def used(config: Any) -> dict[str, Any]:
-  """Returns the fields that make a run what it is, by dotted key: without the blocks of methods that are not in use."""
-  return flatten(_used(config))
-
-
-def _used(config: Any) -> dict[str, Any]:
-  resolved = config if isinstance(config, Resolved) else check(config)
-  # Who is told of a run does not make it another one.
-  unused = {'outside', 'trackers', *resolved.blocks} - {
-    _block_name(part) for part in resolved.parts
-  }
-  return {key: value for key, value in to_dict(resolved).items() if key not in unused}
-
-
 def _module(part: str) -> Any:
   module, colon, _ = part.partition(':')
   return importlib.import_module(module) if colon else algorithms.module(part)
-
-
-def _block_name(part: str) -> str:
-  return part.rpartition(':')[2]
 
 
 def _outside(*words: str) -> list[str]:
@@ -358,13 +300,15 @@ def _outside(*words: str) -> list[str]:
 
 def _blocks(outside: Iterable[str]) -> dict[str, type]:
   parts = [*names('algorithms'), *outside]
-  classes = {_block_name(part): getattr(_module(part), 'Config', None) for part in parts}
+  classes = {algorithms.block_name(part): getattr(_module(part), 'Config', None) for part in parts}
   return {name: cls for name, cls in classes.items() if cls is not None}
 
 
 def _no_such(key: str, known: Iterable[str], outside: Iterable[str]) -> str:
   for word in outside:
-    if _block_name(word) == key.partition('.')[0] and not hasattr(_module(word), 'Config'):
+    if algorithms.block_name(word) == key.partition('.')[0] and not hasattr(
+      _module(word), 'Config'
+    ):
       return (
         f'{word.partition(":")[0]} has no class Config, so {word} has no fields (docs/compose.md)'
       )

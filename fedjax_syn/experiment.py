@@ -9,7 +9,17 @@ from typing import Any
 
 import jax
 
-from fedjax_syn import assemble, branch, checkpoint, hosts, loop, metrics, progress, results
+from fedjax_syn import (
+  assemble,
+  branch,
+  checkpoint,
+  hosts,
+  loop,
+  metrics,
+  progress,
+  results,
+  same_run,
+)
 from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.assemble import Job, Problem
@@ -130,7 +140,7 @@ def _train(
   }
   test = dataset.test
   personal = engine.personal(test.x, test.y) if config.personal_every else None
-  settings = config_lib.used(config)
+  settings = same_run.used(config)
   recorder = Recorder(
     job.folder, config.checkpoint_every, show.say, write, config.trackers, settings
   )

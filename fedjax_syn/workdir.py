@@ -19,6 +19,7 @@ import jax
 
 import fedjax_syn
 from fedjax_syn import config as config_lib
+from fedjax_syn import same_run
 from fedjax_syn.checkpoint import fsync
 
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'chex', 'orbax-checkpoint', 'numpy')
@@ -121,12 +122,12 @@ def check_config(folder: Path, resolved: config_lib.Resolved) -> None:
     return
   if not isinstance(stored, dict) or 'config' not in stored:
     raise ValueError(f'{folder / "config.json"} is not that of a run; name another folder')
-  if changes := config_lib.diff(stored['config'], resolved):
+  if changes := same_run.diff(stored['config'], resolved):
     listed = '; '.join(changes)
     raise ValueError(
       f'workdir={folder}: was started under another config ({listed}); name another folder'
     )
-  for word, now in config_lib.own_code(resolved).items():
+  for word, now in same_run.own_code(resolved).items():
     if stored.get('own_code', {}).get(word, now) != now:
       raise ValueError(
         f'workdir={folder}: was started with another version of {word}; name another folder'

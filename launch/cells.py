@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedjax_syn import config as config_lib
-from fedjax_syn import metrics
+from fedjax_syn import metrics, same_run
 from fedjax_syn import workdir as workdir_lib
 from launch import main as launcher
 from launch import origins, spec
@@ -123,7 +123,7 @@ def read(run: Run, without_phase: frozenset[str], probe: bool = True) -> Result:
     Its state, and where there is one its result.
   """
   described = workdir_lib.read_json(run.folder / 'config.json') or {}
-  if described and config_lib.diff(described['config'], run.config):
+  if described and same_run.diff(described['config'], run.config):
     return Result('failed', 'was run under other settings')
   summary = workdir_lib.read_json(run.folder / 'summary.json')
   if summary is None:

@@ -157,12 +157,12 @@ def default_workdir(config, config_name: str, settings: Iterable[str] = ()) -> p
     config_name: of its file.
     settings: what the command line changed: other data than the file's are named.
   """
-  from fedjax_syn import config as config_lib
+  from fedjax_syn import same_run
 
   named = any(s.lstrip('-').startswith('config.data.name=') for s in settings)
   words = config_name, *([config.data.name] if named else []), config.algorithm
   name = '-'.join(words).replace(':', '.').replace('/', '.')  # 'tfds:emnist/letters' is one folder
-  return pathlib.Path('runs') / f'{name}-{config_lib.hash8(config)}'
+  return pathlib.Path('runs') / f'{name}-{same_run.hash8(config)}'
 
 
 def check_paths(resolved, workdir: pathlib.Path) -> None:

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedjax_syn import config as config_lib
-from fedjax_syn import metrics
+from fedjax_syn import metrics, same_run
 from launch.cells import Table, environment
 from launch.spec import AVERAGE, Column, Entry, Result, Row, measure_of
 
@@ -202,7 +201,7 @@ def changes(table: Table, rows: Sequence[Row], columns: Sequence[Column]) -> lis
     found: dict[str, None] = {}
     for row in rows:
       pair = plain.configure(row, column, 0, 'paper'), table.configure(row, column, 0)
-      for line in config_lib.diff(*pair):
+      for line in same_run.diff(*pair):
         if not line.startswith((*UNIMPORTANT, 'layout.')):
           found[line] = None
     by_change.setdefault(tuple(found), []).append(column.title)

@@ -83,6 +83,7 @@ def make_cell(config: Any, values: dict[str, str], workdir: pathlib.Path) -> Cel
     ValueError: if the config is refused, or holds out nothing to select by.
   """
   from fedjax_syn import config as config_lib
+  from fedjax_syn import same_run
 
   config = config.copy_and_resolve_references().lock()
   for key, text in values.items():
@@ -93,7 +94,7 @@ def make_cell(config: Any, values: dict[str, str], workdir: pathlib.Path) -> Cel
       'data.validation=0.0: a sweep selects by validation accuracy; give it a share above 0'
     )
   name = ','.join(f'{key}={text}' for key, text in values.items()).replace(os.sep, '_')
-  return Cell(values, config, config_lib.hash8(config), workdir / name)
+  return Cell(values, config, same_run.hash8(config), workdir / name)
 
 
 def read_score(folder: pathlib.Path) -> tuple[float | None, float | None]:

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjax_syn import config as config_lib
+from fedjax_syn import same_run
 from fedjax_syn.config import (
   ConfigError,
   check,
-  diff,
   get_default,
-  hash8,
   override,
   to_dict,
   to_json,
 )
+from fedjax_syn.same_run import diff, hash8
 from tests.bad_input import BAD, BAD_OVERRIDES
 
 FILES = sorted(f.stem for f in (pathlib.Path(__file__).parents[1] / 'configs').glob('[a-z]*.py'))
@@ -242,7 +242,7 @@ def test_the_hash_and_the_difference_ignore_the_blocks_of_unused_methods():
 def test_every_field_in_use_changes_the_hash():
   """Each number plus one (or halved where a share), each word another word: no two hashes agree."""
   base = check(get_default())
-  flat = config_lib.flatten(config_lib._used(base))
+  flat = same_run.used(base)
   other = {
     bool: lambda v: not v,
     int: lambda v: v + 1,

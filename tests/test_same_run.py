@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fedjax_syn import assemble, experiment
+from fedjax_syn import assemble, experiment, same_run
 from fedjax_syn import config as config_lib
 from launch import main as launcher
 from tests.runs import config_of
@@ -36,12 +36,12 @@ def own_config(method, **more):
 
 def test_the_hash_of_a_run_follows_the_files_that_its_config_names(method):
   config = own_config(method)
-  before = config_lib.hash8(config)
-  assert config_lib.hash8(own_config(method)) == before
-  assert list(config_lib.own_code(config)) == [config.algorithm]
+  before = same_run.hash8(config)
+  assert same_run.hash8(own_config(method)) == before
+  assert list(same_run.own_code(config)) == [config.algorithm]
   method.write_text(METHOD + '\n# another version\n')
-  assert config_lib.hash8(config) != before
-  assert config_lib.own_code(config_of()) == {}  # the library's own: that is the commit
+  assert same_run.hash8(config) != before
+  assert same_run.own_code(config_of()) == {}  # the library's own: that is the commit
 
 
 def test_a_folder_of_another_version_of_a_method_is_refused(fake, method, tmp_path, capsys):

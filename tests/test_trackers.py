@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from fedjax_syn import config as config_lib
-from fedjax_syn import experiment, trackers
+from fedjax_syn import experiment, same_run, trackers
 from tests.runs import config_of
 
 pytest_plugins = ['tests.run_fixtures']
@@ -168,5 +168,5 @@ def test_a_tracker_that_is_not_installed_is_refused(monkeypatch):
 def test_who_is_told_makes_no_other_run(monkeypatch):
   monkeypatch.setattr(config_lib.importlib.util, 'find_spec', lambda name: True)
   told, plain = config_of(trackers=('wandb',)), config_of()
-  assert config_lib.hash8(told) == config_lib.hash8(plain)
-  assert not config_lib.diff(plain, told)
+  assert same_run.hash8(told) == same_run.hash8(plain)
+  assert not same_run.diff(plain, told)

@@ -37,6 +37,11 @@ def config_class(name: str) -> type | None:
   return getattr(module(name), 'Config', None)
 
 
+def block_name(word: str) -> str:
+  """Returns what the block of a method is called in a config: its name, 'function' of 'package.module:function'."""
+  return word.rpartition(':')[2]
+
+
 def wrapper(name: str) -> Callable[..., Method]:
   """Returns the function that puts a method around another; `name` may be 'package.module:function'."""
   if ':' in name:

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from fedjax_syn import algorithms
+from fedjax_syn import algorithms, same_run
 from fedjax_syn import config as config_lib
 from launch import cells, papers, spec
 from launch import main as launcher
@@ -63,7 +63,7 @@ def test_the_cpu_scale_of_table_1_is_all_of_mnist():
 def test_the_default_config_is_the_table_s():
   c = launcher.load_config(str(ROOT / 'configs' / 'feddualmatch_mnist.py'))
   c.compare = ''
-  assert config_lib.diff(config_lib.check(c), config('table1', 'feddualmatch', 'mnist-0.01')) == []
+  assert same_run.diff(config_lib.check(c), config('table1', 'feddualmatch', 'mnist-0.01')) == []
 
 
 @pytest.mark.parametrize('scale', spec.SCALES)
@@ -103,7 +103,7 @@ def test_ablations_and_ambiguities_change_what_they_say():
     )
   plain = config('ambiguities', 'feddualmatch', 'mnist-0.01')
   for row in made.AMBIGUITIES[1:]:
-    changed = config_lib.diff(plain, config('ambiguities', row.name, 'mnist-0.01'))
+    changed = same_run.diff(plain, config('ambiguities', row.name, 'mnist-0.01'))
     assert len(changed) == 1 and changed[0].startswith('feddualmatch.'), row.name
 
 

@@ -5,6 +5,7 @@ import pathlib
 import pytest
 
 from fedjax_syn import config as config_lib
+from fedjax_syn import same_run
 from launch import cells, papers, spec
 from launch import main as launcher
 
@@ -53,7 +54,7 @@ def test_every_cell_can_be_run_and_shared_folders_hold_the_same_run(scale, tmp_p
       for c in entry.columns:
         run = table.run(r, c, 0)
         assert run.config.algorithm == r.algorithm and run.config.compare == ''
-        value = config_lib.hash8(run.config)
+        value = same_run.hash8(run.config)
         assert hashes.setdefault(run.folder, value) == value, run.folder
 
 
@@ -85,7 +86,7 @@ def test_the_mlp_s_cells_are_the_paper_s_at_both_scales_and_the_default_config_s
   assert both[0] == both[1] and both[0].rounds == 200 and both[0].dynafed.iterations == 1000
   config = launcher.load_config(str(ROOT / 'configs' / 'dynafed_fashion_mnist.py'))
   config.compare = ''
-  assert config_lib.diff(config_lib.check(config), both[0]) == []
+  assert same_run.diff(config_lib.check(config), both[0]) == []
 
 
 def test_at_their_own_rates_methods_differ_from_table_5_in_nothing_else():
@@ -95,7 +96,7 @@ def test_at_their_own_rates_methods_differ_from_table_5_in_nothing_else():
       of = lambda entry, row: cells.Table(entry, spec.SCALES[scale], ROOT).configure(
         row, entry.columns[0], 0
       )
-      differing = [line.split(':')[0] for line in config_lib.diff(of(plain, a), of(own, b))]
+      differing = [line.split(':')[0] for line in same_run.diff(of(plain, a), of(own, b))]
       assert differing == (changed if a.name != 'fedmix' else []), (a.name, differing)
 
 
