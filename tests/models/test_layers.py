@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.test_util import check_grads
 
 from fedjax_syn.models.init import INITS
 from fedjax_syn.models.layers import FORMS, BatchNorm, Conv, Dense, GroupNorm, avg_pool, max_pool
@@ -54,6 +55,34 @@ def test_conv_is_its_definition(form, size, stride, padding):
   want = slow_conv(x, kernel, bias, stride, padding)
   got = through(form, lambda z: layer.apply({'params': {'kernel': kernel, 'bias': bias}}, z), x)
   np.testing.assert_allclose(got, want, atol=1e-12)
+
+
+@forms
+@pytest.mark.parametrize('of', ['images', 'kernel', 'both'])
+def test_conv_has_the_derivatives_of_finite_differences(form, of):
+  """First and second ones, forward and backward, of the whole or with one side held."""
+  x, kernel = images(1, 4, 5, 2), images(3, 3, 2, 2, seed=1)
+  convolve = lambda x, kernel: jnp.sin(form.convolve(form.swap(x), kernel, 1))
+  function, args = {
+    'images': (lambda x: convolve(x, kernel), (x,)),
+    'kernel': (lambda kernel: convolve(x, kernel), (kernel,)),
+    'both': (convolve, (x, kernel)),
+  }[of]
+  check_grads(function, args, order=2, modes=('fwd', 'rev'), atol=1e-4, rtol=1e-4)
+  batched = jax.jit(jax.vmap(jax.grad(lambda *args: function(*args).sum(), range(len(args)))))
+  twice = [np.stack([a, 2 * a]) for a in args]
+  for got, a, i in zip(batched(*twice), args, range(len(args)), strict=True):
+    alone = jax.grad(lambda *args: function(*args).sum(), i)(*(2 * a for a in args))
+    assert got.shape == (2, *a.shape)
+    np.testing.assert_allclose(got[1], alone, atol=1e-12)
+
+
+def test_only_a_frozen_kernels_cotangent_is_copied():
+  """The loop that writes it to memory is there where images alone are differentiated: it does training no good."""
+  x, kernel = images(3, 6, 6, 2), images(3, 3, 3, 4, seed=1)
+  loss = lambda x, kernel: jnp.sin(FORMS['chwn'].convolve(x, kernel, 1)).sum()
+  loops = lambda argnums: str(jax.make_jaxpr(jax.grad(loss, argnums))(x, kernel)).count('scan[')
+  assert (loops(0), loops(1), loops((0, 1))) == (1, 0, 0)
 
 
 def test_conv_without_bias_has_none():
