@@ -13,7 +13,6 @@ from fedjax_syn.algorithms.dp import dp
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedmix import fedmix
 from fedjax_syn.algorithms.scaffold import scaffold
-from fedjax_syn.engine import build
 from fedjax_syn.privacy import Mechanism, Sampling
 from tests import tiny
 
@@ -74,7 +73,7 @@ def test_a_target_in_the_config_becomes_a_noise_multiplier():
 
 
 def quadratic(method, seed=0):
-  engine = build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
+  engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
   return engine.run(seed, engine.init(seed), 1)
 
 
@@ -92,7 +91,7 @@ def test_updates_are_clipped_by_hand():
 def test_the_clip_bound_holds_over_all_leaves_together():
   """Two clients in a net with three leaves: twice the mean of the clipped updates is at most 2 C long."""
   method = dp(fedavg(5.0, optimizer='sgd', batch_size=4), clip=0.3, noise_multiplier=0.0)
-  engine = build(method, tiny.net(4, 3), tiny.federated([6, 0]))
+  engine = tiny.build(method, tiny.net(4, 3), tiny.federated([6, 0]))
   before = jax.tree.map(np.array, engine.init(0).params)
   after = engine.run(0, engine.init(0), 1)[0].params
   moved = [a - b for a, b in zip(*map(jax.tree.leaves, (after, before)), strict=True)]
@@ -106,7 +105,7 @@ def test_the_noise_on_the_mean_has_its_scale():
   """z C / clients = 3 * 2 / 2 on every parameter, drawn anew by every seed: 400 draws know it to 5 %, three sigmas are 11 %."""
   base = fedavg(0.5, optimizer='sgd', batch_size=1)
   method = dp(base, clip=2.0, noise_multiplier=3.0)
-  engine = build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
+  engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
   w = [float(engine.run(seed, engine.init(seed), 1)[0].params['w']) for seed in range(400)]
   np.testing.assert_allclose(np.std(w), 3.0, rtol=0.11)
   np.testing.assert_allclose(np.mean(w), 1 + (-0.5 + 2.0) / 2, atol=0.5)
@@ -120,4 +119,4 @@ def test_clients_that_send_more_than_their_update_are_refused_in_one_line():
     (dp(fedmix()), "'dp' protects updates only, and 'fedmix' sends something of every client"),
   ):
     with pytest.raises(ValueError, match=line):
-      build(method, tiny.net(4, 3), tiny.federated([6, 3]))
+      tiny.build(method, tiny.net(4, 3), tiny.federated([6, 3]))

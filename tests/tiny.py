@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_syn import engine
 from fedjax_syn.data.federated import FederatedData
+from fedjax_syn.engine import Layout
 from fedjax_syn.typing import Model, Output, Variables
 
 
@@ -106,3 +108,8 @@ def two_points() -> FederatedData:
   """Client A holds {0}, client B {4, 4, 4}."""
   x = np.array([0, 4, 4, 4], np.uint8).reshape(4, 1, 1, 1)
   return clients_of(x, np.zeros(4, int), [1, 3], 1)
+
+
+def build(*args, **kwargs) -> engine.Engine:
+  """An engine on one device, whose programs compile in two thirds of the time; tests of layouts use the library's own."""
+  return engine.build(*args, **{'layout': Layout(devices=1), **kwargs})

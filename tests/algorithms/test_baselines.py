@@ -17,7 +17,6 @@ from fedjax_syn.algorithms.fedmix import fedmix
 from fedjax_syn.algorithms.fedprox import fedprox
 from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.data.federated import Proxy
-from fedjax_syn.engine import build
 from fedjax_syn.keys import fold
 from fedjax_syn.losses import cross_entropy
 from fedjax_syn.method import Messages, Task
@@ -62,7 +61,7 @@ def test_fedprox_round_by_hand():
   A ({0}): 1 -> 0.5. B ({4, 4, 4}): -3 to 2.5; -1.5 + 3 = 1.5 to 1.75; -2.25 + 1.5 = -0.75 to 2.125.
   The mean of 0.5 and 2.125 is 1.3125; without the term it would be 2.0625."""
   method = fedprox(fedavg(0.5, optimizer='sgd', batch_size=1), mu=2.0)
-  engine = build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
+  engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
   state, _ = engine.run(0, engine.init(0), 1)
   np.testing.assert_allclose(state.params['w'], 1.3125, rtol=1e-6)
 
@@ -256,7 +255,7 @@ NEUTRAL = {
 
 def params_after(method, sizes, rows):
   """The leaves at the start and after three rounds."""
-  engine = build(method, tiny.net(4, 3), with_proxy(tiny.federated(list(sizes)), rows=rows))
+  engine = tiny.build(method, tiny.net(4, 3), with_proxy(tiny.federated(list(sizes)), rows=rows))
   start = jax.tree.map(np.array, engine.init(0).params)
   return jax.tree.leaves(start), jax.tree.leaves(engine.run(0, engine.init(0), 3)[0].params)
 
@@ -288,13 +287,13 @@ def test_a_method_that_is_not_neutral_leaves_fedavg(make):
 @pytest.mark.parametrize('make', [feddf, fedbe, abavg])
 def test_server_data_is_asked_for_in_one_line(make):
   with pytest.raises(ValueError, match='needs server data with .*held_out'):
-    build(make(), tiny.net(4, 3), tiny.federated([4, 3]))
+    tiny.build(make(), tiny.net(4, 3), tiny.federated([4, 3]))
 
 
 def test_a_round_without_a_sample_keeps_the_model():
   for make in (feddf, fedbe, abavg, fedgen):
     data = with_proxy(tiny.federated([0, 2]))
-    engine = build(make(base()), tiny.net(4, 3), data, participation=0.5)
+    engine = tiny.build(make(base()), tiny.net(4, 3), data, participation=0.5)
     state, seed = engine.init(0), 0
     while True:  # the first seed whose first round draws the empty client
       state = engine.init(seed)
@@ -315,7 +314,7 @@ def test_scaffold_takes_option_2_by_itself_only_where_a_step_is_the_gradient():
   """After one round from w = 1: option 1 keeps the gradients 1 and -3, option 2 keeps (x - y) / (K eta)."""
 
   def variates(method):
-    engine = build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
+    engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
     return engine.run(0, engine.init(0), 1)[0].clients['scaffold']['w']
 
   plain = lambda: fedavg(0.5, optimizer='sgd', batch_size=1)

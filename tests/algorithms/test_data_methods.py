@@ -9,7 +9,6 @@ from fedjax_syn.algorithms.feddm import feddm
 from fedjax_syn.algorithms.feddualmatch import feddualmatch
 from fedjax_syn.algorithms.fedprox import fedprox
 from fedjax_syn.data.builders import digits
-from fedjax_syn.engine import build
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import cross_entropy
 from fedjax_syn.method import Task, Visit
@@ -39,7 +38,7 @@ def net(width=32, depth=2):
 
 
 def trained(method, rounds=2, seed=0):
-  engine = build(method, net(), data())
+  engine = tiny.build(method, net(), data())
   state, report = engine.run(seed, engine.init(seed), rounds)
   test = digits.read()[1]
   accuracy = engine.evaluator(test.x, test.y)(state.params, state.stats)['accuracy']
@@ -106,7 +105,7 @@ def visit_of(engine, sampled, round=1, seed=0):
 def test_what_a_client_sends(make):
   """Present classes as they should be; absent ones are zeros; an empty client weighs nothing."""
   method = make()
-  engine = build(method, net(), data())
+  engine = tiny.build(method, net(), data())
   task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
   update = jax.jit(method.client(task).update)
   present = {ALL: [1] * 10, ONE: [0] * 3 + [1] + [0] * 6, NONE: [0] * 10, SOME: [1] * 5 + [0] * 5}
@@ -131,7 +130,7 @@ def test_feddm_leaves_out_classes_with_few_samples():
 def test_without_any_set_the_model_stays():
   """Nobody has a class with 1,000 samples: nothing is trained, nothing is lost."""
   method = feddm(**SMALL_DM | {'least': 1000, 'iterations': 1, 'server_steps': 2})
-  engine = build(method, net(8, 1), data())
+  engine = tiny.build(method, net(8, 1), data())
   before = jax.tree.map(np.array, engine.init(0).params)
   state, _ = engine.run(0, engine.init(0), 1)
   for a, b in zip(*map(jax.tree.leaves, (before, state.params)), strict=True):
@@ -143,7 +142,7 @@ def test_matching_moves_the_features_of_every_present_class_nearer():
   losses = {}
   for iterations in (1, 60):
     method = feddualmatch(**SMALL | {'iterations': iterations})
-    engine = build(method, net(8), data())
+    engine = tiny.build(method, net(8), data())
     task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
     update = jax.jit(method.client(task).update)
     losses[iterations] = float(update(visit_of(engine, ALL))[2]['loss'])
@@ -164,7 +163,7 @@ def test_iterations_of_the_stages(alignment, per_stage, iterations, monkeypatch)
 
   monkeypatch.setattr(dm, 'descend', spy)
   method = feddualmatch(**SMALL, alignment=alignment, per_stage=per_stage)
-  engine = build(method, net(), data())
+  engine = tiny.build(method, net(), data())
   task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
   method.client(task).update(visit_of(engine, ONE))
   assert seen == [iterations]
@@ -182,7 +181,7 @@ def test_the_order_of_the_layers_in_time(monkeypatch):
 
   monkeypatch.setattr(dm, 'descend', spy)
   method = feddualmatch(**SMALL)
-  engine = build(method, net(), data())
+  engine = tiny.build(method, net(), data())
   found = data()
   task = Task(engine.model, cross_entropy, found, 4, 10, method.hyper, 1)
   visit = visit_of(engine, ONE)
@@ -212,7 +211,7 @@ def test_the_radius_goes_down_in_the_next_round():
   quick = SMALL | {'matches': 0, 'server_steps': 1, 'iterations': 2}
   radii = []
   for sigma in (0.0, 1.0):
-    engine = build(feddualmatch(**quick, sigma_r=sigma), net(8, 1), data())
+    engine = tiny.build(feddualmatch(**quick, sigma_r=sigma), net(8, 1), data())
     state = engine.init(0)
     assert float(state.server['feddualmatch'].radius) == 5.0
     state, report = engine.run(0, state, 1)

@@ -9,7 +9,6 @@ import pytest
 from fedjax_syn.algorithms.dynafed import Config, check, dynafed
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.scaffold import scaffold
-from fedjax_syn.engine import build
 from fedjax_syn.synthesis.synthetic import soft_cross_entropy
 from tests import tiny
 
@@ -29,7 +28,7 @@ def base():
 
 
 def engine_of(method):
-  return build(method, tiny.net(4, 3), tiny.federated(SIZES), participation=0.75)
+  return tiny.build(method, tiny.net(4, 3), tiny.federated(SIZES), participation=0.75)
 
 
 def synthesise(engine, state, seconds=60.0):

@@ -14,7 +14,6 @@ from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedcog import Config, check, fedcog
 from fedjax_syn.client import local
 from fedjax_syn.data.federated import shard_of
-from fedjax_syn.engine import build
 from fedjax_syn.engine.clients import run_one
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import cross_entropy, single_label
@@ -208,7 +207,7 @@ def test_weights_and_loss_by_hand():
 
 
 def run(method, rounds=3, sizes=(12, 0, 5), seed=0):
-  engine = build(method, tiny.net(4, 3), tiny.federated(sizes))
+  engine = tiny.build(method, tiny.net(4, 3), tiny.federated(sizes))
   state = engine.init(seed)
   while int(state.round) < rounds:
     stop = min(engine.next_stop(int(state.round)) or rounds, rounds)
@@ -259,7 +258,7 @@ def test_the_message_has_fedavgs_form_so_that_masked_sums_give_the_same_model():
   data, model, method = tiny.federated((12, 3, 5)), tiny.net(4, 3), small()
   plain = fedavg(0.1, optimizer='sgd', batch_size=4)
   assert (method.aggregate, method.server_transforms, method.every_message) == (None, (), False)
-  engine = build(method, model, data)
+  engine = tiny.build(method, model, data)
   state, _ = engine.run(0, engine.init(0), 1)
 
   def messages(method, clients_state):
@@ -294,7 +293,7 @@ def test_the_message_has_fedavgs_form_so_that_masked_sums_give_the_same_model():
 def test_a_shared_set_is_the_same_for_all_clients_and_costs_no_bytes():
   method = small(source='global', labels='uniform', shared=True)
   engine, state, report = run(method)
-  plain = build(
+  plain = tiny.build(
     fedavg(0.1, optimizer='sgd', batch_size=4), tiny.net(4, 3), tiny.federated((12, 0, 5))
   )
   assert engine.bytes_per_round() == plain.bytes_per_round()
@@ -331,7 +330,7 @@ def test_under_dynafed_both_phases_pass():
   method = dynafed(
     small(start=2), length=3, segment=2, iterations=2, inner_steps=2, images_per_class=1
   )
-  engine = build(method, tiny.net(4, 3), tiny.federated((12, 5)))
+  engine = tiny.build(method, tiny.net(4, 3), tiny.federated((12, 5)))
   assert [engine.next_stop(r) for r in (0, 2, 3)] == [2, 3, None]
   state, _ = engine.run(0, engine.init(0), 2)
   state, report = engine.run(0, state, 1)

@@ -8,10 +8,10 @@ import pytest
 from fedjax_syn import config as config_lib
 from fedjax_syn import privacy
 from fedjax_syn.algorithms.feddualmatch import feddualmatch
-from fedjax_syn.engine import build
 from fedjax_syn.losses import cross_entropy
 from fedjax_syn.method import Task
 from fedjax_syn.synthesis import distribution as dm
+from tests import tiny
 from tests.algorithms.test_data_methods import ONE, SMALL, SOME, data, net, visit_of
 from tests.test_privacy import gaussian_epsilon
 
@@ -25,7 +25,7 @@ def settings(**fields):
 
 
 def mechanism_of(**fields):
-  engine = build(feddualmatch(**SMALL, **fields), net(), data())
+  engine = tiny.build(feddualmatch(**SMALL, **fields), net(), data())
   return engine.method.mechanism
 
 
@@ -126,7 +126,7 @@ def test_a_wide_bound_changes_nothing_and_noise_changes_what_is_sent(clipping):
 
   def sent(**fields):
     method = feddualmatch(**SMALL, **fields)
-    engine = build(method, net(8), data())
+    engine = tiny.build(method, net(8), data())
     task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
     return jax.jit(method.client(task).update)(visit_of(engine, SOME))[0].body['feddualmatch']['x']
 
@@ -139,9 +139,10 @@ def test_a_wide_bound_changes_nothing_and_noise_changes_what_is_sent(clipping):
 def test_a_run_states_epsilon_and_what_it_is_of(tmp_path):
   from fedjax_syn import experiment, workdir
 
-  config = settings(**SMALL, clip=1.0, sigma_s=30.0)
+  quick = {'iterations': 1, 'matches': 1, 'match_steps': 1, 'server_steps': 2, 'server_batch': 8}
+  config = settings(**SMALL | quick, clip=1.0, sigma_s=30.0)
   config.rounds, config.data.clients, config.client.participation = 2, 3, 1.0
-  config.model.width, config.model.depth = 4, 1
+  config.model.width, config.model.depth, config.layout.devices = 4, 1, 1
   assert experiment.run_experiment(config, tmp_path) == 0
   summary = workdir.read_json(tmp_path / 'summary.json')
   exact = gaussian_epsilon(15 / np.sqrt(2), 1e-5)

@@ -15,13 +15,12 @@ from fedjax_syn.algorithms.fedexp import fedexp
 from fedjax_syn.algorithms.fednova import effective_steps, fednova
 from fedjax_syn.algorithms.fedsam import fedsam
 from fedjax_syn.algorithms.moon import contrastive_loss, moon
-from fedjax_syn.engine import build
 from fedjax_syn.models import create
 from tests import tiny
 
 
 def quadratic(method, rounds, start=1.0):
-  engine = build(method, tiny.quadratic(start), tiny.two_points(), loss=tiny.half_square)
+  engine = tiny.build(method, tiny.quadratic(start), tiny.two_points(), loss=tiny.half_square)
   state, report = engine.run(0, engine.init(0), rounds)
   return float(state.params['w']), report, state
 
@@ -71,7 +70,7 @@ def test_sharpness_aware_step_against_numpy_in_more_dimensions():
   """Softmax regression on one batch: the norm is over all parameters together."""
   data = tiny.federated([5])
   model = tiny.net(4, 3)
-  engine = build(fedsam(fedavg(0.1, optimizer='sgd', batch_size=8), rho=0.3), model, data)
+  engine = tiny.build(fedsam(fedavg(0.1, optimizer='sgd', batch_size=8), rho=0.3), model, data)
   start = jax.tree.map(np.array, engine.init(0).params)
   after = engine.run(0, engine.init(0), 1)[0].params
   x = (jnp.asarray(data.x, jnp.float32) / 255 - 0.5) / 0.3
@@ -116,7 +115,7 @@ def test_contrastive_loss_by_hand():
 
 
 def test_moon_keeps_the_local_model_of_the_last_visit():
-  engine = build(
+  engine = tiny.build(
     moon(fedavg(0.1, optimizer='sgd', batch_size=4)), tiny.net(4, 3), tiny.federated([6, 0, 3])
   )
   state, _ = engine.run(0, engine.init(0), 1)
@@ -131,7 +130,7 @@ def test_moon_keeps_the_local_model_of_the_last_visit():
 
 def test_moons_projection_head_becomes_the_models_head():
   model = create('mlp', shape=(2, 2, 1), num_classes=3, width=8, depth=1)
-  engine = build(moon(fedavg(0.1, batch_size=4), projection=5), model, tiny.federated([6, 3]))
+  engine = tiny.build(moon(fedavg(0.1, batch_size=4), projection=5), model, tiny.federated([6, 3]))
   variables = engine.model.init(jax.random.key(0))
   x = jnp.ones((2, 2, 2, 1))
   out = engine.model.apply(variables, x)
@@ -165,7 +164,7 @@ NEUTRAL = {
 
 
 def params_after(method, rounds=3):
-  engine = build(method, tiny.net(4, 3), tiny.federated([4, 0, 3]))
+  engine = tiny.build(method, tiny.net(4, 3), tiny.federated([4, 0, 3]))
   return jax.tree.leaves(engine.run(0, engine.init(0), rounds)[0].params)
 
 
@@ -195,13 +194,13 @@ def test_logged_sharpness_by_hand():
 def test_logged_cosines_and_correlation():
   """In the first round the previous model is the global one; later they differ."""
   base = lambda: fedavg(0.5, optimizer='sgd', batch_size=4, epochs=5)
-  engine = build(moon(base()), tiny.net(4, 3), tiny.federated([6, 0, 3]))
+  engine = tiny.build(moon(base()), tiny.net(4, 3), tiny.federated([6, 0, 3]))
   state, first = engine.run(0, engine.init(0), 1)
   assert 0 < first['moon/cosine_global'] < 1
   assert first['moon/cosine_global'] == first['moon/cosine_previous']
   _, second = engine.run(0, state, 1)
   assert second['moon/cosine_global'] != second['moon/cosine_previous']
-  engine = build(feddecorr(base()), tiny.net(4, 3), tiny.federated([6, 0, 3]))
+  engine = tiny.build(feddecorr(base()), tiny.net(4, 3), tiny.federated([6, 0, 3]))
   _, report = engine.run(0, engine.init(0), 1)
   assert report['feddecorr/correlation'] > 0
 
@@ -254,6 +253,6 @@ LOGGED = {
 def test_methods_that_change_the_loss_only_are_seen_in_the_log(name, key):
   method = algorithms.wrapper(name)(fedavg(0.1, optimizer='sgd', batch_size=4))
   model = create('mlp', shape=(2, 2, 1), num_classes=3, width=5, depth=1)
-  engine = build(method, model, tiny.federated([6, 0, 3]))
+  engine = tiny.build(method, model, tiny.federated([6, 0, 3]))
   _, report = engine.run(0, engine.init(0), 2)  # Ditto's models are apart from the second round on
   assert np.isfinite(report[f'{name}/{key}']) and report[f'{name}/{key}'] > 0

@@ -7,7 +7,7 @@ import pytest
 
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedreg import ascend, coefficients, fedreg
-from fedjax_syn.engine import Layout, build
+from fedjax_syn.engine import Layout
 from fedjax_syn.losses import cross_entropy
 from fedjax_syn.method import Task
 from fedjax_syn.typing import Model, Output, Step, Variables
@@ -70,7 +70,7 @@ def test_gradient_at_the_mixed_point_by_hand():
   A ({0}): 1 to 0.5. B ({4, 4, 4}): -3 to 2.5; 1.75 - 4 = -2.25 to 3.625; 2.3125 - 4 = -1.6875 to 4.46875.
   The mean is 2.484375."""
   method = fedreg(fedavg(0.5, optimizer='sgd', batch_size=1), gamma=0.5, projection=False)
-  engine = build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
+  engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
   state, _ = engine.run(0, engine.init(0), 1)
   np.testing.assert_allclose(state.params['w'], 2.484375, rtol=1e-6)
 
@@ -98,7 +98,7 @@ def test_projection_of_a_step_by_hand():
   def after(lr, projection):
     base = fedavg(lr, optimizer='sgd', batch_size=1)
     method = fedreg(base, gamma=1.0, projection=projection, eta_p=0.1, iterations=2)
-    engine = build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
+    engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
     return engine.run(0, engine.init(0), 1)[0].params['w']
 
   np.testing.assert_allclose(after(3.0, True), 1, rtol=1e-5)
@@ -137,7 +137,9 @@ def test_a_batch_of_padding_changes_nothing():
 
 
 def params_after(method, optimizer='sgd', **kwargs):
-  engine = build(method(fedavg(0.1, optimizer=optimizer, batch_size=2)), tiny.net(4, 3), **kwargs)
+  engine = tiny.build(
+    method(fedavg(0.1, optimizer=optimizer, batch_size=2)), tiny.net(4, 3), **kwargs
+  )
   return jax.tree.leaves(engine.run(0, engine.init(0), 3)[0].params)
 
 

@@ -13,7 +13,6 @@ from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedcog import fedcog
 from fedjax_syn.data import datasets
 from fedjax_syn.data.federated import Proxy, shard_of
-from fedjax_syn.engine import build
 from fedjax_syn.losses import multi_label
 from fedjax_syn.method import Task, Visit
 from fedjax_syn.typing import Step, Variables
@@ -154,7 +153,7 @@ def test_distillation_by_hand(divergence):
 
 
 def train(method, rounds, data=None):
-  engine = build(method, tiny.net(4, LABELS), data or federated())
+  engine = tiny.build(method, tiny.net(4, LABELS), data or federated())
   state = engine.init(0)
   while int(state.round) < rounds:
     stop = min(engine.next_stop(int(state.round)) or rounds, rounds)

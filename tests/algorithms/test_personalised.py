@@ -10,7 +10,6 @@ from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedprox import fedprox
 from fedjax_syn.algorithms.fedrep import fedrep
 from fedjax_syn.algorithms.scaffold import scaffold
-from fedjax_syn.engine import build
 from fedjax_syn.method import Client
 from tests import tiny
 
@@ -22,7 +21,7 @@ def sgd(lr=0.5, **fields):
 def after(method, rounds, model=None, data=None, **options):
   if model is None:
     model, options['loss'] = tiny.quadratic(1.0), tiny.half_square
-  engine = build(method, model, data or tiny.two_points(), **options)
+  engine = tiny.build(method, model, data or tiny.two_points(), **options)
   return engine, engine.run(0, engine.init(0), rounds)[0]
 
 
@@ -162,7 +161,7 @@ def test_fedrep_moves_only_what_it_should(optimizer):
   fields = {'momentum': 0.9, 'weight_decay': 0.1} if optimizer == 'sgd' else {}
   base = fedavg(0.05, optimizer=optimizer, batch_size=2, epochs=0, steps=2, **fields)
   data, model = tiny.federated([4, 0, 3, 6]), tiny.net(4, 3)
-  start = jax.tree.map(np.asarray, build(base, model, data).init(0).params)
+  start = jax.tree.map(np.asarray, tiny.build(base, model, data).init(0).params)
   engine, state = after(fedrep(base, head=3), 2, model, data, participation=0.75)
   np.testing.assert_array_equal(state.params['w1'], start['w1'])
   assert np.abs(np.asarray(state.params['w0']) - start['w0']).max() > 1e-3
@@ -189,7 +188,7 @@ def test_fedrep_takes_the_head_first_against_jax_by_hand():
   def loss(p):
     return -jax.nn.log_softmax(model.apply((p, {}), x).logits)[jnp.arange(5), data.y].mean()
 
-  p = build(method, model, data).init(0).params
+  p = tiny.build(method, model, data).init(0).params
   decayed = lambda p: jax.grad(loss)(p)['w1'] + 0.1 * p['w1']
   first = decayed(p)
   p = {**p, 'w1': p['w1'] - 0.1 * first}
@@ -204,7 +203,7 @@ def test_fedrep_takes_the_head_first_against_jax_by_hand():
 
 def test_an_unsampled_client_keeps_its_head():
   data, model = tiny.federated([4, 4, 4, 4]), tiny.net(4, 3)
-  engine = build(fedrep(sgd(0.1), head=1), model, data, participation=0.25)
+  engine = tiny.build(fedrep(sgd(0.1), head=1), model, data, participation=0.25)
   state = engine.init(0)
   before = own_heads(state).copy()
   state, _ = engine.run(0, state, 1)
@@ -217,9 +216,9 @@ def test_heads_cost_no_bytes():
   SCAFFOLD's control variates have the parameters' shape, and their head part is zero, too."""
   data, model = tiny.federated([3, 3, 3, 3]), tiny.net(4, 3)
   plain = fedavg(0.1, optimizer='sgd', batch_size=2)
-  engine = build(fedrep(plain), model, data, participation=0.75)
+  engine = tiny.build(fedrep(plain), model, data, participation=0.75)
   assert engine.bytes_per_round() == (300, 300)
-  both = build(scaffold(fedrep(plain), option=1), model, data, participation=0.75)
+  both = tiny.build(scaffold(fedrep(plain), option=1), model, data, participation=0.75)
   assert both.bytes_per_round() == (600, 600)
   state, _ = both.run(0, both.init(0), 2)
   assert not np.asarray(state.server['scaffold']['w1']).any()

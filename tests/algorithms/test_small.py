@@ -10,13 +10,12 @@ from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedmix import fedmix
 from fedjax_syn.algorithms.fedopt import fedopt
 from fedjax_syn.algorithms.scaffold import scaffold
-from fedjax_syn.engine import build
 from fedjax_syn.typing import Model, Output, Variables
 from tests import tiny
 
 
 def quadratic_run(method, rounds):
-  engine = build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
+  engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
   state, _ = engine.run(0, engine.init(0), rounds)
   return state
 
@@ -110,7 +109,9 @@ def test_fedmix_step_against_numpy():
   data = tiny.federated([5])
   w = rng.normal(size=(4, 3))
   l, rate = 0.3, 0.1
-  engine = build(fedmix(fedavg(rate, optimizer='sgd', batch_size=8), mixing=l), linear(w), data)
+  engine = tiny.build(
+    fedmix(fedavg(rate, optimizer='sgd', batch_size=8), mixing=l), linear(w), data
+  )
   state, _ = engine.run(0, engine.init(0), 1)
   x = (np.asarray(data.x, float).reshape(5, 4) / 255 - 0.5) / 0.3
   y = np.asarray(data.y)
@@ -129,8 +130,8 @@ def test_fedmix_draws_no_client_without_samples():
   """Client 1 has no samples: its zero image never comes up, and with lambda 0 FedMix is its base."""
   data = tiny.federated([4, 0, 3])
   base = lambda: fedavg(0.1, optimizer='sgd', batch_size=2)
-  mixed = build(fedmix(base(), mixing=0.0), tiny.net(4, 3), data)
-  plain = build(base(), tiny.net(4, 3), data)
+  mixed = tiny.build(fedmix(base(), mixing=0.0), tiny.net(4, 3), data)
+  plain = tiny.build(base(), tiny.net(4, 3), data)
   a, _ = mixed.run(0, mixed.init(0), 2)
   b, _ = plain.run(0, plain.init(0), 2)
   for p, q in zip(jax.tree.leaves(a.params), jax.tree.leaves(b.params), strict=True):

@@ -17,10 +17,10 @@ from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import fortunes
 from fedjax_syn.data.federated import from_partition, shard_of
 from fedjax_syn.data.partition import partition
-from fedjax_syn.engine import build
 from fedjax_syn.losses import cross_entropy, negative_log_likelihood
 from fedjax_syn.method import Task, Visit
 from fedjax_syn.typing import Step, Variables
+from tests import tiny
 from tests.data.test_fortunes import write
 
 
@@ -141,7 +141,7 @@ def test_options_for_images_refuse(corpus):
     fedavg(0.1, augment='crop_flip'),
   ):
     with pytest.raises(ValueError, match='needs images, and these data are tokens'):
-      build(method, text_model(), data)
+      tiny.build(method, text_model(), data)
 
 
 def test_models_and_data_that_do_not_fit_refuse():

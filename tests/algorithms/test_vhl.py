@@ -9,7 +9,7 @@ from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.moon import moon
 from fedjax_syn.algorithms.vhl import vhl
 from fedjax_syn.data import federated
-from fedjax_syn.engine import Layout, build
+from fedjax_syn.engine import Layout
 from fedjax_syn.losses import cross_entropy
 from fedjax_syn.method import Task, Visit
 from fedjax_syn.models import create
@@ -108,14 +108,14 @@ def test_noise_is_the_same_in_every_round_and_costs_no_bytes():
 
   jax.tree.map(np.testing.assert_array_equal, shared(1), shared(7))
   assert np.abs(shared(1).z - shared(1, seed=1).z).max() > 0.1
-  engine = build(vhl(images_per_class=1000), tiny.net(4, 3), tiny.federated([3, 3, 3, 3]))
+  engine = tiny.build(vhl(images_per_class=1000), tiny.net(4, 3), tiny.federated([3, 3, 3, 3]))
   assert engine.bytes_per_round() == (928, 928)
   assert 'vhl' not in engine.init(0).server
 
 
 def test_extra_outputs_are_not_evaluated():
   plain, data = tiny.net(4, 3), tiny.federated([6, 3])
-  engine = build(vhl(), plain, data)
+  engine = tiny.build(vhl(), plain, data)
   variables = engine.model.init(jax.random.key(5))
   jax.tree.map(
     np.testing.assert_array_equal,
@@ -124,7 +124,7 @@ def test_extra_outputs_are_not_evaluated():
   )
   x, y = np.asarray(data.x), np.asarray(data.y)
   loud = {**variables.params, 'extra': jax.tree.map(lambda a: a + 1e3, variables.params['extra'])}
-  evaluate, reference = (build(m, plain, data).evaluator(x, y) for m in (vhl(), fedavg()))
+  evaluate, reference = (tiny.build(m, plain, data).evaluator(x, y) for m in (vhl(), fedavg()))
   want = reference(plain.init(jax.random.key(5)).params, {})
   assert evaluate(variables.params, {}) == evaluate(loud, {}) == want
   out = engine.model.apply(variables, jnp.ones((2, *SHAPE)))
@@ -212,7 +212,7 @@ def test_noise_gets_no_gradient_from_the_alignment():
 
 def params_after(method, model=None, sizes=(4, 0, 3), **kwargs):
   kwargs = {'data': tiny.federated(list(sizes)), **kwargs}
-  engine = build(method, model or tiny.net(4, 3), **kwargs)
+  engine = tiny.build(method, model or tiny.net(4, 3), **kwargs)
   state = engine.run(0, engine.init(0), 3)[0]
   params = {k: v for k, v in state.params.items() if k != 'extra'}
   return jax.tree.leaves((params, state.stats))
@@ -262,9 +262,9 @@ def test_alignment_ends_after_passes_of_the_clients_own_size():
 
 def test_a_projection_head_goes_before_the_extra_outputs():
   model, data = create('mlp', shape=SHAPE, num_classes=3, width=8, depth=1), tiny.federated([4, 3])
-  engine = build(small(moon(base(), projection=5)), model, data)
+  engine = tiny.build(small(moon(base(), projection=5)), model, data)
   assert np.isfinite(engine.run(0, engine.init(0), 1)[1]['train/loss'])
-  engine = build(moon(small(base()), projection=5), model, data)
+  engine = tiny.build(moon(small(base()), projection=5), model, data)
   with pytest.raises(ValueError, match='are for 8 features.* made them 5: name it first.*moon'):
     engine.run(0, engine.init(0), 1)
 

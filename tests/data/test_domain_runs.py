@@ -48,7 +48,7 @@ def test_a_run_of_a_config_logs_them_and_sums_them_up(tmp_path):
   config = config_lib.get_default()
   config.data.name, config.data.partition, config.data.clients = 'digits_styles', 'natural', 3
   config.client.participation, config.rounds, config.compare = 1.0, 2, ''
-  config.algorithm, config.model.width = 'fedavg', 8
+  config.algorithm, config.model.width, config.layout.devices = 'fedavg', 8, 1
   assert experiment.run_experiment(config, tmp_path) == 0
   last = metrics.read(tmp_path / 'metrics.jsonl')[-1]
   summary = workdir.read_json(tmp_path / 'summary.json')['test_domain_accuracy']

@@ -5,14 +5,13 @@ import numpy as np
 
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.scaffold import scaffold
-from fedjax_syn.engine import build
 from tests import tiny
 
 
 def test_the_messages_of_the_next_round_add_up_to_it():
   """Uniform weights: w^2 = w^1 + (m_0 + m_1) / 2, with SCAFFOLD's state and broadcast of round 1."""
   method = scaffold(fedavg(0.1, optimizer='sgd', batch_size=2))
-  engine = build(method, tiny.net(4, 3), tiny.federated([5, 3]))
+  engine = tiny.build(method, tiny.net(4, 3), tiny.federated([5, 3]))
   state, _ = engine.run(0, engine.init(0), 1)
   sent = [engine.message(0, state, client).body['params'] for client in (0, 1)]
   expected = jax.tree.map(lambda w, a, b: np.asarray(w + (a + b) / 2), state.params, *sent)

@@ -11,7 +11,6 @@ import pytest
 from fedjax_syn.algorithms.dynafed import dynafed
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.scaffold import scaffold
-from fedjax_syn.engine import build
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import cross_entropy
@@ -104,7 +103,7 @@ def test_it_ends_where_the_engine_s_round_ends(optimizer):
   sizes = [6, 3, 0, 8]
   base = fedavg(0.05, optimizer=optimizer, batch_size=4, epochs=2)
   data, model = tiny.federated(sizes), tiny.net(4, 3)
-  engine = build(dynafed(base, **FIELDS, finetune_steps=3, finetune_lr=0.01), model, data)
+  engine = tiny.build(dynafed(base, **FIELDS, finetune_steps=3, finetune_lr=0.01), model, data)
   state, _ = engine.run(0, engine.init(0), 2)
   while engine.pending(state):
     state, _, _ = engine.between(0, state, 60.0)
