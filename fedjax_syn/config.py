@@ -109,7 +109,8 @@ def check(config: Any) -> Resolved:
   """Refuses what cannot work; reads no data.
 
   Args:
-    config: a ConfigDict, a nested dict (of a `config.json`) or a Resolved; missing fields are defaults.
+    config: a ConfigDict, a dict (nested, as in a `config.json`, or by dotted key) or a Resolved; missing fields are
+      defaults.
 
   Returns:
     The config as frozen dataclasses.

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import io
 import math
@@ -11,18 +12,30 @@ import signal
 import textwrap
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedjax_syn import config as config_lib
 from fedjax_syn import metrics, same_run
 from fedjax_syn import workdir as workdir_lib
+from fedjax_syn.schema import flatten
 from launch import main as launcher
 from launch import origins, spec
 from launch.spec import Column, Entry, Result, Row
 from launch.watch import Watch
 
 REFUSED, DIVERGED, INTERRUPTED = 2, 3, 75
+
+
+def _file(name: str) -> str:
+  return str(launcher.ROOT / 'configs' / f'{name}.py')
+
+
+@functools.cache  # a table has some hundred cells, and building a ConfigDict takes milliseconds
+def _fields(name: str) -> Mapping[str, Any]:
+  """The fields of a config file by dotted key."""
+  return types.MappingProxyType(flatten(config_lib.to_dict(launcher.load_config(_file(name)))))
 
 
 class Run(NamedTuple):
@@ -60,9 +73,12 @@ class Table(NamedTuple):
     Raises:
       ValueError: if a setting is refused.
     """
-    config = launcher.load_config(str(launcher.ROOT / 'configs' / f'{column.config}.py'))
     chosen = spec.settings_of(row, column, spec.SCALES[scale] if scale else self.scale)
-    config.update_from_flattened_dict({**chosen, 'seeds': (seed,)})
+    values = {**_fields(column.config), **chosen, 'seeds': (seed,)}
+    if not self.settings:
+      return config_lib.check(values)
+    config = launcher.load_config(_file(column.config))
+    config.update_from_flattened_dict(values)
     launcher.apply(config, self.settings)
     return config_lib.check(config)
 

@@ -135,6 +135,7 @@ def test_api_run_warns_of_a_seed_that_diverged(monkeypatch):
   assert int(result.states[1].round) == 2
 
 
+@pytest.mark.slow
 def test_api_run_of_seeds_side_by_side():
   """Three seeds, two of them at a time: what each has alone."""
   run = lambda layout: api.run(

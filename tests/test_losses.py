@@ -107,10 +107,8 @@ def test_divergences_of_labels_by_hand():
 @settings(deadline=None, max_examples=40)
 @given(
   # Few shapes, as each is compiled.
-  st.sampled_from([2, 3, 8]).flatmap(
-    lambda n: st.lists(st.integers(0, 40), min_size=n, max_size=n)
-  ),
-  st.sampled_from([1, 2, 7, 40]),
+  st.sampled_from([3, 8]).flatmap(lambda n: st.lists(st.integers(0, 40), min_size=n, max_size=n)),
+  st.sampled_from([2, 40]),
   st.floats(0.0, 8.0),
 )
 def test_label_sets(counts, budget, each):

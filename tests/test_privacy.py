@@ -50,7 +50,7 @@ def test_more_noise_fewer_clients_and_fewer_rounds_give_a_smaller_epsilon():
   assert of(0.0, base) == math.inf
 
 
-@pytest.mark.parametrize('sampler', ['fixed', 'poisson'])
+@pytest.mark.parametrize('sampler', [pytest.param('fixed', marks=pytest.mark.slow), 'poisson'])
 def test_the_noise_for_a_target_keeps_it_and_hardly_more(sampler):
   sampling = Sampling(sampler, 100, 0.2, 60)
   noise = privacy.noise_multiplier(8.0, 1e-5, sampling)

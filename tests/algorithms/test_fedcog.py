@@ -308,7 +308,7 @@ def test_a_shared_set_is_the_same_for_all_clients_and_costs_no_bytes():
 @pytest.mark.parametrize(
   'fields',
   [
-    {'generator': True, 'steps': 2},  # its convolutions are slow on a CPU
+    pytest.param({'generator': True, 'steps': 2}, marks=pytest.mark.slow),  # many convolutions
     {'total_variation': 0.1},
     {'statistics': 0.1},
     {'divergence': 'code'},

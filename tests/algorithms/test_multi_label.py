@@ -182,7 +182,9 @@ def test_uniform_targets_and_a_shared_set(shared):
   assert np.isfinite(train(method, 1)[2]['train/loss'])
 
 
-@pytest.mark.parametrize('name', WORK)
+@pytest.mark.parametrize(
+  'name', [pytest.param(n, marks=pytest.mark.slow) if n == 'moon' else n for n in WORK]
+)
 def test_who_works(name):
   module = importlib.import_module(f'fedjax_syn.algorithms.{name}')
   method = getattr(module, name)(base())

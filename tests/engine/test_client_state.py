@@ -84,7 +84,7 @@ def test_three_rounds_are_bit_for_bit_those_on_the_device(name, digits):
 @pytest.mark.parametrize(
   ('layout', 'sampler', 'participation'),
   [
-    (Layout(1, 'loop', 1), 'fixed', 0.5),
+    pytest.param(Layout(1, 'loop', 1), 'fixed', 0.5, marks=pytest.mark.slow),
     (Layout(3, 'blocks', 2), 'fixed', 1.0),
     (Layout(2, 'blocks', 1), 'poisson', 0.3),  # 8 slots, most of them empty
   ],
@@ -100,6 +100,7 @@ def test_layouts_samplers_and_empty_clients(layout, sampler, participation):
     np.testing.assert_array_equal(kept[[1, 6]], np.asarray(begun)[[1, 6]])
 
 
+@pytest.mark.slow
 def test_work_between_rounds_and_personal_models():
   method = lambda: dynafed(
     ditto(fedavg(0.1, optimizer='sgd', batch_size=2)),
