@@ -1,7 +1,8 @@
 """What a run learned, in files that other programs read: npz, PNG and safetensors (extra `export`)."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,21 +24,26 @@ class Exported(NamedTuple):
   class_names: tuple[str, ...] = ()  # by logit; () where the data set did not say them
 
 
-def last_set(learned: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def last_set(
+  learned: Mapping[str, np.ndarray], class_names: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
   """Takes the final set out of its snapshots.
 
   Args:
     learned: as in synthetic.npz.
+    class_names: by number; () where the data set does not say them.
 
   Returns:
     'x' [images, height, width, channels] as the model sees them, 'y' [images, classes] probabilities, 'pixels' (uint8,
-    as 'x', cut off at black and white), 'labels' int32 [images], the likeliest classes, 'mean' and 'std' [channels].
+    as 'x', cut off at black and white), 'labels' int32 [images], the likeliest classes, 'mean' and 'std' [channels], and
+    'class_names' [classes] if there are any.
   """
   x, y = (np.asarray(learned[name][-1], np.float32) for name in ('x', 'y'))
   mean, std = (np.asarray(learned[name], np.float32) for name in ('mean', 'std'))
   pixels = np.round(255 * np.clip(x * std + mean, 0, 1)).astype(np.uint8)
   labels = y.argmax(axis=-1).astype(np.int32)
-  return {'x': x, 'y': y, 'pixels': pixels, 'labels': labels, 'mean': mean, 'std': std}
+  made = {'x': x, 'y': y, 'pixels': pixels, 'labels': labels, 'mean': mean, 'std': std}
+  return made | ({'class_names': np.array(class_names)} if class_names else {})
 
 
 def save_npz(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
@@ -48,7 +54,10 @@ def save_npz(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
 
 
 def save_pngs(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
-  """Writes a set (`last_set`) as `synthetic/<class>_<index>.png`, counted in the set; returns the files."""
+  """Writes a set (`last_set`) as `synthetic/<class>_<index>.png`, counted in the set; returns the files.
+
+  A class is its number, and its name where that says more.
+  """
   from PIL import Image
 
   target = folder / 'synthetic'
@@ -56,16 +65,21 @@ def save_pngs(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
   for old in target.glob('*_*.png'):
     old.unlink()
   paths = []
+  names = made.get('class_names', ())
+  of = {c: re.sub(r'\W+', '-', str(name)) for c, name in enumerate(names) if str(name) != str(c)}
   for index, (image, label) in enumerate(zip(made['pixels'], made['labels'], strict=True)):
-    paths.append(target / f'{label}_{index}.png')
+    words = str(label), *([of[label]] if label in of else []), str(index)
+    paths.append(target / f'{"_".join(words)}.png')
     Image.fromarray(image[..., :3] if image.shape[-1] >= 3 else image[..., 0]).save(paths[-1])
   return paths
 
 
 def save_safetensors(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
-  """Writes a set (`last_set`) as `synthetic.safetensors`; returns the files."""
+  """Writes a set (`last_set`) as `synthetic.safetensors`, names of classes in its metadata; returns the files."""
   path = folder / 'synthetic.safetensors'
-  _safetensors().save_file({k: np.ascontiguousarray(v) for k, v in made.items()}, path)
+  arrays = {k: np.ascontiguousarray(v) for k, v in made.items() if k != 'class_names'}  # no texts
+  metadata = {'class_names': json.dumps(list(map(str, made.get('class_names', ()))))}
+  _safetensors().save_file(arrays, path, metadata)
   return [path]
 
 

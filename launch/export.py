@@ -7,7 +7,8 @@
   --output  where to; W/export by default
   --seed    which seed; without it the first that did not diverge
 
-npz and safetensors hold the synthetic set: x, y, pixels, labels, mean, std. png are its images, synthetic/CLASS_INDEX.png.
+npz and safetensors hold the synthetic set: x, y, pixels, labels, mean, std, and the names of the classes where the data
+set says them. png are its images, synthetic/CLASS_INDEX.png.
 safetensors also holds the final model (model.safetensors; needs the extra: pip install -e '.[export]').
 Exit status: 0, or 2 after one line that says why not.
 """
@@ -79,16 +80,17 @@ def export(
   loaded = fs.load(folder, seed)
   if loaded.synthetic is None and 'safetensors' not in kinds:
     raise ValueError(f'{folder}: holds no synthetic set; --format=safetensors writes its model')
+  stored = workdir.read_json(folder / 'config.json')
   target.mkdir(parents=True, exist_ok=True)
   lines = []
   if loaded.synthetic is not None:
-    made = export_lib.last_set(loaded.synthetic)
+    names = stored['dataset'].get('class_names', ())  # an older run says none
+    made = export_lib.last_set(loaded.synthetic, names)
     for kind in kinds:
       paths = export_lib.FORMATS[kind](made, target)
       what = str(paths[0]) if len(paths) == 1 else f'{paths[0].parent}/*.png'
       lines.append(f'{what}: {len(made["x"])} synthetic images')
   if 'safetensors' in kinds:
-    stored = workdir.read_json(folder / 'config.json')
     path = export_lib.save_model(loaded.variables, stored, target / 'model.safetensors')
     lines.append(f'{path}: the model')
   return lines

@@ -27,7 +27,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from absl import app, flags
+from absl import flags
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
@@ -226,13 +226,7 @@ def main(argv: Sequence[str]) -> int:
   from launch import main as launcher
 
   with launcher.refusals():
-    if rest := FLAGS(argv)[1:]:
-      raise app.UsageError(f'{rest[0]!r}: unexpected')
-    if not FLAGS.workdir:
-      raise ValueError('--workdir: name a folder that is not there yet')
-    workdir = pathlib.Path(FLAGS.workdir)
-    if workdir.exists():
-      raise ValueError(f'--workdir={workdir}: is there already; name one that is not')
+    workdir = launcher.new_folder(FLAGS, argv)
     from fedjax_syn import config as config_lib
 
     words = FLAGS.algorithms or config_lib.names('algorithms')

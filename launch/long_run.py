@@ -26,7 +26,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from absl import app, flags
+from absl import flags
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
@@ -217,13 +217,7 @@ def main(argv: Sequence[str]) -> int:
     print(__doc__)
     return 0
   with launcher.refusals():
-    if rest := FLAGS(argv)[1:]:
-      raise app.UsageError(f'{rest[0]!r}: unexpected')
-    if not FLAGS.workdir:
-      raise ValueError('--workdir: name a folder that is not there yet')
-    workdir = pathlib.Path(FLAGS.workdir)
-    if workdir.exists():
-      raise ValueError(f'--workdir={workdir}: is there already; name one that is not')
+    workdir = launcher.new_folder(FLAGS, argv)
     launcher.prepare_jax()
     configs = plan(FLAGS.mode, FLAGS.rounds, FLAGS.clients, FLAGS.data, FLAGS.data_dir)
     runs, results = {}, {}

@@ -29,7 +29,7 @@ import re
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from absl import app, flags, logging
 
@@ -79,6 +79,30 @@ def refusals() -> Iterator[None]:
   except (flags.Error, app.UsageError, ValueError) as error:
     print(' '.join(str(error).split()), file=sys.stderr)
     sys.exit(REFUSED)
+
+
+def new_folder(found: flags.FlagValues, argv: Sequence[str]) -> pathlib.Path:
+  """Reads the flags of a script that takes nothing else and writes into a new folder.
+
+  Args:
+    found: the script's flags, `workdir` among them.
+    argv: the command line.
+
+  Returns:
+    The folder of `--workdir`, which is not made.
+
+  Raises:
+    UsageError: if there is anything beside the flags.
+    ValueError: if no folder is named, or it is there.
+  """
+  if rest := found(argv)[1:]:
+    raise app.UsageError(f'{rest[0]!r}: unexpected')
+  if not found.workdir:
+    raise ValueError('--workdir: name a folder that is not there yet')
+  workdir = pathlib.Path(found.workdir)
+  if workdir.exists():
+    raise ValueError(f'--workdir={workdir}: is there already; name one that is not')
+  return workdir
 
 
 def load_config(path: str, settings: Iterable[str] = ()):

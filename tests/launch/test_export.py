@@ -1,5 +1,7 @@
 """Export: what is written is what was learned, and a model that was written predicts as before."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -52,6 +54,22 @@ def test_the_set_is_the_same_in_every_format(folder):
     image = np.asarray(Image.open(target / 'synthetic' / f'{i}_{i}.png'))
     np.testing.assert_array_equal(image, made['pixels'][i, :, :, 0])
   assert len(list((target / 'synthetic').iterdir())) == 10
+
+
+def test_names_of_classes_go_along(folder, tmp_path):
+  """Class 0 is called 'T-shirt/top', class 1 by its number, which is not said twice."""
+  from safetensors import safe_open
+
+  names = ('T-shirt/top', *map(str, range(1, 10)))
+  made = export_lib.last_set(folder[1].synthetic, names)
+  export_lib.save_npz(made, tmp_path)
+  with np.load(tmp_path / 'synthetic.npz', allow_pickle=False) as file:
+    assert tuple(file['class_names']) == names
+  files = [path.name for path in export_lib.save_pngs(made, tmp_path)]
+  assert files[:2] == ['0_T-shirt-top_0.png', '1_1.png']
+  export_lib.save_safetensors(made, tmp_path)
+  with safe_open(tmp_path / 'synthetic.safetensors', 'numpy') as file:
+    assert json.loads(file.metadata()['class_names']) == list(names)
 
 
 def test_a_model_comes_back_whole(folder):
