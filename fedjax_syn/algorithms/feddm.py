@@ -79,9 +79,9 @@ def feddm(base: Method | None = None, **fields) -> Method:
         key = fold(visit.key, i)
         w = Variables(ball.sample(fold(key, 0), visit.params, h['radius']), visit.stats)
         embed = lambda x: dm.layers(task.model, w, x, 'last+logits')
-        goal = embed(real(fold(key, cls, 1), cls, c.real_batch))
+        goal = dm.means(real(fold(key, cls, 1), cls, c.real_batch), embed)
         return sum(
-          dm.distance(jax.lax.stop_gradient(a.mean(0)), b.mean(0), squared=True)
+          dm.distance(jax.lax.stop_gradient(a), b.mean(0), squared=True)
           for a, b in zip(goal, embed(x), strict=True)
         )
 

@@ -48,8 +48,20 @@ def distance(real: Array, synthetic: Array, squared: bool) -> Array:
   return square if squared else jnp.sqrt(jnp.where(square > 0, square, 1.0)) * (square > 0)
 
 
+def at_a_time() -> int:
+  """Says how many real images are embedded at once: on a CPU as many as leave their activations in cache."""
+  return 32 if jax.default_backend() == 'cpu' else 256
+
+
+def means(x: Array, embed: Callable[[Array], Layers]) -> Layers:
+  """Mean features of images [images, ...], [features] per layer."""
+  size = at_a_time() if x.shape[0] % at_a_time() == 0 else x.shape[0]
+  of = lambda part: tuple(z.mean(0) for z in embed(part))
+  return tuple(z.mean(0) for z in jax.lax.map(of, x.reshape(-1, size, *x.shape[1:])))
+
+
 def class_means(
-  data: federated.FederatedData, shard: Shard, embed: Callable[[Array], Layers], batch: int = 256
+  data: federated.FederatedData, shard: Shard, embed: Callable[[Array], Layers], batch: int = 0
 ) -> Layers:
   """Mean features of every class over all samples of a client.
 
@@ -57,12 +69,12 @@ def class_means(
     data: the partitioned training set.
     shard: the client.
     embed: images [batch, ...] -> layers.
-    batch: samples at a time.
+    batch: samples at a time; 0 is `at_a_time`.
 
   Returns:
     [classes, features] per layer; zeros for absent classes.
   """
-  classes = shard.class_counts.shape[0]
+  classes, batch = shard.class_counts.shape[0], batch or at_a_time()
   image = jnp.zeros((batch, *data.x.shape[1:]), data.mean.dtype)
   shapes = jax.eval_shape(embed, image)
   start = tuple(jnp.zeros((classes, s.shape[1]), s.dtype) for s in shapes)

@@ -10,8 +10,8 @@ from launch.spec import Column, Row, Settings, shared, tuned
 
 DATASETS = {'mnist': 'MNIST', 'cifar10': 'CIFAR10'}
 ALPHAS = (0.05, 0.01, 0.005)
-# All of MNIST; a core takes about half an hour for a cell. FedDM's 1000 steps are 500 passes over two batches of 256;
-# at alpha 0.01 ten clients send about 150 images.
+# All of MNIST; a core takes a quarter of an hour to an hour for a cell. FedDM's 1000 steps are 500 passes over two batches of
+# 256; at alpha 0.01 ten clients send about 150 images.
 CPU = {
   'model.width': 32,
   'client.epochs': 1,
@@ -20,6 +20,7 @@ CPU = {
   'feddm.real_batch': 64,
   'feddm.server_steps': 500,
   'feddm.server_batch': 128,
+  'feddualmatch.per_stage': False,
   'feddualmatch.server_batch': 128,
 }
 SMOKE = {
@@ -237,7 +238,10 @@ AMBIGUITIES = (
   FEDDUALMATCH,
   variant('norm', 'norms not squared', {'squared': False}),
   variant('resample', 'w^k drawn in every iteration', {'resample': True}),
-  variant('in-all', '200 iterations in all', {'per_stage': False}),
+  variant(
+    'in-all', '200 iterations in all', {'per_stage': False}
+  ),  # at `cpu` those of the first row
+  variant('each-stage', '200 iterations for each stage', {'per_stage': True}),  # elsewhere
   variant('logits', 'from the logit layer on', {'layers': 'pooled+logits'}),
   variant('model-rate', "R_t by the model's rate", {'radius_lr': 1e-3}),
   variant('accumulate', "S' accumulates over the M models", {'restart': False}),

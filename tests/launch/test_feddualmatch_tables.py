@@ -101,10 +101,12 @@ def test_ablations_and_ambiguities_change_what_they_say():
       alignment,
       0,
     )
-  plain = config('ambiguities', 'feddualmatch', 'mnist-0.01')
-  for row in made.AMBIGUITIES[1:]:
-    changed = same_run.diff(plain, config('ambiguities', row.name, 'mnist-0.01'))
-    assert len(changed) == 1 and changed[0].startswith('feddualmatch.'), row.name
+  for scale, is_plain in (('paper', 'each-stage'), ('cpu', 'in-all')):
+    plain = config('ambiguities', 'feddualmatch', 'mnist-0.01', scale)
+    for row in made.AMBIGUITIES[1:]:
+      changed = same_run.diff(plain, config('ambiguities', row.name, 'mnist-0.01', scale))
+      assert len(changed) == (row.name != f'feddualmatch-{is_plain}'), row.name
+      assert all(line.startswith('feddualmatch.') for line in changed), row.name
 
 
 def test_sizes_of_sets_differ_at_every_scale():

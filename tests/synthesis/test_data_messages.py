@@ -53,6 +53,14 @@ def test_class_means_against_numpy(batch):
     np.testing.assert_allclose(means[1][c], 2 * want[:1], rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize('images', [32, 64, 40])
+def test_means_in_pieces_are_means_at_once(images):
+  x = jax.random.normal(jax.random.key(0), (images, 2, 2, 1))
+  embed = lambda x: (x.reshape(x.shape[0], -1), x[:, 0, 0] ** 2)
+  for got, want in zip(dm.means(x, embed), embed(x), strict=True):
+    np.testing.assert_allclose(got, want.mean(0), rtol=1e-5, atol=1e-6)
+
+
 def test_positions_by_class():
   data = tiny.federated([4, 7])
   positions, begin = dm.by_class(data, federated.shard_of(data, 1))
