@@ -9,6 +9,7 @@ from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import digits
 from fedjax_syn.data.partition import partition
+from fedjax_syn.engine import Layout
 
 
 def test_made_up_styles_are_the_digits_in_three_looks():
@@ -32,6 +33,7 @@ def test_metrics_of_each_domain_weigh_to_the_whole():
     clients=3,
     partition='natural',
     participation=1.0,
+    layout=Layout(devices=1),
   )
   line = result.history[-1]
   for name in ('accuracy', 'loss'):

@@ -159,7 +159,7 @@ def test_bytes_by_hand_and_the_budget_they_are_held_against():
 def test_seeds_side_by_side_have_their_rows_on_the_device():
   """4 bytes a parameter of 8 clients, for each of two seeds."""
   data, model, method = tiny.federated(SIZES), tiny.net(4, 3), METHODS['scaffold']()
-  whole = build(method, model, data).client_state_bytes
+  whole = tiny.build(method, model, data).client_state_bytes
   enough = Layout(seeds=2, client_state_bytes=2 * whole)
   assert build(method, model, data, layout=enough).client_state_place == 'device'
   with pytest.raises(ValueError, match=f'2 seeds have {2 * whole} bytes.* layout.seeds=1'):

@@ -68,7 +68,7 @@ def test_the_local_model_is_that_after_local_training_by_hand():
   x, y = np.zeros((1, 1, 1, 1), np.uint8), np.zeros(1, int)
 
   def drift(method, rounds):
-    engine = build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
+    engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
     state = engine.init(0)
     state = engine.run(0, state, rounds)[0] if rounds else state
     return engine.personal(x, y)(0, state).difference
@@ -78,7 +78,7 @@ def test_the_local_model_is_that_after_local_training_by_hand():
   np.testing.assert_allclose(drift(fedprox(plain, mu=7.0), 0), [0.5, 1.5], rtol=1e-6)
   np.testing.assert_allclose(drift(plain, 1), [0.75, 1.25], rtol=1e-6)
   two = fedprox(fedavg(0.5, optimizer='sgd', epochs=0, steps=2, batch_size=3), mu=1.0)
-  engine = build(two, tiny.quadratic(1.5), tiny.two_points(), loss=tiny.half_square)
+  engine = tiny.build(two, tiny.quadratic(1.5), tiny.two_points(), loss=tiny.half_square)
   got = engine.personal(x, y)(0, engine.init(0)).difference
   np.testing.assert_allclose(got, [0.75, 1.25], rtol=1e-6)
 
@@ -103,7 +103,7 @@ FEW = ('scaffold', 'fedrep')  # one that keeps rows, and one whose clients have 
 def test_looking_changes_nothing(name):
   """Two rounds with a look after every one end where two rounds without end, to the last bit."""
   data = tiny.federated(SIZES)
-  engine = build(METHODS[name](), tiny.net(4, 3), data, participation=0.5)
+  engine = tiny.build(METHODS[name](), tiny.net(4, 3), data, participation=0.5)
   personal = engine.personal(*split())
   looked = {}
   for look in (False, True):
@@ -146,7 +146,7 @@ def test_layouts_agree(name, layouts):
 def test_with_hardly_any_rate_every_client_has_the_global_model():
   """Also: 1,003 rows divide by no batch, and a client's p is that of its training labels."""
   data, (x, y) = tiny.federated(SIZES), split(1003)
-  engine = build(fedavg(1e-12, optimizer='sgd', batch_size=2), tiny.net(4, 3), data)
+  engine = tiny.build(fedavg(1e-12, optimizer='sgd', batch_size=2), tiny.net(4, 3), data)
   state = engine.init(0)
   measured = engine.personal(x, y)(0, state)
   whole = engine.evaluator(x, y)(state.params, state.stats)['accuracy']
@@ -168,7 +168,7 @@ def test_a_client_that_does_not_train_has_the_global_model_or_its_own():
   own = client._replace(personal=lambda visit: Variables({'w': visit.params['w'] + 2}, visit.stats))
   data, (x, y) = tiny.two_points(), (np.zeros((1, 1, 1, 1), np.uint8), np.zeros(1, int))
   for written in (client, own):
-    engine = build(
+    engine = tiny.build(
       Method('written', lambda task: written), tiny.quadratic(1.0), data, loss=tiny.half_square
     )
     measured = engine.personal(x, y)(0, engine.init(0))

@@ -43,7 +43,7 @@ def test_one_fedavg_round_by_hand():
   1 - 0.5 (1 - 4) = 2.5. Uniform mean 1.5; weighted by sizes 1 and 3 it is (0.5 + 3 * 2.5) / 4 = 2."""
   for weighting, expected in (('uniform', 1.5), ('size', 2.0)):
     method = fedavg(0.5, optimizer='sgd', weighting=weighting)
-    engine = build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
+    engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
     state, report = engine.run(0, engine.init(0), 1)
     np.testing.assert_allclose(state.params['w'], expected, rtol=1e-6)
     # losses before the step: A (1 - 0)^2 / 2 = 0.5, B (1 - 4)^2 / 2 = 4.5; by samples (0.5 + 3 * 4.5) / 4
@@ -57,7 +57,7 @@ def test_epochs_and_steps_count_as_they_say():
   data = tiny.clients_of(x, np.zeros(3, int), [3], 1)
   for options, steps in (({'epochs': 2}, 4), ({'epochs': 0, 'steps': 5}, 5)):
     method = fedavg(0.5, optimizer='sgd', batch_size=2, **options)
-    engine = build(method, tiny.quadratic(0.0), data, loss=tiny.half_square)
+    engine = tiny.build(method, tiny.quadratic(0.0), data, loss=tiny.half_square)
     state, _ = engine.run(0, engine.init(0), 1)
     np.testing.assert_allclose(state.params['w'], 4 - 4 * 0.5**steps, rtol=1e-6)
 
@@ -67,7 +67,7 @@ def test_a_loss_that_only_grows_is_a_divergence_while_it_is_finite():
   ninth and 2,097,152, more than 1e6, in the tenth."""
   data = tiny.clients_of(np.full((1, 1, 1, 1), 4, np.uint8), np.zeros(1, int), [1], 1)
   method = fedavg(3.0, optimizer='sgd')
-  engine = build(method, tiny.quadratic(0.0), data, loss=tiny.half_square)
+  engine = tiny.build(method, tiny.quadratic(0.0), data, loss=tiny.half_square)
   state, report = engine.run(0, engine.init(0), 9)
   assert report['diverged_round'] == 0 and report['train/loss'] == 8 * 4**8
   state, report = engine.run(0, state, 20)
@@ -82,7 +82,7 @@ def test_each_epoch_sees_every_sample_once():
   values = np.array([1, 2, 4, 8, 16], np.uint8)
   data = tiny.clients_of(values.reshape(-1, 1, 1, 1), np.zeros(5, int), [5], 1)
   eta = 1e-4
-  engine = build(
+  engine = tiny.build(
     fedavg(eta, optimizer='sgd', epochs=3, batch_size=1),
     tiny.quadratic(0.0),
     data,
@@ -156,7 +156,7 @@ def test_a_seed_that_diverges_stands_still_beside_the_others():
   model = model._replace(init=start)
   x = np.zeros((2, 1, 1, 1), np.uint8)
   data = tiny.clients_of(x, np.zeros(2, int), [1, 1], 1)
-  engine = build(fedavg(4.0, optimizer='sgd'), model, data, loss=tiny.half_square)
+  engine = tiny.build(fedavg(4.0, optimizer='sgd'), model, data, loss=tiny.half_square)
   starts = {seed: float(engine.init(seed).params['w']) for seed in range(20)}
   fine = next(seed for seed, w in starts.items() if w == 0)
   wild = next(seed for seed, w in starts.items() if w != 0)
@@ -167,7 +167,7 @@ def test_a_seed_that_diverges_stands_still_beside_the_others():
 
 
 def test_seeds_at_different_rounds_are_refused():
-  engine = build(METHODS['adam'](), tiny.net(4, 3), tiny.federated(SIZES))
+  engine = tiny.build(METHODS['adam'](), tiny.net(4, 3), tiny.federated(SIZES))
   later, _ = engine.run(0, engine.init(0), 1)
   with pytest.raises(ValueError, match=r'rounds \[0, 1\]'):
     engine.run_together((0, 1), [later, engine.init(1)], 1)
@@ -176,7 +176,7 @@ def test_seeds_at_different_rounds_are_refused():
 def test_one_call_of_ten_rounds_is_ten_calls_of_one():
   data = tiny.federated(SIZES)
   together, _ = after(METHODS['adam'](), data, Layout(), rounds=10)
-  engine = build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.75)
+  engine = tiny.build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.75)
   state = engine.init(0)
   for _ in range(10):
     state, _ = engine.run(0, state, 1)
@@ -186,7 +186,7 @@ def test_one_call_of_ten_rounds_is_ten_calls_of_one():
 
 def test_an_empty_cohort_changes_nothing():
   data = tiny.federated([0, 0, 0, 6])
-  engine = build(METHODS['scaffold'](), tiny.net(4, 3), data, participation=0.25)
+  engine = tiny.build(METHODS['scaffold'](), tiny.net(4, 3), data, participation=0.25)
   for seed in range(20):  # some seed draws an empty client in round 1
     before = engine.init(seed)
     start = jax.tree.map(np.asarray, before)
@@ -205,8 +205,8 @@ def test_a_clients_draws_do_not_depend_on_who_else_is_sampled():
   """With one sampled client the new model is that client's; full participation must give it the same end."""
   data = tiny.federated([6, 6, 6, 6])
   method = lambda: fedavg(0.1, optimizer='sgd', batch_size=2, persistent=True)
-  alone = build(method(), tiny.net(4, 3), data, participation=0.25)
-  everyone = build(scaffold(method()), tiny.net(4, 3), data, participation=1.0)
+  alone = tiny.build(method(), tiny.net(4, 3), data, participation=0.25)
+  everyone = tiny.build(scaffold(method()), tiny.net(4, 3), data, participation=1.0)
   one, _ = alone.run(3, alone.init(3), 1)
   start = everyone.init(3)
   begin = jax.tree.map(np.asarray, start.params)
@@ -228,7 +228,7 @@ def test_two_runs_are_equal_and_seeds_differ():
 
 def test_poisson_sampling_trains_and_counts_only_the_drawn():
   data = tiny.federated([4] * 30)
-  engine = build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.2, sampler='poisson')
+  engine = tiny.build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.2, sampler='poisson')
   state, report = engine.run(0, engine.init(0), 4)
   assert report['diverged_round'] == 0 and report['train/loss'] > 0
 
@@ -237,7 +237,7 @@ def test_poisson_sampling_trains_and_counts_only_the_drawn():
 def test_divergence_names_the_client(rate, fine):
   """B's distance to 4 is 3 and is multiplied by 1 - rate in each of its three steps. The mean of its losses in round 1 is
   9 / 6 (1 + 9^2 + 9^4) = 9,964.5, or 9 / 6 (1 + 29^2 + 29^4) = 1,062,184, or beyond float32."""
-  engine = build(
+  engine = tiny.build(
     fedavg(rate, optimizer='sgd', batch_size=1),
     tiny.quadratic(1.0),
     tiny.two_points(),
@@ -275,7 +275,9 @@ def test_rounds_compile_once():
 
 def test_a_warm_engine_does_what_a_cold_one_does_and_compiles_no_more():
   data = tiny.federated(SIZES)
-  cold, warm = (build(METHODS['scaffold'](), tiny.net(4, 3), data, participation=0.5) for _ in '12')
+  cold, warm = (
+    tiny.build(METHODS['scaffold'](), tiny.net(4, 3), data, participation=0.5) for _ in '12'
+  )
   state = warm.init(0)
   warm.warm_up()
   state, report = warm.run(0, state, 2)
@@ -295,7 +297,7 @@ def test_a_warm_engine_does_what_a_cold_one_does_and_compiles_no_more():
 
 def test_live_memory_is_flat_over_fifty_rounds():
   data = tiny.federated(SIZES)
-  engine = build(METHODS['scaffold'](), tiny.net(4, 3), data, participation=0.5)
+  engine = tiny.build(METHODS['scaffold'](), tiny.net(4, 3), data, participation=0.5)
   state = engine.init(0)
   measured = []
   for _ in range(50):
@@ -316,7 +318,7 @@ def test_resident_memory_after_fifty_rounds_is_that_after_five(clients):
     return int(pathlib.Path('/proc/self/statm').read_text().split()[1]) * resource.getpagesize()
 
   data = tiny.federated([2] * clients)
-  engine = build(METHODS['adam'](), tiny.net(4, 3), data, participation=32 / clients)
+  engine = tiny.build(METHODS['adam'](), tiny.net(4, 3), data, participation=32 / clients)
   state = engine.init(0)
   for _ in range(5):
     state, _ = engine.run(0, state, 1)
@@ -330,7 +332,7 @@ def test_evaluation_counts_every_row_once():
   """1,003 rows do not divide by the batch; accuracy and loss must equal numpy's."""
   data = tiny.federated(SIZES)
   model = tiny.net(4, 3)
-  engine = build(METHODS['adam'](), model, data)
+  engine = tiny.build(METHODS['adam'](), model, data)
   rng = np.random.default_rng(1)
   x, y = rng.integers(0, 256, (1003, 2, 2, 1)).astype(np.uint8), rng.integers(0, 3, 1003)
   params, stats = model.init(jax.random.key(0))
@@ -351,16 +353,16 @@ def test_evaluation_counts_every_row_once():
 def test_bytes_per_round():
   """Three of four clients, 4 * 5 + 5 + 5 * 3 = 40 float32 parameters: 480 bytes each way; SCAFFOLD doubles both."""
   data = tiny.federated([3, 3, 3, 3])
-  plain = build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.75)
+  plain = tiny.build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.75)
   assert plain.bytes_per_round() == (480, 480)
-  doubled = build(METHODS['scaffold'](), tiny.net(4, 3), data, participation=0.75)
+  doubled = tiny.build(METHODS['scaffold'](), tiny.net(4, 3), data, participation=0.75)
   assert doubled.bytes_per_round() == (960, 960)
 
 
 def test_refusals():
   data = tiny.federated(SIZES)
   with pytest.raises(ValueError, match=r"client.sampler='lottery'.*fixed, poisson"):
-    build(METHODS['adam'](), tiny.net(4, 3), data, sampler='lottery')
+    tiny.build(METHODS['adam'](), tiny.net(4, 3), data, sampler='lottery')
   with pytest.raises(ValueError, match=r'layout.devices=64'):
     build(METHODS['adam'](), tiny.net(4, 3), data, layout=Layout(devices=64))
   with pytest.raises(ValueError, match='exactly one'):

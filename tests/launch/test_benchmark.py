@@ -146,6 +146,7 @@ print(json.dumps({name: list(value.shape) for name, value in data.items()}), flu
   assert "'x': [160, 12, 12, 1]" in out and "'start': [8]" in out and 'proxy' not in out
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side_are_the_work_of_seeds_one_after_the_other():
   """Three cohorts in a unit, whose images and messages count; all three seeds move, whichever way."""
   job = workloads.smoke(jobs()['seeds'])
