@@ -176,7 +176,7 @@ def test_seeds_at_different_rounds_are_refused():
 def test_one_call_of_ten_rounds_is_ten_calls_of_one():
   data = tiny.federated(SIZES)
   together, _ = after(METHODS['adam'](), data, Layout(), rounds=10)
-  engine = tiny.build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.75)
+  engine = build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.75)
   state = engine.init(0)
   for _ in range(10):
     state, _ = engine.run(0, state, 1)
