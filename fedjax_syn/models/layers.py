@@ -69,14 +69,16 @@ def _convolve_patches(x: Array, kernel: Array, stride: int) -> Array:
   return patches @ kernel.reshape(-1, kernel.shape[-1])
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
-def _convolve_chwn(x: Array, kernel: Array, stride: int) -> Array:
+def _convolve_chwn_plain(x: Array, kernel: Array, stride: int) -> Array:
   patches = _patches(x, kernel.shape[0], stride, channel=0)
   # Pixels times channels, then transposed: of the direct product, XLA transposes the patches.
   matrix = kernel.reshape(-1, kernel.shape[-1]).T
   flat = patches.reshape(patches.shape[0], -1)
   y = jax.lax.dot_general(flat, matrix, (((0,), (1,)), ((), ())))
   return y.T.reshape(-1, *patches.shape[1:])
+
+
+_convolve_chwn = jax.custom_jvp(_convolve_chwn_plain, nondiff_argnums=(2,))
 
 
 def _convolve_chwn_jvp(stride: int, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
@@ -90,6 +92,8 @@ def _convolve_chwn_jvp(stride: int, primals: tuple, tangents: tuple) -> tuple[Ar
 
 
 _convolve_chwn.defjvp(_convolve_chwn_jvp, symbolic_zeros=True)
+# Older versions cannot transpose a loop in a rule (0.8.1 raises a TypeError); there images take longer to generate.
+COPIES = jax.__version_info__ >= (0, 10)
 
 
 def _copy(x: Array) -> Array:
@@ -106,7 +110,7 @@ def _copy(x: Array) -> Array:
 FORMS = {
   'xla': Form(_convolve_xla, batch=0, channel=3),
   'patches': Form(_convolve_patches, batch=0, channel=3),
-  'chwn': Form(_convolve_chwn, batch=3, channel=0),
+  'chwn': Form(_convolve_chwn if COPIES else _convolve_chwn_plain, batch=3, channel=0),
 }
 
 
