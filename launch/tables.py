@@ -136,7 +136,7 @@ def main(argv: Sequence[str]) -> int:
     rows = spec.select(entry.rows, FLAGS.rows, '--rows')
     columns = spec.select(entry.columns, FLAGS.cols, '--cols')
     workdir = pathlib.Path(FLAGS.workdir or f'runs/tables-{FLAGS.scale}')
-    from launch import cells, watch  # only now, so that most refusals are quick
+    from launch import cells, running, watch  # only now, so that most refusals are quick
 
     table = cells.Table(entry, spec.SCALES[FLAGS.scale], workdir, tuple(settings))
     runs = cells.plan(table, rows, columns, FLAGS.seeds)
@@ -154,7 +154,7 @@ def main(argv: Sequence[str]) -> int:
   seconds = {k: r.summary['seconds']['total'] for k, r in known.items() if r.summary}
   budget = math.inf if FLAGS.budget_minutes is None else 60 * FLAGS.budget_minutes
   with watch.make(len(runs)) as show:
-    done = cells.run_missing(
+    done = running.run_missing(
       runs, experiment.run_experiment, show, entry.without_phase, seconds, budget
     )
   # Another process may have ended meanwhile what was left to it; why a run failed stands in no folder.
@@ -163,7 +163,7 @@ def main(argv: Sequence[str]) -> int:
   failed = {key: result for key, result in done.failures.items() if result.state == 'failed'}
   results = {**done.failures, **there, **failed}
   if not done.stopped:
-    cells.look_after(present, entry, table.scale, results)
+    running.look_after(present, entry, table.scale, results)
   selected = [run.key for run in runs]
   print(publish(table, results, selected), end='')
   if done.stopped:

@@ -54,7 +54,15 @@ def at_a_time() -> int:
 
 
 def means(x: Array, embed: Callable[[Array], Layers]) -> Layers:
-  """Mean features of images [images, ...], [features] per layer."""
+  """Mean features of images, which a CPU takes in pieces where `at_a_time` divides them.
+
+  Args:
+    x: normalised images [images, height, width, channels].
+    embed: images -> layers.
+
+  Returns:
+    [features] per layer.
+  """
   size = at_a_time() if x.shape[0] % at_a_time() == 0 else x.shape[0]
   of = lambda part: tuple(z.mean(0) for z in embed(part))
   return tuple(z.mean(0) for z in jax.lax.map(of, x.reshape(-1, size, *x.shape[1:])))

@@ -11,7 +11,7 @@ from launch.spec import Column, Row, Settings, shared, tuned
 DATASETS = {'mnist': 'MNIST', 'cifar10': 'CIFAR10'}
 ALPHAS = (0.05, 0.01, 0.005)
 # All of MNIST; a core takes a quarter of an hour to an hour for a cell. FedDM's 1000 steps are 500 passes over two batches of
-# 256; at alpha 0.01 ten clients send about 150 images.
+# 256; at alpha 0.01 ten clients send about 180 images.
 CPU = {
   'model.width': 32,
   'client.epochs': 1,

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from launch import cells, measures, origins, papers, render, spec
+from launch import cells, measures, origins, papers, render, running, spec
 from tests.launch.table_runs import read_json, row, start
 
 pytest_plugins = ['tests.launch.table_fixtures']
@@ -74,9 +74,9 @@ def test_a_budget_counts_what_has_to_be_run_first(runs):
   table = cells.Table(ENTRIES['fedcog/table1'], spec.SCALES['cpu'], pathlib.Path('W'))
   fedavg, column = table.entry.rows[0], table.entry.columns[0]
   known = {('fedcog', column.name, 1): 9.0, ('fedavg', column.name, 1): 2.0}
-  assert cells.expected_seconds(table.run(fedavg, column, 0), known) == 11
+  assert running.expected_seconds(table.run(fedavg, column, 0), known) == 11
   start('--rows=fedcog', *ONE, table='fedcog/table1')
-  assert cells.expected_seconds(table.run(fedavg, column, 0), known) == 2
+  assert running.expected_seconds(table.run(fedavg, column, 0), known) == 2
 
 
 def test_curves_have_the_rounds_before(runs):

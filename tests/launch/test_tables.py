@@ -12,7 +12,7 @@ from rich.console import Console
 
 import fedjax_syn
 from fedjax_syn import workdir as workdir_lib
-from launch import cells, papers, spec, watch
+from launch import cells, papers, running, spec, watch
 from launch import main as launcher
 from launch import tables as tables_lib
 from tests.launch.table_runs import TWO, row, start
@@ -177,10 +177,10 @@ def test_expectations_come_from_the_nearest_runs(tmp_path):
   table = cells.Table(ENTRIES['dynafed/table5'], spec.SCALES['cpu'], tmp_path)
   run = table.run(table.entry.rows[0], table.entry.columns[0], 0)
   known = {('dynafed', 'mlp-0.01', 0): 9.0}
-  assert cells.expected_seconds(run, {}) == 0 and cells.expected_seconds(run, known) == 9
+  assert running.expected_seconds(run, {}) == 0 and running.expected_seconds(run, known) == 9
   known |= {('fedavg', 'mlp-0.04', 0): 2.0, ('fedavg', 'mlp-0.04', 1): 3.0}
-  assert cells.expected_seconds(run, known) == 3
-  assert cells.expected_seconds(run, known | {('fedavg', 'mlp-0.01', 1): 1.0}) == 1
+  assert running.expected_seconds(run, known) == 3
+  assert running.expected_seconds(run, known | {('fedavg', 'mlp-0.01', 1): 1.0}) == 1
 
 
 REFUSED = [
