@@ -54,7 +54,10 @@ class Config:
     low=0.0,
   )
   matches: int = field(
-    10, 'M, models that the server matches gradients at (paper 10); 0: no gradient matching', low=0
+    10,
+    'M, models that the server matches gradients at (paper 10), each anew: with `restart` the last alone counts and is'
+    ' computed; 0: no gradient matching',
+    low=0,
   )
   match_steps: int = field(10, 'steps at each (paper 10)', low=1)
   match_lr: float = field(0.1, 'their rate (paper 0.1)', above=0.0)
@@ -250,7 +253,9 @@ def feddualmatch(base: Method | None = None, **fields) -> Method:
           w = tune(w, matched, fold(key, m, 2), max(c.server_steps // c.matches, 1))
         return (w, matched), distance
 
-      (w, matched), distances = jax.lax.scan(match, (center, sets), jnp.arange(c.matches))
+      # Where every match begins anew and the last is kept, the models before it leave no trace.
+      models = jnp.arange(c.matches)[-1 if c.restart and not c.alternate else 0 :]
+      (w, matched), distances = jax.lax.scan(match, (center, sets), models)
       if not c.alternate or not c.matches:
         w = tune(w, matched, fold(key, 0, 2), c.server_steps)
       last = distances[-1] if c.matches else jnp.zeros(())
