@@ -58,8 +58,9 @@ def get_config():
   # | model of the embedding     | drawn (text, Eq.) | none         | drawn once a round                   |
   # |                            | or w_{t-1} (Alg.) |              |                                      |
   # | radius of the draw         | R_t, unknown yet  | none         | that of the round before; R_0 = 5    |
-  # | step that R_t is taken at  | eta, not said     | none         | the images' 1.0: with the model's    |
-  # |                            | which             |              | 0.001 the ball has no size           |
+  # | step that R_t is taken at  | eta, not said     | none         | the model's 0.001, so that the ball  |
+  # |                            | which             |              | is small after round 1; on held-out  |
+  # |                            |                   |              | rows better than the images' 1.0     |
   # | GGM                        | M = 10 models, 10 | none         | paper; S' begins at S for every one, |
   # |                            | steps of rate 0.1 |              | and the last is kept                 |
   # | fine-tuning                | 500 iterations    | none         | Adam, after GGM (Algorithm 1), not   |
@@ -76,7 +77,7 @@ def get_config():
   config.feddualmatch.layers = 'pooled'
   config.feddualmatch.alignment = 'backward'
   config.feddualmatch.radius = 5.0
-  config.feddualmatch.radius_lr = 1.0
+  config.feddualmatch.radius_lr = 1e-3
   config.feddualmatch.matches = 10
   config.feddualmatch.match_steps = 10
   config.feddualmatch.match_lr = 0.1

@@ -243,7 +243,7 @@ AMBIGUITIES = (
   ),  # at `cpu` those of the first row
   variant('each-stage', '200 iterations for each stage', {'per_stage': True}),  # elsewhere
   variant('logits', 'from the logit layer on', {'layers': 'pooled+logits'}),
-  variant('model-rate', "R_t by the model's rate", {'radius_lr': 1e-3}),
+  variant('image-rate', "R_t by the images' rate", {'radius_lr': 1.0}),
   variant('accumulate', "S' accumulates over the M models", {'restart': False}),
   variant('alternate', 'fine-tuning in turn with GGM', {'alternate': True}),
   variant('sgd', 'SGD on the server', {'server_optimizer': 'sgd'}),
