@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from fedjax_syn import experiment
-from fedjax_syn.algorithms.feddualmatch import feddualmatch
+from fedjax_syn.algorithms.feddualmatch import Config, feddualmatch
 from fedjax_syn.engine import Layout, build
+from fedjax_syn.synthesis import gradient
 from launch import after, client_sets, inspect_run, spec
 from launch import main as launcher
 from tests.runs import config_of
@@ -48,10 +49,8 @@ def test_the_sets_are_those_that_the_run_would_send(folder):
     feddualmatch(**fields), subject.problem.model, subject.problem.data, layout=Layout(devices=1)
   )
   state, _ = engine.run(0, subject.state, 1)
-  from fedjax_syn.synthesis import gradient
-
   w, stats = jax.tree.map(np.asarray, client_sets.open_subject(folder, 0).state[1:3])
-  radius = gradient.radius(subject.problem.model, w, stats, sets, 1.0)
+  radius = gradient.radius(subject.problem.model, w, stats, sets, Config().radius_lr)
   np.testing.assert_allclose(state.server['feddualmatch'].radius, radius, rtol=1e-3)
 
 
