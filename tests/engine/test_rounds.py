@@ -28,6 +28,7 @@ METHODS = {
   'scaffold option 1': lambda: scaffold(fedavg(0.1, optimizer='sgd', batch_size=2), option=1),
   'fedmix': lambda: fedmix(fedavg(0.1, optimizer='sgd', batch_size=2), mixing=0.2),
 }
+MIXED = Layout(3, 'blocks', 2)
 LAYOUTS = [Layout(1, 'blocks', 1), Layout(2, 'blocks', 1), Layout(1, 'blocks', 4), Layout(8, '', 1)]
 SIZES = [5, 0, 1, 9, 4, 2, 0, 7]  # two empty clients, ragged
 
@@ -97,12 +98,19 @@ VARIANTS = ('epochs', 'steps', 'scaffold option 1')  # of others that are tried
 
 
 @pytest.mark.parametrize(
-  'name', [pytest.param(n, marks=pytest.mark.slow) if n in VARIANTS else n for n in METHODS]
+  'name, layouts',
+  [
+    *(
+      pytest.param(n, [MIXED], marks=[pytest.mark.slow] if n in VARIANTS else [], id=n)
+      for n in METHODS
+    ),
+    pytest.param('adam', LAYOUTS, marks=pytest.mark.slow, id='adam, all'),
+  ],
 )
-def test_layouts_agree(name):
+def test_layouts_agree(name, layouts):
   data = tiny.federated(SIZES)
   reference, _ = after(METHODS[name](), data, Layout(1, 'loop', 1))
-  for layout in [Layout(3, 'blocks', 2), *(LAYOUTS if name == 'adam' else [])]:
+  for layout in layouts:
     state, report = after(METHODS[name](), data, layout)
     for a, b in zip(jax.tree.leaves(reference), jax.tree.leaves(state), strict=True):
       np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
@@ -116,7 +124,7 @@ def test_layouts_agree_in_float64(name):
     data = data._replace(mean=data.mean.astype(jnp.float64), std=data.std.astype(jnp.float64))
     reference, _ = after(METHODS[name](), data, Layout(1, 'loop', 1), rounds=2)
     assert reference.params['w0'].dtype == jnp.float64
-    for layout in (Layout(3, 'blocks', 2), Layout(1, 'blocks', 4)):
+    for layout in (MIXED, Layout(1, 'blocks', 4)):
       state, _ = after(METHODS[name](), data, layout, rounds=2)
       for a, b in zip(
         jax.tree.leaves(reference.params), jax.tree.leaves(state.params), strict=True
@@ -129,10 +137,7 @@ def test_layouts_agree_in_float64(name):
   [
     ('adam', [Layout(1, 'blocks', 4), Layout(8, '', 1)]),
     ('scaffold', LAYOUTS[1:2]),
-    *(
-      pytest.param(name, [*LAYOUTS, Layout(3, 'blocks', 2)], marks=pytest.mark.slow)
-      for name in METHODS
-    ),
+    *(pytest.param(name, [*LAYOUTS, MIXED], marks=pytest.mark.slow) for name in METHODS),
   ],
 )
 def test_seeds_side_by_side_are_seeds_alone(name, layouts):
