@@ -333,7 +333,10 @@ TRAFFIC = tuple(
     title,
     'feddualmatch_mnist',
     {'data.alpha': 0.05, **ONE_STEP},
-    {'smoke': {k: v for k, v in SMOKE.items() if k.startswith(('data.', 'model.'))}},
+    {
+      'cpu': {'model.width': CPU['model.width']},
+      'smoke': {k: v for k, v in SMOKE.items() if k.startswith(('data.', 'model.'))},
+    },
     home=('feddualmatch/figure6', 'mnist-0.05'),
     measure=measure,
   )
