@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn.client import pieces as client_pieces
 from fedjax_syn.keys import fold
 from fedjax_syn.method import Task
 from fedjax_syn.synthesis import pieces
@@ -56,7 +57,8 @@ def train(
     logits = task.model.apply(Variables(w, stats), x, train=False).logits
     return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
-  loss = pieces.in_pieces(mean, pieces.split_of(0, batch_size, task.model, None, '').pieces)
+  parts = client_pieces.count(task.model, x.shape[-3:], x.dtype, batch_size)
+  loss = pieces.in_pieces(mean, parts)
 
   def step(carry, i):
     w, opt_state = carry
