@@ -69,6 +69,7 @@ def get_config():
   # | privacy                    | gradient cut as a | none         | off; examples' features, or the      |
   # |                            | whole, and noise  |              | paper's form with its honest epsilon |
   config.feddualmatch.images_per_class = 10
+  config.feddualmatch.init = 'noise'
   config.feddualmatch.iterations = 200
   config.feddualmatch.per_stage = True
   config.feddualmatch.lr = 1.0

@@ -142,6 +142,10 @@ BAD = [
     'feddualmatch.sigma_s=1.0 needs a bound: set feddualmatch.clip above 0',
   ),
   (
+    {'algorithm': 'feddualmatch', 'feddualmatch.init': 'real', 'feddualmatch.clip': 1.0},
+    "feddualmatch.init='real' with feddualmatch.clip: images that begin as real ones are not private; use 'noise'",
+  ),
+  (
     {'algorithm': 'feddualmatch', 'feddualmatch.target_epsilon': 1.0},
     'feddualmatch.target_epsilon=1.0: needs feddualmatch.clip above 0',
   ),

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.algorithms import _sets
-from fedjax_syn.data import federated
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
 from fedjax_syn.method import Method, ServerTransform
@@ -63,11 +62,8 @@ def feddm(base: Method | None = None, **fields) -> Method:
     def distil(visit):
       counts, data = visit.shard.class_counts, task.data
       present = counts >= c.least
-      positions, begin = dm.by_class(data, visit.shard)
-
-      def real(key, cls, rows):
-        drawn = begin[cls] + jax.random.randint(key, (rows,), 0, jnp.maximum(counts[cls], 1))
-        return federated.take(data, visit.shard, positions[drawn])[0]
+      positions = dm.by_class(data, visit.shard)
+      real = lambda key, cls, rows: dm.draw(key, data, visit.shard, positions, cls, rows)
 
       def first(cls):
         key = fold(visit.key, cls, 1)

@@ -25,6 +25,9 @@ class Config:
   images_per_class: int = field(
     10, 'distilled images of each class of a client (paper not stated)', low=1
   )
+  init: str = field(
+    'noise', "images begin as 'noise' (paper) or as 'real' ones", choices=('noise', 'real')
+  )
   iterations: int = field(200, 'local matching iterations (paper 200)', low=1)
   per_stage: bool = field(
     True, 'iterations count for each layer stage (Algorithm 1 loops so), not for all'
@@ -127,6 +130,10 @@ def check(block: Config, rounds: int) -> None:
     raise ValueError(
       f'feddualmatch.sigma_s={block.sigma_s} needs a bound: set feddualmatch.clip above 0'
     )
+  if block.init == 'real' and block.clip:
+    raise ValueError(
+      "feddualmatch.init='real' with feddualmatch.clip: images that begin as real ones are not private; use 'noise'"
+    )
   if block.resample and block.sigma_s:
     raise ValueError(
       'feddualmatch.resample=True with sigma_s: draw w^k once for differential privacy'
@@ -183,6 +190,17 @@ def feddualmatch(base: Method | None = None, **fields) -> Method:
     shape = task.data.x.shape[1:]
     h = task.hyper['feddualmatch']
 
+    def first(visit):
+      if c.init == 'noise':
+        return jax.random.normal(
+          fold(visit.key, 0, 3), (task.num_classes, c.images_per_class, *shape)
+        )
+      positions = dm.by_class(task.data, visit.shard)
+      one = lambda cls: dm.draw(
+        fold(visit.key, cls, 3), task.data, visit.shard, positions, cls, c.images_per_class
+      )
+      return jax.vmap(one)(jnp.arange(task.num_classes, dtype=jnp.int32))
+
     def distil(visit):
       counts, data = visit.shard.class_counts, task.data
       present = counts > 0
@@ -214,10 +232,7 @@ def feddualmatch(base: Method | None = None, **fields) -> Method:
       noise = None
       if c.clip and c.clipping == 'set':
         noise = lambda grads, i: dm.privatise(fold(visit.key, i, 2), grads, present, mechanism)
-      images = jax.random.normal(
-        fold(visit.key, 0, 3), (task.num_classes, c.images_per_class, *shape)
-      )
-      start = _sets.blank(images, present)
+      start = _sets.blank(first(visit), present)
       own = dm.descend(loss, start, steps, lr=h['lr'], momentum=c.momentum, noise=noise)
       return own, loss, steps
 

@@ -113,6 +113,32 @@ def by_class(data: federated.FederatedData, shard: Shard) -> tuple[Array, Array]
   return order.astype(jnp.int32), begin
 
 
+def draw(
+  key: PRNGKey,
+  data: federated.FederatedData,
+  shard: Shard,
+  sorted_: tuple[Array, Array],
+  c: Array,
+  rows: int,
+) -> Array:
+  """Draws samples of a class of a client, with replacement.
+
+  Args:
+    key: for the draw.
+    data: the partitioned training set.
+    shard: the client.
+    sorted_: its positions, as of `by_class`.
+    c: the class, [].
+    rows: samples; of an absent class they are of no meaning.
+
+  Returns:
+    Normalised images, [rows, height, width, channels].
+  """
+  positions, begin = sorted_
+  within = jax.random.randint(key, (rows,), 0, jnp.maximum(shard.class_counts[c], 1))
+  return federated.take(data, shard, positions[begin[c] + within])[0]
+
+
 def backward_stages(count: int) -> Array:
   """Weights of the layers in the stages p = J, J - 1, ..., 1: stage p has the layers q >= p, [stages, layers]."""
   stage = jnp.arange(count)[:, None]

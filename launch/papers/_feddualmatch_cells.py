@@ -249,6 +249,14 @@ AMBIGUITIES = (
   variant('sgd', 'SGD on the server', {'server_optimizer': 'sgd'}),
 )
 
+# FedDM's own images begin as real ones, FedDualMatch's as noise: is it the method or the beginning?
+BEGINNINGS = (
+  FEDDUALMATCH._replace(title='FedDualMatch, from noise'),
+  variant('real', 'FedDualMatch, from real images', {'init': 'real'}),
+  row('feddm-noise', 'FedDM, from noise', {'feddm.init': 'noise'}, word='feddm', note=FEDDM_NOTE),
+  FEDDM._replace(title='FedDM, from real images'),
+)
+
 
 def images() -> tuple[Row, ...]:
   """Figure 5 (c); ten images are FedDualMatch's own row."""

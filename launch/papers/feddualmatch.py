@@ -135,6 +135,12 @@ ENTRIES = (
     made.AMBIGUITIES,
   ),
   _entry(
+    'beginnings',
+    'Images that begin as noise or as real ones, MNIST (not in the paper; first and last row: runs of table1)',
+    (MNIST,),
+    made.BEGINNINGS,
+  ),
+  _entry(
     'heterogeneity',
     'Accuracy up to low heterogeneity, MNIST (not in the paper; 0.01 and 0.05: runs of table1)',
     made.LEVELS,
