@@ -45,6 +45,7 @@ class Task(NamedTuple):
   cohort: float = 0.0  # clients in a round, or their expected number
   objective: Objective = single_label  # single- or multi-label: what logits and labels mean
   mesh: jax.sharding.Mesh | None = None  # the run's devices, for work between rounds; None: one
+  slots: int = 0  # messages that a round keeps at most, for servers that look at every one
 
 
 class Visit(NamedTuple):

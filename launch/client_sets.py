@@ -1,6 +1,7 @@
 """The sets that clients send, of a finished run of FedDM or FedDualMatch: distilled once more, measured and drawn.
 
-The sets of the last round are not kept. From the last checkpoint the round after it is distilled, as the run would.
+Measuring needs the model that they were distilled for: from the last checkpoint the round after it is distilled, as
+the run would. The sets of the last round itself are in synthetic/, and `export.py` writes them.
 """
 
 import dataclasses

@@ -90,6 +90,8 @@ def export(
       paths = export_lib.FORMATS[kind](made, target)
       what = str(paths[0]) if len(paths) == 1 else f'{paths[0].parent}/*.png'
       lines.append(f'{what}: {len(made["x"])} synthetic images')
+  elif kinds != ['safetensors']:
+    lines.append('no synthetic set: this run learned none')
   if 'safetensors' in kinds:
     path = export_lib.save_model(loaded.variables, stored, target / 'model.safetensors')
     lines.append(f'{path}: the model')

@@ -5,10 +5,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedjax_syn.method import Client, Message, Method, ServerTransform, Task, Visit
 from fedjax_syn.server import sets as sets_lib
-from fedjax_syn.synthesis.class_sets import ClassSet, bytes_of
+from fedjax_syn.synthesis.class_sets import ClassSet, bytes_of, gather
 from fedjax_syn.typing import Array
 
 # (images of a class [images, ...], class number, step) -> its loss, []
@@ -51,6 +52,31 @@ def client(name: str, task: Task, distil: Distil, images_per_class: int, least: 
 def blank(start: Array, present: Array) -> ClassSet:
   """A set to begin with: images [classes, images, height, width, channels], absent classes are zeros."""
   return ClassSet(start * present.reshape(-1, 1, 1, 1, 1), present)
+
+
+def none_yet(task: Task, images_per_class: int) -> ClassSet:
+  """What a server holds before the first round: no image, in the shape of a round's sets, leaves [slots, ...]."""
+  shape = task.slots, task.num_classes, images_per_class, *task.data.x.shape[1:]
+  return ClassSet(jnp.zeros(shape), jnp.zeros(shape[:2], bool))
+
+
+def learned(sets: ClassSet, iterations: int) -> dict[str, np.ndarray] | None:
+  """Lists the images that the clients of the last round sent, for files and pictures.
+
+  Args:
+    sets: leaves [slots, ...].
+    iterations: by which they were distilled.
+
+  Returns:
+    One snapshot, as in synthetic.npz: 'x' [1, images, height, width, channels], 'y' [1, images, classes] of zeros and
+    ones, 'iterations' [1]; None if nobody sent any.
+  """
+  x, y, order, count = map(np.asarray, gather(sets))
+  rows = order[: int(count)]
+  if not len(rows):
+    return None
+  labels = np.eye(sets.present.shape[-1], dtype=np.float32)[y[rows]]
+  return {'x': x[rows][None], 'y': labels[None], 'iterations': np.array([iterations])}
 
 
 def method(

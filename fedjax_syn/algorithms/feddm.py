@@ -1,6 +1,7 @@
 """FedDM: clients send sets whose features match theirs, the server trains on the union (Xiong et al., CVPR 2023)."""
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,8 @@ from fedjax_syn.method import Method, ServerTransform
 from fedjax_syn.server import sets as sets_lib
 from fedjax_syn.synthesis import ball
 from fedjax_syn.synthesis import distribution as dm
-from fedjax_syn.typing import Variables
+from fedjax_syn.synthesis.class_sets import ClassSet
+from fedjax_syn.typing import Array, Variables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +38,13 @@ class Config:
   server_batch: int = field(256, "images in a server's step", low=1)
   server_lr: float = field(0.01, "the server's rate, SGD with momentum 0.9", above=0.0)
   server_weight_decay: float = field(5e-4, "the server's weight decay", low=0.0)
+
+
+class Server(NamedTuple):
+  """The server's state: what the clients of the last round sent."""
+
+  images: Array  # [], how many
+  sets: ClassSet  # leaves [slots, ...]
 
 
 def feddm(base: Method | None = None, **fields) -> Method:
@@ -106,13 +115,17 @@ def feddm(base: Method | None = None, **fields) -> Method:
         steps=c.server_steps,
         batch_size=c.server_batch,
       )
-      return w, received.present.sum().astype(state.dtype) * c.images_per_class
+      images = received.present.sum().astype(state.images.dtype) * c.images_per_class
+      return w, Server(images, received)
 
     return ServerTransform(
       'feddm',
-      init=lambda key, params, enrolled: jnp.zeros(()),
+      init=lambda key, params, enrolled: Server(
+        jnp.zeros(()), _sets.none_yet(task, c.images_per_class)
+      ),
       update=update,
-      metrics=lambda images: {'images': images},
+      synthetic=lambda state: _sets.learned(state.sets, c.iterations),
+      metrics=lambda state: {'images': state.images},
     )
 
   hyper = {'lr': c.lr, 'radius': c.radius, 'server_lr': c.server_lr}

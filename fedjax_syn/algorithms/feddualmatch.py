@@ -17,6 +17,7 @@ from fedjax_syn.method import Method, ServerTransform, Task
 from fedjax_syn.server import sets as sets_lib
 from fedjax_syn.synthesis import ball, gradient
 from fedjax_syn.synthesis import distribution as dm
+from fedjax_syn.synthesis.class_sets import ClassSet
 from fedjax_syn.typing import Array, Variables
 
 
@@ -146,6 +147,7 @@ class Server(NamedTuple):
   radius: Array  # [], R_t; goes down to the clients
   distance: Array  # [], mean gradient distance before the last matching step
   images: Array  # [], distilled images of the last round
+  sets: ClassSet  # S, what its clients sent, leaves [slots, ...]
 
 
 def feddualmatch(base: Method | None = None, **fields) -> Method:
@@ -276,16 +278,20 @@ def feddualmatch(base: Method | None = None, **fields) -> Method:
         w = tune(w, matched, fold(key, 0, 2), c.server_steps)
       last = distances[-1] if c.matches else jnp.zeros(())
       images = sets.present.sum() * float(c.images_per_class)
-      return w, Server(radius.astype(state.radius.dtype), last, images)
+      return w, Server(radius.astype(state.radius.dtype), last, images, sets)
 
     return ServerTransform(
       'feddualmatch',
       init=lambda key, params, enrolled: Server(
-        jnp.asarray(c.radius, jnp.result_type(float)), jnp.zeros(()), jnp.zeros(())
+        jnp.asarray(c.radius, jnp.result_type(float)),
+        jnp.zeros(()),
+        jnp.zeros(()),
+        _sets.none_yet(task, c.images_per_class),
       ),
       broadcast=lambda state: state.radius,
       update=update,
-      metrics=lambda state: state._asdict(),
+      synthetic=lambda state: _sets.learned(state.sets, c.iterations),
+      metrics=lambda state: {k: v for k, v in state._asdict().items() if k != 'sets'},
     )
 
   def mechanism(task: Task) -> privacy.Mechanism:

@@ -6,11 +6,12 @@ import jax
 import numpy as np
 import pytest
 
+import fedjax_syn as fs
 from fedjax_syn import experiment
 from fedjax_syn.algorithms.feddualmatch import Config, feddualmatch
 from fedjax_syn.engine import Layout, build
 from fedjax_syn.synthesis import gradient
-from launch import after, client_sets, inspect_run, spec
+from launch import after, client_sets, export, inspect_run, spec
 from launch import main as launcher
 from tests.runs import config_of
 from tests.test_figures import assert_picture
@@ -77,3 +78,16 @@ def test_other_runs_are_refused(folder, tmp_path):
   (tmp_path / 'config.json').write_text(json.dumps(stored))
   with pytest.raises(ValueError, match="'fedprox': its clients send no sets"):
     client_sets.open_subject(tmp_path, 0)
+
+
+def test_the_sets_of_the_last_round_are_kept_and_exported(folder, tmp_path):
+  """Two images for each class that a client has, in the order of the clients' messages."""
+  present = client_sets.open_subject(folder, 0).problem.counts > 0
+  learned = fs.load(folder).synthetic
+  x, y = learned['x'], learned['y']
+  assert x.shape == (1, 2 * present.sum(), 8, 8, 1) and (y.sum(axis=-1) == 1).all()
+  np.testing.assert_array_equal(y[0].sum(axis=0), 2 * present.sum(axis=0))
+  assert np.isfinite(x).all() and (x.std(axis=(2, 3, 4)) > 0).all()
+  assert (folder / 'figures' / 'synthetic.png').exists()
+  lines = export.export(folder, tmp_path, ['npz', 'png'], None)
+  assert [line.rpartition(': ')[2] for line in lines] == [f'{x.shape[1]} synthetic images'] * 2
