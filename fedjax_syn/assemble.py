@@ -83,9 +83,11 @@ def read_line(resolved: config_lib.Resolved, problem: Problem) -> str:
   dataset, d = problem.dataset, resolved.data
   shape = ' x '.join(map(str, dataset.shape))
   held = f', {len(dataset.validation.y)} held-out' if dataset.validation is not None else ''
+  share = resolved.client.participation
+  part = 'all' if share == 1 else f'{100 * share:g} %'
   line = (
     f'{dataset.title}: {len(dataset.train.y)} training{held} and {len(dataset.test.y)} test rows of {shape}, '
-    f'{dataset.num_classes} classes; {d.clients} clients by {d.partition}, {resolved.client.participation:g} of them a round'
+    f'{dataset.num_classes} classes; {d.clients} clients by {d.partition}, {part} of them a round'
   )
   if dataset.clients is not None and d.partition != 'natural':
     line += "; the data say whose each row is, which only data.partition='natural' follows"

@@ -187,7 +187,13 @@ def _check_name(key: str, value: str, kind: str) -> None:
   try:
     found = getattr(importlib.import_module(module), function, None)
   except Exception as error:  # a module of a user's may fail in any way
-    raise ConfigError(f'{key}={value!r}: cannot be imported ({error})') from error
+    own = isinstance(error, ModuleNotFoundError) and error.name in (
+      module,
+      module.partition('.')[0],
+    )
+    reason = f'{error}' if own or not module else f'inside it: {error}'
+    hint = f'; write {module[:-3]}:{function}, without .py' if module.endswith('.py') else ''
+    raise ConfigError(f'{key}={value!r}: cannot be imported ({reason}){hint}') from error
   if not callable(found):
     raise ConfigError(f'{key}={value!r}: module {module} has no function {function!r}')
 

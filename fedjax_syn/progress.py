@@ -191,6 +191,13 @@ def summary_panel(rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -
     if 'test/accuracy' in summary.get('personal', {}):
       own = _statistics(summary['personal']['test/accuracy'])
       notes.append(Text(f'{label}: accuracy of personal models {own}'))
+    if summary.get('epsilon') is not None:
+      private = summary['privacy']
+      notes.append(
+        Text(
+          f'{label}: epsilon {summary["epsilon"]:.3f} at delta {private["delta"]:g}, for one {private["unit"]}'
+        )
+      )
   parts = ', '.join(f'{k} {v:.1f}' for k, v in first['seconds'].items() if k != 'total' and v)
   notes.append(Text(f'seconds: {parts}'))
   notes.append(

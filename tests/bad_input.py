@@ -66,6 +66,10 @@ BAD = [
   ({'data.name': ':load'}, "data.name=':load': cannot be imported"),
   ({'algorithm': '.:x'}, "algorithm='.:x': cannot be imported"),
   (
+    {'algorithm': 'clipped.py:clipped'},
+    "algorithm='clipped.py:clipped': cannot be imported (No module named 'clipped'); write clipped:clipped, without .py",
+  ),
+  (
     {'model.name': 'json:nothing'},
     "model.name='json:nothing': module json has no function 'nothing'",
   ),

@@ -34,8 +34,11 @@ def test_summary_names_everything(tmp_path):
     ('dynafed', summary_of({0: 0.5, 1: 0.7})),
     ('fedavg', summary_of({0: 0.25, 1: 0.5}, seed1=diverged)),
   ]
+  rows[1][1].update(epsilon=7.9449, privacy={'delta': 1e-5, 'unit': 'client'})
   progress.Plain(console).summary(rows, tmp_path)
   shown = file.getvalue()
+  assert 'fedavg: epsilon 7.945 at delta 1e-05, for one client' in shown
+  assert 'dynafed: epsilon' not in shown
   assert '0.6000 ± 0.1414' in shown  # |0.5 - 0.7| / sqrt(2)
   assert '0.2500, -' in shown  # no mean where a seed diverged
   assert (

@@ -73,13 +73,17 @@ def test_a_run_goes_on_with_the_data_it_began_with_or_not_at_all(fake, tmp_path,
 def test_what_was_read_is_said_in_a_line(fake, tmp_path, capsys):
   assert experiment.run_experiment(config_of(seeds=(0,)), tmp_path / 'run') == 0
   first = capsys.readouterr().out.splitlines()[0]
-  assert '1198 training and 599 test rows of 8 x 8 x 1, 10 classes; 4 clients by iid, 0.4' in first
+  assert (
+    '1198 training and 599 test rows of 8 x 8 x 1, 10 classes; 4 clients by iid, 40 % of them a round'
+    in first
+  )
   resolved = config_lib.check(
     config_of(**{'data.name': 'digits_domains', 'data.clients': 3, 'client.participation': 1.0})
   )
   problem = assemble.load(config_lib.check(config_of()))
   named = problem._replace(dataset=type(problem.dataset)(**{**vars(problem.dataset), 'clients': 1}))
-  assert "which only data.partition='natural' follows" in assemble.read_line(resolved, named)
+  line = assemble.read_line(resolved, named)
+  assert 'all of them a round' in line and "which only data.partition='natural' follows" in line
 
 
 def test_the_algorithm_that_a_config_compares_with_is_trained_alone_if_asked_for():
