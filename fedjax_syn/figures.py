@@ -167,9 +167,8 @@ def synthetic_sets(
   labels = np.asarray(y)[-1].argmax(axis=-1)
   rows = np.unique(labels)
   columns = min(columns, max(np.sum(labels == c) for c in rows))
-  figure = Figure(
-    figsize=(0.3 + 0.38 * columns * len(shown), 0.6 + 0.38 * len(rows)), layout='constrained'
-  )
+  width = max(0.3 + 0.38 * columns * len(shown), 0.075 * len(title))  # a title is not cut off
+  figure = Figure(figsize=(width, 0.6 + 0.38 * len(rows)), layout='constrained')
   panels = figure.subplots(1, len(shown), squeeze=False)[0]
   for axes, snapshot in zip(panels, shown, strict=True):
     images = pixels(np.asarray(x_snapshots[snapshot]), normalisation)
