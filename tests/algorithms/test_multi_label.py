@@ -175,7 +175,7 @@ def test_training_learns_and_is_evaluated_as_scikit_learn_does():
   assert got['o_f1'] > before['o_f1'] and got['loss'] < before['loss']
 
 
-@pytest.mark.parametrize('shared', [False, True])
+@pytest.mark.parametrize('shared', [pytest.param(False, marks=pytest.mark.slow), True])
 def test_uniform_targets_and_a_shared_set(shared):
   fields = {'source': 'global', 'labels': 'uniform', 'shared': shared}
   method = fedcog(base(), start=0, samples=6, steps=5, kd_batch=3, **fields)

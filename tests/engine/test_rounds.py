@@ -135,7 +135,6 @@ def test_layouts_agree_in_float64(name):
 @pytest.mark.parametrize(
   'name, layouts',
   [
-    ('adam', [Layout(1, 'blocks', 4), Layout(8, '', 1)]),
     ('scaffold', LAYOUTS[1:2]),
     *(pytest.param(name, [*LAYOUTS, MIXED], marks=pytest.mark.slow) for name in METHODS),
   ],
