@@ -3,6 +3,7 @@
 from launch import after, draw, measures
 from launch.papers import _feddualmatch_cells as made
 from launch.papers import _feddualmatch_reported as paper
+from launch.papers import _feddualmatch_traffic as traffic
 from launch.papers._feddualmatch_cells import BOTH, ELSEWHERE, FEDAVG, FEDDM, FEDDUALMATCH, MNIST
 from launch.spec import Column, Entry, Row, reported
 
@@ -112,10 +113,10 @@ ENTRIES = (
   _entry(
     'figure6',
     'Figure 6: megabytes of a round, for every algorithm of the library',
-    made.TRAFFIC,
-    made.everything(),
+    traffic.TRAFFIC,
+    traffic.everything(),
     subject='',
-    without_phase=frozenset(r.name for r in made.everything()),  # one step shows no trace
+    without_phase=frozenset(r.name for r in traffic.everything()),  # one step shows no trace
     draw=draw.dots,
     notes=(SIZES,),
   ),
