@@ -76,8 +76,8 @@ def build(
 
   def task_of(data, hyper, first_round):
     sizes = num_clients, num_classes
-    task = Task(model, objective.loss, data, *sizes, hyper, first_round, cohort, objective)
-    return task._replace(slots=slots)
+    rest = hyper, first_round, cohort, objective
+    return Task(model, objective.loss, data, *sizes, *rest, slots=slots)
 
   if callable(method.mechanism):
     method = method._replace(mechanism=method.mechanism(task_of(data, method.hyper, 1)))
