@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.client import pieces
 from fedjax_syn.data import federated
 from fedjax_syn.fields import field
 from fedjax_syn.method import ClientTransform, Method, ServerTransform
@@ -60,11 +61,13 @@ def scaffold(
   option = option or (2 if after or getattr(base.client, 'momentum', None) == 0 else 1)
 
   def client(task):
+    image = task.data.x.shape[1:]
     batch = 128
+    batch //= pieces.count(task.model, image, task.data.mean.dtype, batch)
 
     def full_gradient(visit):  # the gradient of the client's mean loss at x (Option I, line 12)
-      def part(carry, first):
-        positions = first + jnp.arange(batch, dtype=jnp.int32)
+      def add(part, total):
+        positions = part * batch + jnp.arange(batch, dtype=jnp.int32)
         mask = (positions < visit.shard.size).astype(task.data.mean.dtype)
         x, y = federated.take(task.data, visit.shard, positions)
 
@@ -72,13 +75,12 @@ def scaffold(
           out = task.model.apply(Variables(params, visit.stats), x, train=False)
           return task.loss(out.logits, y, mask) * mask.sum()
 
-        return jax.tree.map(jnp.add, carry, jax.grad(summed)(visit.params)), None
+        return jax.tree.map(jnp.add, total, jax.grad(summed)(visit.params))
 
+      size = visit.shard.size  # not the largest client's, many times as large where data are skewed
       zero = jax.tree.map(jnp.zeros_like, visit.params)
-      total, _ = jax.lax.scan(
-        part, zero, jnp.arange(0, task.data.slots.shape[0], batch, dtype=jnp.int32)
-      )
-      return jax.tree.map(lambda g: g / jnp.maximum(visit.shard.size, 1), total)
+      total = jax.lax.fori_loop(0, -(-size // batch), add, zero)
+      return jax.tree.map(lambda g: g / jnp.maximum(size, 1), total)
 
     def init(initial, shard):
       return jax.tree.map(jnp.zeros_like, initial.params)
