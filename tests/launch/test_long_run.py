@@ -32,6 +32,7 @@ def test_growth_by_hand():
   assert grows(compiled=lambda r: 7 + (r > 10)) == []
 
 
+@pytest.mark.slow
 def test_both_modes_in_short(tmp_path, monkeypatch):
   """Arrays and programs of the end are those after the warm-up; 400 clients are larger than 80 by their index alone.
 
