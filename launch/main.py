@@ -239,12 +239,21 @@ def prepare_jax(
     ) from error
 
 
+def _field_line(rules: dict) -> str:
+  """What a field is, and its choices where that does not name them."""
+  choices = [repr(choice) for choice in rules['choices'] or ()]
+  named = all(choice in rules['help'] for choice in choices)
+  return rules['help'] + ('' if named else f': {", ".join(choices)}')
+
+
 def print_list(kind: str) -> None:
   """Prints what exists of a kind, one line each."""
   from fedjax_syn import config as config_lib
 
   if kind == 'fields':
-    rows = {f'{k}={leaf.default!r}': leaf.rules['help'] for k, leaf in config_lib.leaves().items()}
+    rows = {
+      f'{k}={leaf.default!r}': _field_line(leaf.rules) for k, leaf in config_lib.leaves().items()
+    }
   else:
     rows = config_lib.names(kind)
   width = max(map(len, rows), default=0)

@@ -197,6 +197,9 @@ def test_list_prints_a_line_each(kind, runs, capsys):
     'fields': "client.optimizer='adam' ",
   }
   assert any(line.startswith(expected[kind]) for line in lines) and not runs
+  if kind == 'fields':
+    (sampler,) = (line for line in lines if line.startswith('client.sampler='))
+    assert sampler.endswith("  how they are drawn: 'fixed', 'poisson'")
 
 
 def launch(*command, **environment):
