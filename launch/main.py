@@ -10,7 +10,8 @@
                    is what the config compares with (config.compare), trains A and nothing beside it
   --coordinator    host:port of process 0, with --processes=N and --process=K: N processes, on one host or
                    several, train as one. Under SLURM (several tasks) and on TPU pods this is found by itself
-  --list=KIND      prints what exists: algorithms, datasets, models, partitions, or fields (all settings)
+  --list=KIND      prints what exists: algorithms, datasets, models, partitions, or fields (all settings, with
+                   those of a method of your own if --config.algorithm names it)
 
 Your own images: --config.data.name=folder --config.data.dir=D (D/CLIENT/CLASS/IMAGE), with
 --config.data.partition=natural and --config.data.clients=<how many>; your own network:
@@ -246,13 +247,14 @@ def _field_line(rules: dict) -> str:
   return rules['help'] + ('' if named else f': {", ".join(choices)}')
 
 
-def print_list(kind: str) -> None:
-  """Prints what exists of a kind, one line each."""
+def print_list(kind: str, outside: Sequence[str] = ()) -> None:
+  """Prints what exists of a kind, one line each; `outside`: methods outside the package, for their fields."""
   from fedjax_syn import config as config_lib
 
   if kind == 'fields':
     rows = {
-      f'{k}={leaf.default!r}': _field_line(leaf.rules) for k, leaf in config_lib.leaves().items()
+      f'{k}={leaf.default!r}': _field_line(leaf.rules)
+      for k, leaf in config_lib.leaves(*outside).items()
     }
   else:
     rows = config_lib.names(kind)
@@ -265,7 +267,8 @@ def main(argv: list[str]) -> int:
   """Runs one experiment; returns the exit status."""
   with refusals():
     if LIST.value:
-      print_list(LIST.value)
+      own = load_config(CONFIG.value, argv[1:]).outside if LIST.value == 'fields' else ()
+      print_list(LIST.value, own)
       return 0
     from fedjax_syn import config as config_lib
 

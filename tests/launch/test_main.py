@@ -11,6 +11,7 @@ from absl.testing import flagsaver
 
 import fedjax_syn
 from launch import main as launcher
+from tests.test_config import OUTSIDE
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -200,6 +201,14 @@ def test_list_prints_a_line_each(kind, runs, capsys):
   if kind == 'fields':
     (sampler,) = (line for line in lines if line.startswith('client.sampler='))
     assert sampler.endswith("  how they are drawn: 'fixed', 'poisson'")
+
+
+def test_the_fields_of_an_own_method_are_listed(tmp_path, monkeypatch, capsys):
+  (tmp_path / 'listed_method.py').write_text(OUTSIDE)
+  monkeypatch.syspath_prepend(tmp_path)
+  assert start('--list=fields', '--config.algorithm=listed_method:mine+dynafed') == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert any(line.startswith('mine.wanted=5 ') for line in lines)
 
 
 def launch(*command, **environment):
