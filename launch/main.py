@@ -74,9 +74,12 @@ def parse(argv: list[str]) -> list[str]:
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-  """Turns a refusal into one line on stderr and exit status 2."""
+  """Turns a refusal into one line on stderr and exit status 2, and Ctrl-C into one and 130, the shell's."""
   try:
     yield
+  except KeyboardInterrupt:
+    print('interrupted', file=sys.stderr)
+    sys.exit(130)
   except (flags.Error, app.UsageError, ValueError) as error:
     print(' '.join(str(error).split()), file=sys.stderr)
     sys.exit(REFUSED)
@@ -247,11 +250,12 @@ def _field_line(rules: dict) -> str:
   return rules['help'] + ('' if named else f': {", ".join(choices)}')
 
 
-def print_list(kind: str, outside: Sequence[str] = ()) -> None:
-  """Prints what exists of a kind, one line each; `outside`: methods outside the package, for their fields."""
+def print_list(kind: str, settings: Iterable[str] = ()) -> None:
+  """Prints what exists of a kind, one line each; fields with those of a method of one's own that the settings name."""
   from fedjax_syn import config as config_lib
 
   if kind == 'fields':
+    outside = load_config(CONFIG.value, settings).outside
     rows = {
       f'{k}={leaf.default!r}': _field_line(leaf.rules)
       for k, leaf in config_lib.leaves(*outside).items()
@@ -267,8 +271,7 @@ def main(argv: list[str]) -> int:
   """Runs one experiment; returns the exit status."""
   with refusals():
     if LIST.value:
-      own = load_config(CONFIG.value, argv[1:]).outside if LIST.value == 'fields' else ()
-      print_list(LIST.value, own)
+      print_list(LIST.value, argv[1:])
       return 0
     from fedjax_syn import config as config_lib
 
@@ -278,7 +281,7 @@ def main(argv: list[str]) -> int:
     workdir = pathlib.Path(WORKDIR.value or default_workdir(config, name, argv[1:]))
     check_paths(resolved, workdir)
     prepare_jax(resolved.layout.devices, COORDINATOR.value, PROCESSES.value, PROCESS.value)
-  from fedjax_syn import experiment  # only now, so that refusals are quick
+    from fedjax_syn import experiment  # only now, so that refusals are quick
 
   return experiment.run_experiment(config, workdir, config_name=name)
 

@@ -196,7 +196,7 @@ def main(argv: list[str]) -> int:
   """Runs a sweep; returns the exit status."""
   with launcher.refusals():
     if launcher.LIST.value:
-      launcher.print_list(launcher.LIST.value)
+      launcher.print_list(launcher.LIST.value, argv[1:])
       return 0
     from fedjax_syn import config as config_lib
 

@@ -203,6 +203,14 @@ def test_list_prints_a_line_each(kind, runs, capsys):
     assert sampler.endswith("  how they are drawn: 'fixed', 'poisson'")
 
 
+def test_an_interruption_before_the_run_is_one_line(runs, tmp_path, capsys):
+  (tmp_path / 'slow.py').write_text('def get_config():\n  raise KeyboardInterrupt\n')
+  with pytest.raises(SystemExit) as end:
+    start('--config=slow.py')
+  assert end.value.code == 130 and not runs
+  assert capsys.readouterr().err == 'interrupted\n'
+
+
 def test_the_fields_of_an_own_method_are_listed(tmp_path, monkeypatch, capsys):
   (tmp_path / 'listed_method.py').write_text(OUTSIDE)
   monkeypatch.syspath_prepend(tmp_path)
