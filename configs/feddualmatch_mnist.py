@@ -8,9 +8,9 @@ FedAvg 97.93, 80.09 and 82.95. CIFAR-10: `--config.data.name=cifar10`.
 
 Measured, with width 32, one local epoch, 200 iterations in all and server batches of 128 (`launch/tables.py
 --table=feddualmatch/table1 --scale=cpu --config.layout.devices=1`), one seed, mean of the last five rounds, alpha 0.05, 0.01
-and 0.005: FedDualMatch 94.93, 94.29 and 94.05 (36 minutes on one core, twice that at 0.05), FedDM 97.99, 97.32 and 97.26; at
-0.01 and 0.005 FedAvg 91.11 and 90.15, FedProx 90.43 and 89.91, SCAFFOLD 89.65 and 48.92, FedNova 76.77 and 61.52; DynaFed at 0.01
-93.36. Not yet run at the size below.
+and 0.005: FedDualMatch 94.93, 94.29 and 94.05 (36 minutes on one core, twice that at 0.05), FedDM 97.99, 97.32 and 97.26,
+FedAvg 96.25, 91.11 and 90.15, FedNova 92.49, 76.77 and 61.52; at 0.01 and 0.005 FedProx 90.43 and 89.91, SCAFFOLD 89.65 and 48.92;
+DynaFed at 0.01 93.36. Not yet run at the size below.
 """
 
 from fedjax_syn.config import get_default
