@@ -62,7 +62,7 @@ def scaffold(
 
   def client(task):
     image = task.data.x.shape[1:]
-    batch = 128
+    batch = 128  # at a time; fewer where a CPU's cache is too small for the activations of as many
     batch //= pieces.count(task.model, image, task.data.mean.dtype, batch)
 
     def full_gradient(visit):  # the gradient of the client's mean loss at x (Option I, line 12)
