@@ -38,9 +38,13 @@ def lock(folder: Path) -> Iterator[None]:
 
   Raises:
     InUseError: if another process holds it.
+    ValueError: if it cannot be made.
   """
-  made = [path for path in (folder, *folder.parents) if not path.exists()]
-  folder.mkdir(parents=True, exist_ok=True)
+  made = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as error:  # the rights are not all: /proc, a quota, a disk that is read only
+    raise ValueError(f'workdir={folder} cannot be made ({error.strerror})') from error
   path = folder / '.lock'
   with _held(path) as file:
     file.truncate(0)

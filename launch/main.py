@@ -195,10 +195,10 @@ def default_workdir(config, config_name: str, settings: Iterable[str] = ()) -> p
 
 def check_paths(resolved, workdir: pathlib.Path) -> None:
   """Refuses a work folder that cannot be written, and a beginning that does not exist."""
-  existing = next(p for p in (workdir.absolute(), *workdir.absolute().parents) if p.exists())
+  existing = next(p for p in (workdir.absolute(), *workdir.absolute().parents) if os.path.exists(p))
   if not existing.is_dir() or not os.access(existing, os.W_OK):
     raise ValueError(f'--workdir={workdir}: {existing} is not a folder that can be written to')
-  fresh = not (workdir / 'config.json').exists()
+  fresh = not os.path.exists(workdir / 'config.json')
   if resolved.start_from and fresh and not pathlib.Path(resolved.start_from).expanduser().exists():
     raise ValueError(
       f'start_from={resolved.start_from!r}: no such folder; name a checkpoint of another run,'

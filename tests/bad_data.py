@@ -243,6 +243,9 @@ BAD_DATA = [
   Bad('a file for the run', {'--workdir': 'W'}, '--workdir=W', file('W')),
   Bad('a file above the run', {'--workdir': 'W/run'}, '--workdir=W/run', file('W')),
   Bad(
+    'a name no folder can have', {'--workdir': 'W' * 300}, 'WW cannot be made (File name too long)'
+  ),
+  Bad(
     'a folder of something else',
     {'--workdir': 'W'},
     'W: holds metrics.jsonl',
