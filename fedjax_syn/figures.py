@@ -132,7 +132,8 @@ def partition_bubbles(
     axes.set_yticks(range(classes), class_names, parse_math=False)  # a $ in a name is a $
   elif classes <= 20:
     axes.set_yticks(range(classes))
-  axes.set(ylabel='class', xlim=(-1, shown), ylim=(-1, classes), title=title)
+  # The first class on top, as in pictures of learned sets.
+  axes.set(ylabel='class', xlim=(-1, shown), ylim=(classes, -1), title=title)
   axes.set_xlabel(f'client\n({notes})', fontsize='small')
   axes.xaxis.get_major_locator().set_params(integer=True)
   axes.grid(alpha=0.2)

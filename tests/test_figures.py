@@ -55,6 +55,12 @@ def test_partition_bubbles(tmp_path, shape):
   assert_picture(tmp_path / 'p.png', colours=3)
 
 
+def test_the_first_class_is_on_top_as_in_learned_sets():
+  axes = figures.partition_bubbles(np.ones((3, 4), int)).axes[0]
+  bottom, top = axes.get_ylim()
+  assert bottom > 3 and top < 0
+
+
 def test_names_of_classes_are_no_formulas(tmp_path):
   counts = np.ones((3, 2), int)
   figures.partition_bubbles(counts, tmp_path / 'p.png', 'digits', [r'$\nothing$', 'b'])

@@ -92,7 +92,7 @@ function drawPartitions() {
       ygap: 1,
     }], layout({
       xaxis: {title: {text: 'client'}, showgrid: false, ...ticks(client_names, chart.clientWidth / 40)},
-      yaxis: {title: {text: 'class'}, showgrid: false, ...ticks(class_names, 20)},
+      yaxis: {title: {text: 'class'}, autorange: 'reversed', showgrid: false, ...ticks(class_names, 20)}, // as in sets
     }), config);
   }
 }
