@@ -180,7 +180,7 @@ def model_of(config: config_lib.Resolved, dataset: Mapping[str, Any]) -> Model:
     config.model.name, shape=tuple(dataset['shape']), num_classes=dataset['num_classes'], **settings
   )
   for adapt in algorithms.create(config.algorithm, config).adapt:
-    model = adapt(model)
+    model = adapt(model, tuple(dataset['shape']))
   return model
 
 

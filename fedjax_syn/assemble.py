@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedjax_syn import algorithms, hosts, models, progress, same_run
+from fedjax_syn import algorithms, hosts, models, privacy, progress, same_run
 from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.data import datasets, federated
@@ -143,6 +143,7 @@ def job(config: config_lib.Resolved, folder: Path, problem: Problem, show: progr
     sampler=config.client.sampler,
     layout=layout,
   )
+  privacy.check(engine.method.mechanism, config.start_from)
   return Job(config, folder, engine)
 
 

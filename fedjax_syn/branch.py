@@ -1,5 +1,6 @@
 """Beginning a new run from another run's checkpoint: a branch, not a resume."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,20 +57,21 @@ def find(folder: Path, seeds: tuple[int, ...], rounds: int) -> dict[int, Path]:
   return {seed: min(by_seed[seed])[1] for seed in seeds}
 
 
-def match(old: State | None, new: State, source: str) -> Branch:
+def match(old: State | None, new: State, source: str, records: Sequence[str] = ()) -> Branch:
   """Carries a state over to another method, part by part, by the names of its transforms.
 
   Args:
     old: the checkpoint's state; None is what a diverged seed leaves.
     new: the new method's state at round 0.
     source: the checkpoint, for the message.
+    records: server parts that record every round from the first on (`Method.records`).
 
   Returns:
     The new state: round, parameters and statistics of the old one, and of its parts those that the new
     method has too; all others as they were in `new`.
 
   Raises:
-    ValueError: if the models differ.
+    ValueError: if the models differ, or there is no record of the rounds before where one is needed.
   """
   if old is None:
     raise ValueError(f'start_from={source}: this seed diverged; there is no state to begin from')
@@ -83,6 +85,12 @@ def match(old: State | None, new: State, source: str) -> Branch:
     dropped += [f'{side}.{k}' for k in sorted(set(had) - set(wanted))]
     initialised += [f'{side}.{k}' for k in sorted(set(wanted) - fits)]
     parts[side] = {k: had[k] if k in fits else v for k, v in wanted.items()}
+  for name in records:
+    if f'server.{name}' in initialised:
+      raise ValueError(
+        f'start_from={source}: {name!r} records every round from the first on, and this checkpoint has no such'
+        f' record, or one of other sizes; begin anew, or at a checkpoint of a run with {name!r} and the same settings'
+      )
   state = State(round=old.round, params=old.params, stats=old.stats, **parts)
   # The same leaves in the same order, in the new method's own containers.
   start = jax.tree.unflatten(jax.tree.structure(new), jax.tree.leaves(state))

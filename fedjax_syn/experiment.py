@@ -68,7 +68,8 @@ def run_experiment(
       problem = hosts.together(lambda: assemble.load(resolved))
       hosts.first(lambda: workdir_lib.check_data(folder, problem.dataset.checksum))
       jobs = [assemble.job(c, f, problem, show) for c, f in assemble.tasks(resolved, folder)]
-      sources = hosts.first(lambda: _sources(resolved))
+      for job in jobs:
+        _try_branch(job)
       if write:
         for job in reversed(jobs):  # the main folder first: it is what a resumed run checks
           assemble.describe(job, problem, config_name)
@@ -87,7 +88,7 @@ def run_experiment(
         results.save_partition(job.folder, problem.counts)
         results.draw_partition(job.folder, problem.dataset, problem.counts)
       summary = hosts.first(lambda path=job.folder: workdir_lib.read_json(path / 'summary.json'))
-      summary = summary or _train(job, problem, sources, show, stop, write)
+      summary = summary or _train(job, problem, show, stop, write)
       if summary is None:
         show.say(
           f'interrupted ({stop.signal or "by another process"}) and saved in {folder}; the same command goes on from there'
@@ -115,18 +116,28 @@ def _when(path: Path) -> str:
   return time.strftime('%Y-%m-%d %H:%M', time.localtime(path.stat().st_mtime))
 
 
-def _sources(resolved: config_lib.Resolved) -> dict[str, str]:
-  if not resolved.start_from:
+def _sources(config: config_lib.Resolved, seeds: Sequence[int]) -> dict[str, str]:
+  """The checkpoints of another run that seeds begin at; none if they begin anew."""
+  if not config.start_from or not seeds:
     return {}
-  folder = Path(resolved.start_from).expanduser()
-  found = branch.find(folder, resolved.seeds, resolved.rounds)
-  return {str(seed): str(path) for seed, path in found.items()}
+  folder = Path(config.start_from).expanduser()
+  return hosts.first(
+    lambda: {str(s): str(p) for s, p in branch.find(folder, tuple(seeds), config.rounds).items()}
+  )
+
+
+def _try_branch(job: Job) -> None:
+  """Refuses another run's checkpoint that does not fit; seeds that have one of their own need it no more."""
+  saved = hosts.first(lambda: [str(p) for p in checkpoint.found(job.folder / 'checkpoints')])
+  begun = {checkpoint.seed_of(Path(path)) for path in saved}
+  sources = _sources(job.config, [seed for seed in job.config.seeds if seed not in begun])
+  for seed, path in sources.items():
+    _branch(job.engine, path, int(seed), progress.Silent())
 
 
 def _train(
   job: Job,
   problem: Problem,
-  sources: dict[str, str],
   show: progress.Silent,
   stop: workdir_lib.StopRequest,
   write: bool,
@@ -151,7 +162,7 @@ def _train(
       seeds = [seed for seed in group if str(seed) not in recorder.status]
       if not seeds:
         continue
-      states, resumed = _begin(engine, recorder, sources, seeds, show)
+      states, resumed = _begin(job, recorder, seeds, show)
       show.begin(_label(config, seeds), config.rounds, int(states[seeds[0]].round))
       over = _train_group(
         job, problem, evaluators, personal, recorder, clock, states, resumed, show, stop
@@ -173,27 +184,23 @@ def _label(config: config_lib.Resolved, seeds: Sequence[int]) -> str:
 
 
 def _begin(
-  engine: Engine,
+  job: Job,
   recorder: Recorder,
-  sources: dict[str, str],
   seeds: Sequence[int],
   show: progress.Silent,
 ) -> tuple[dict[int, State], bool]:
   """The states to begin or to go on from, and which of the two it is."""
   if states := recorder.resume(seeds):
     return states, True
-  states = {seed: engine.init(seed) for seed in seeds}
-  if sources:
-    states = {
-      seed: _branch(state, sources[str(seed)], seed, show) for seed, state in states.items()
-    }
-  return states, False
+  if sources := _sources(job.config, seeds):
+    return {seed: _branch(job.engine, sources[str(seed)], seed, show) for seed in seeds}, False
+  return {seed: job.engine.init(seed) for seed in seeds}, False
 
 
-def _branch(state: State, source: str, seed: int, show: progress.Silent) -> State:
+def _branch(engine: Engine, source: str, seed: int, show: progress.Silent) -> State:
   """The state of another run's checkpoint, as far as it fits."""
   old = hosts.first_tree(lambda: checkpoint.read(Path(source)).tree)
-  start = branch.match(old, state, source)
+  start = branch.match(old, engine.init(seed), source, engine.method.records)
   dropped, initialised = (
     ', '.join(names) or 'nothing' for names in (start.dropped, start.initialised)
   )

@@ -63,7 +63,8 @@ def save_pngs(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
   target = folder / 'synthetic'
   target.mkdir(exist_ok=True)
   for old in target.glob('*_*.png'):
-    old.unlink()
+    if re.fullmatch(r'\d+(_[\w-]+)?_\d+', old.stem):  # of an export before; not somebody else's
+      old.unlink()
   paths = []
   names = made.get('class_names', ())
   of = {c: re.sub(r'\W+', '-', str(name)) for c, name in enumerate(names) if str(name) != str(c)}

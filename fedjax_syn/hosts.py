@@ -38,10 +38,7 @@ def join(coordinator: str = '', processes: int = 0, process: int = -1) -> None:
       f'--coordinator={coordinator} --processes={processes} --process={process}: several processes need all'
       ' three, as in --coordinator=host0:1234 --processes=2 --process=0 (and 1 in the other)'
     )
-  # Of the step that srun began: a batch script by itself is one task, however many the job has.
-  several_tasks = int(os.environ.get('SLURM_STEP_NUM_TASKS', '1')) > 1
-  several_workers = ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
-  if not any(given) and not several_tasks and not several_workers:
+  if not any(given) and not of_several():
     return
   try:
     if any(given):
@@ -52,6 +49,13 @@ def join(coordinator: str = '', processes: int = 0, process: int = -1) -> None:
     raise ValueError(
       f'the processes did not find each other ({error}); --coordinator is host:port of process 0'
     ) from error
+
+
+def of_several() -> bool:
+  """Says whether the environment makes this process one of several: SLURM, or a TPU pod slice."""
+  # Of the step that srun began: a batch script by itself is one task, however many the job has.
+  tasks = int(os.environ.get('SLURM_STEP_NUM_TASKS', '1'))
+  return tasks > 1 or ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
 
 
 def several() -> bool:

@@ -200,6 +200,9 @@ class Method(NamedTuple):
   every_message: bool = False  # keep all messages of a round, not only their sums: memory x clients
   proxy: str = ''  # the server data that it cannot do without: '', 'images' or 'labels'
   needs: tuple[str, ...] = ()  # of `NEEDS`: what its formulas take for granted
+  records: tuple[
+    str, ...
+  ] = ()  # layers whose server state is a record of every round from the first on
   # The noise that makes it differentially private; a function of the Task where the data decide what it protects.
   mechanism: Mechanism | Callable[[Task], Mechanism] | None = None
   # (model, path of a leaf of its parameters) -> does the leaf stay on the clients
@@ -222,6 +225,7 @@ class Method(NamedTuple):
     every_message: bool = False,
     proxy: str = '',
     needs: tuple[str, ...] = (),
+    records: bool = False,
     private: Callable[[Model, tuple], bool] | None = None,
     hyper: dict[str, Any] | None = None,
   ) -> Method:
@@ -237,6 +241,8 @@ class Method(NamedTuple):
       every_message: whether the server looks at single messages, not only at `mean` and `sum`.
       proxy: the server data that the layer needs: '', 'images' or 'labels' (images with labels).
       needs: what the layer takes for granted, of `NEEDS`; data that are otherwise are refused.
+      records: whether its server state records every round from the first on: a run cannot begin with it in the
+        middle of another run that has no such record.
       private: (model, path of a leaf of its parameters) -> does it stay on the clients; the layer's `seal`
         must take it out of the messages.
       hyper: numbers that change no shape, read as `task.hyper[name]`.
@@ -262,6 +268,7 @@ class Method(NamedTuple):
       every_message=self.every_message or every_message,
       proxy=max(self.proxy, proxy, key=PROXIES.index),
       needs=tuple(sorted({*self.needs, *needs})),
+      records=self.records + ((name,) if records else ()),
       private=self.private + ((private,) if private else ()),
       hyper={**self.hyper, name: dict(hyper or {})},
     )

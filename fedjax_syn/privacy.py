@@ -31,6 +31,10 @@ class Sampling(NamedTuple):
 
 def _event(mechanism: Mechanism, sampling: Sampling) -> tuple[Any, Any]:
   """The run as an event of dp-accounting, and the neighbours that it is private for."""
+  from fedjax_syn.engine.sampling import (
+    SAMPLERS,
+  )  # the engine's package needs methods, and they this
+
   dp = _library()
   multiplier = mechanism.noise_multiplier
   if mechanism.unit == 'example':
@@ -44,7 +48,7 @@ def _event(mechanism: Mechanism, sampling: Sampling) -> tuple[Any, Any]:
     # The number of clients is fixed, so that one is replaced by another: the sum moves by twice the bound.
     relation = dp.NeighboringRelation.REPLACE_ONE
     one = dp.GaussianDpEvent(multiplier / 2)
-    drawn = max(round(sampling.participation * sampling.clients), 1)
+    drawn, _ = SAMPLERS['fixed'](sampling.clients, sampling.participation)
     if drawn < sampling.clients:
       one = dp.SampledWithoutReplacementDpEvent(sampling.clients, drawn, one)
   return dp.SelfComposedDpEvent(one, sampling.rounds * mechanism.releases), relation
@@ -71,6 +75,26 @@ def epsilon(mechanism: Mechanism, sampling: Sampling) -> float:
   event, relation = _event(mechanism, sampling)
   accountant = dp.rdp.RdpAccountant(orders=_orders(), neighboring_relation=relation)
   return float(accountant.compose(event).get_epsilon(mechanism.delta))
+
+
+def check(mechanism: Mechanism | None, start_from: str) -> None:
+  """Refuses, before any work, a run whose epsilon could not be stated at its end, or would not hold.
+
+  Args:
+    mechanism: of the run's method; None, or without noise, promises nothing.
+    start_from: the checkpoint of another run that it begins at, '' for none.
+
+  Raises:
+    ValueError: if dp-accounting is not installed, or rounds of another run come before its own.
+  """
+  if mechanism is None or not mechanism.noise_multiplier:
+    return
+  _library()
+  if start_from:
+    raise ValueError(
+      f'start_from={start_from!r}: the epsilon of this run would leave out what the rounds before it gave away;'
+      ' begin with noise in round 1'
+    )
 
 
 def noise_multiplier(

@@ -182,34 +182,43 @@ def _commit() -> str | None:
 
 
 class StopRequest:
-  """Whether the run was asked to stop, and by which signal."""
+  """Whether the run was asked to stop, and by which signal; as a signal's handler it takes one request."""
 
-  signal: str = ''
+  def __init__(self):
+    self.signal = ''
+    self.before: dict[int, Any] = {}  # handlers by signal
 
   def __bool__(self) -> bool:
     return bool(self.signal)
 
+  def __call__(self, number: int, frame: Any = None) -> None:
+    self.signal = signal.Signals(number).name
+    self.restore()
+
+  def restore(self) -> None:
+    """Puts the handlers back that there were before."""
+    for number, handler in self.before.items():
+      signal.signal(number, handler)
+
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[StopRequest]:
-  """Turns the first SIGTERM or SIGINT into a request; a second one acts as if this were not here."""
+  """Turns the first SIGTERM or SIGINT into a request; a second one acts as if this were not here.
+
+  A request reaches those that are further out too, at the end: whoever runs several runs begins no other.
+  """
   request = StopRequest()
   if threading.current_thread() is not threading.main_thread():
     yield request  # only the main thread may set handlers
     return
-  before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-  def restore():
-    for number, handler in before.items():
-      signal.signal(number, handler)
-
-  def handle(number, _):
-    request.signal = signal.Signals(number).name
-    restore()
-
-  for number in before:
-    signal.signal(number, handle)
+  request.before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+  for number in request.before:
+    signal.signal(number, request)
   try:
     yield request
   finally:
-    restore()
+    request.restore()
+    if request:
+      number = signal.Signals[request.signal]
+      if isinstance(outer := request.before[number], StopRequest):
+        outer(number)

@@ -279,7 +279,11 @@ def main(argv: list[str]) -> int:
     resolved = config_lib.check(config)
     name = pathlib.Path(CONFIG.value).stem
     workdir = pathlib.Path(WORKDIR.value or default_workdir(config, name, argv[1:]))
-    check_paths(resolved, workdir)
+    from fedjax_syn import hosts
+
+    # Of several processes only the first uses the folder, and all must refuse together: in the run, then.
+    if not COORDINATOR.value and not hosts.of_several():
+      check_paths(resolved, workdir)
     prepare_jax(resolved.layout.devices, COORDINATOR.value, PROCESSES.value, PROCESS.value)
     from fedjax_syn import experiment  # only now, so that refusals are quick
 

@@ -80,7 +80,8 @@ def run_missing(
       begun = result.state == 'missing'
       if begun:
         if stop:
-          return Done(failures, stop.signal, len(runs) - number + late)
+          why = 'the budget is used up' if time.monotonic() >= deadline else stop.signal
+          return Done(failures, why, len(runs) - number + late)
         if budget <= 0 or time.monotonic() + expected_seconds(run, known) > deadline:
           late += 1
           watch.skip()

@@ -7,7 +7,7 @@
   --budget   at most so many cells of the grid, chosen at random by data.seed; without it all of them
   --workdir  each cell is a run in W/<key=value,...>; without it runs/sweep-<config>-<algorithm>-<hash>
 
-If data.validation is 0, a tenth of the training rows is held out. The mean over seeds of the mean of
+If data.validation is 0, a tenth of the training rows is held out (FLAIR has validation rows of its own). The mean over seeds of the mean of
 the last five evaluations decides. The same command goes on where it was interrupted. It leaves
 W/sweep.json and W/sweep.md and prints the command that runs the chosen settings on all training rows.
 Exit status: 0 finished, 2 refused, 3 no cell has a result, 75 interrupted and saved.
@@ -84,12 +84,13 @@ def make_cell(config: Any, values: dict[str, str], workdir: pathlib.Path) -> Cel
   """
   from fedjax_syn import config as config_lib
   from fedjax_syn import same_run
+  from fedjax_syn.data import datasets
 
   config = config.copy_and_resolve_references().lock()
   for key, text in values.items():
     config_lib.override(config, key, text)
   resolved = config_lib.check(config)
-  if not resolved.data.validation:
+  if not resolved.data.validation and not datasets.brings_validation(resolved.data.name):
     raise ValueError(
       'data.validation=0.0: a sweep selects by validation accuracy; give it a share above 0'
     )
@@ -125,24 +126,27 @@ def sweep(
     config_name: stem of the config file.
 
   Returns:
-    A record per cell so far: values, folder, hash, status, mean, std; the last one has status 75 if
-    the sweep was interrupted.
+    A record per cell so far: values, folder, hash, status, mean, std. If the sweep was interrupted, the last one has
+    status 75, or finished just then and some cells have no record.
   """
+  from fedjax_syn import workdir as workdir_lib
+
   path = workdir / 'sweep.json'
   before = json.loads(path.read_text())['cells'] if path.exists() else []
   done = {(r['folder'], r['hash']): r for r in before if r['status'] in (0, DIVERGED)}
   records: list[dict] = []
-  for number, cell in enumerate(cells, 1):
-    record = done.get((cell.folder.name, cell.hash))
-    print(
-      f'[{number}/{len(cells)}] {cell.folder.name}' + (': finished before' if record else ''),
-      flush=True,
-    )
-    records.append(record or run_cell(cell, run, config_name))
-    summary = {'selected_by': SELECTED_BY, 'best': best(records), 'cells': records}
-    write(path, json.dumps(summary, indent=2))
-    if records[-1]['status'] == INTERRUPTED:
-      break
+  with workdir_lib.stoppable() as stop:
+    for number, cell in enumerate(cells, 1):
+      record = done.get((cell.folder.name, cell.hash))
+      print(
+        f'[{number}/{len(cells)}] {cell.folder.name}' + (': finished before' if record else ''),
+        flush=True,
+      )
+      records.append(record or run_cell(cell, run, config_name))
+      summary = {'selected_by': SELECTED_BY, 'best': best(records), 'cells': records}
+      write(path, json.dumps(summary, indent=2))
+      if stop or records[-1]['status'] == INTERRUPTED:
+        break
   return records
 
 
@@ -199,6 +203,7 @@ def main(argv: list[str]) -> int:
       launcher.print_list(launcher.LIST.value, argv[1:])
       return 0
     from fedjax_syn import config as config_lib
+    from fedjax_syn.data import datasets
 
     grid = read_grid(GRID.value)
     config = launcher.load_config(launcher.CONFIG.value, argv[1:])
@@ -207,7 +212,7 @@ def main(argv: list[str]) -> int:
     name = pathlib.Path(launcher.CONFIG.value).stem
     default = launcher.default_workdir(config, f'sweep-{name}')
     workdir = pathlib.Path(launcher.WORKDIR.value or default)
-    if not config.data.validation:
+    if not config.data.validation and not datasets.brings_validation(config.data.name):
       config.data.validation = VALIDATION
       print(
         f'data.validation was 0: {VALIDATION:.0%} of the training rows are held out to select by'
@@ -222,13 +227,14 @@ def main(argv: list[str]) -> int:
   from fedjax_syn import experiment  # only now, so that refusals are quick
 
   records = sweep(cells, workdir, experiment.run_experiment, name)
+  interrupted = records[-1]['status'] == INTERRUPTED or len(records) < len(cells)
   report = table(records)
   found = best(records)
-  if found and records[-1]['status'] != INTERRUPTED:
+  if found and not interrupted:
     report += f'\n\n{command(launcher.CONFIG.value, argv[1:], found["values"])}'
   print(report)
   write(workdir / 'sweep.md', report)
-  if records[-1]['status'] == INTERRUPTED:
+  if interrupted:
     return INTERRUPTED
   return 0 if found else DIVERGED
 

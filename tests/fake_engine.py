@@ -20,6 +20,7 @@ class Fake(NamedTuple):
   on: Callable[[str, int, int], None] = lambda what, seed, round: (
     None
   )  # called before every piece of work
+  parameters: int = 5
   diverge: dict[int, int] = {}
   synthesis_diverges: tuple[int, ...] = ()  # seeds
   top_prediction: float | None = (
@@ -34,7 +35,9 @@ class Fake(NamedTuple):
       server = (
         {'dynafed': {'iteration': jnp.int32(0), 'x': jnp.zeros((3, 10, 8, 8, 1))}} if learns else {}
       )
-      w = jnp.asarray(np.random.default_rng([seed, 0]).normal(size=5), jnp.float32)
+      if 'fedavgm' in method.name:
+        server['fedavgm'] = jnp.zeros(())
+      w = jnp.asarray(np.random.default_rng([seed, 0]).normal(size=self.parameters), jnp.float32)
       return State(jnp.int32(0), {'w': w}, {}, server, {'count': jnp.zeros(4, jnp.int32)})
 
     def run(seed, state, rounds):
@@ -43,7 +46,9 @@ class Fake(NamedTuple):
       assert rounds > 0 and not pending(state)
       for number in range(first + 1, first + rounds + 1):
         self.on('round', seed, number)
-        noise = np.random.default_rng([seed, number]).normal(size=5).astype(np.float32)
+        noise = (
+          np.random.default_rng([seed, number]).normal(size=self.parameters).astype(np.float32)
+        )
         w = np.asarray(state.params['w']) * np.float32(0.9) + noise
         count = np.asarray(state.clients['count'])
         count = count + (np.arange(4) == number % 4)

@@ -4,6 +4,7 @@ import json
 import re
 
 import chex
+import jax
 import numpy as np
 import pytest
 
@@ -29,6 +30,21 @@ def test_load_opens_what_a_run_left(whole, whole_folder, tmp_path):
     api.load(whole_folder, seed=5)
   with pytest.raises(FileNotFoundError, match='config.json'):
     api.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('algorithm', 'block', 'added'),
+  [('vhl', {}, {'extra'}), ('moon', {'projection': 16}, {'projection'}), ('fedavg', {}, set())],
+)
+def test_a_method_that_changes_the_model_can_be_opened(algorithm, block, added):
+  """VHL adds classes, MOON a projection behind the features; both look at the images' shape."""
+  changes = {f'{algorithm}.{key}': value for key, value in block.items()}
+  config = config_lib.check(config_of(algorithm=algorithm, **changes))
+  model = api.model_of(config, {'shape': [8, 8, 1], 'num_classes': 10})
+  x = np.zeros((2, 8, 8, 1), np.float32)
+  variables = model.init(jax.random.key(0))
+  assert set(variables.params) == {'body', 'head', *added}
+  assert model.apply(variables, x).logits.shape == (2, 10)
 
 
 def test_load_skips_a_seed_that_diverged_unless_asked(fake, tmp_path):

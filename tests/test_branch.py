@@ -1,5 +1,8 @@
 """A new run from another run's checkpoint."""
 
+import shutil
+import signal
+
 import pytest
 
 from fedjax_syn import experiment
@@ -30,8 +33,46 @@ def test_start_from_keeps_what_fits_and_lists_the_rest(fake, tmp_path, capsys):
 def test_start_from_initialises_what_is_missing(fake, tmp_path, capsys):
   assert experiment.run_experiment(config_of(algorithm='fedavg'), tmp_path / 'source') == 0
   start = str(tmp_path / 'source' / 'checkpoints' / '6')
-  assert experiment.run_experiment(config_of(start_from=start), tmp_path / 'branch') == 0
-  assert 'dropped: nothing; initialised: server.dynafed' in capsys.readouterr().out
+  config = config_of(algorithm='fedavgm', start_from=start)
+  assert experiment.run_experiment(config, tmp_path / 'branch') == 0
+  assert 'dropped: nothing; initialised: server.fedavgm' in capsys.readouterr().out
+
+
+def test_a_record_of_every_round_cannot_begin_in_the_middle(fake, tmp_path, capsys):
+  """DynaFed's trajectory would be zeros, and its set, past round L, the noise that it begins with."""
+  assert experiment.run_experiment(config_of(algorithm='fedavg'), tmp_path / 'source') == 0
+  start = str(tmp_path / 'source' / 'checkpoints' / '6')
+  assert experiment.run_experiment(config_of(start_from=start), tmp_path / 'branch') == 2
+  assert "'dynafed' records every round from the first on" in capsys.readouterr().err
+  assert not (tmp_path / 'branch').exists()
+
+
+def test_another_model_is_refused_before_any_work(fake, tmp_path, capsys):
+  assert experiment.run_experiment(config_of(algorithm='fedavg'), tmp_path / 'source') == 0
+  (tmp_path / 'source' / 'checkpoints' / '6').rename(tmp_path / '6')
+  fake(parameters=4)
+  config = config_of(algorithm='fedavg', start_from=str(tmp_path / '6'))
+  assert experiment.run_experiment(config, tmp_path / 'branch') == 2
+  assert 'holds another model' in capsys.readouterr().err
+  assert not (tmp_path / 'branch').exists()
+
+
+def test_a_branch_goes_on_without_what_it_began_from(fake, tmp_path):
+  """Both seeds have a checkpoint of their own by then."""
+  assert experiment.run_experiment(config_of(), tmp_path / 'source') == 0
+  start = tmp_path / 'source' / 'checkpoints' / str(PHASE)
+  config = config_of(algorithm='fedavg', start_from=str(start))
+
+  def stop(what, seed, round):
+    if (what, seed, round) == ('round', 1, PHASE + 2):
+      signal.raise_signal(signal.SIGTERM)
+
+  fake(on=stop)
+  assert experiment.run_experiment(config, tmp_path / 'branch') == 75
+  fake()
+  shutil.rmtree(tmp_path / 'source')
+  assert experiment.run_experiment(config, tmp_path / 'branch') == 0
+  assert {line['seed'] for line in lines_of(tmp_path / 'branch')} == {0, 1}
 
 
 @pytest.mark.parametrize(

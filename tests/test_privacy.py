@@ -1,6 +1,7 @@
 """Differential privacy: the clip bound, the noise's scale, and epsilon against an independent closed form."""
 
 import math
+import sys
 
 import jax
 import numpy as np
@@ -8,13 +9,18 @@ import pytest
 from scipy import optimize, stats
 
 from fedjax_syn import config as config_lib
-from fedjax_syn import privacy
+from fedjax_syn import experiment, privacy
 from fedjax_syn.algorithms.dp import dp
 from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.algorithms.fedbe import fedbe
+from fedjax_syn.algorithms.feddf import feddf
 from fedjax_syn.algorithms.fedmix import fedmix
 from fedjax_syn.algorithms.scaffold import scaffold
+from fedjax_syn.data.federated import Proxy
+from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.privacy import Mechanism, Sampling
 from tests import tiny
+from tests.runs import config_of
 
 
 def gaussian_epsilon(multiplier: float, delta: float) -> float:
@@ -120,3 +126,41 @@ def test_clients_that_send_more_than_their_update_are_refused_in_one_line():
   ):
     with pytest.raises(ValueError, match=line):
       tiny.build(method, tiny.net(4, 3), tiny.federated([6, 3]))
+
+
+@pytest.mark.parametrize('method', [dp(feddf()), feddf(dp()), dp(fedbe()), fedbe(dp())])
+def test_servers_that_look_at_each_update_are_refused(method):
+  """The noise is on the sum, and their teachers are single clients: no epsilon would hold."""
+  data = tiny.federated([6, 3])
+  data = data._replace(proxy=Proxy(data.x, data.y))
+  with pytest.raises(ValueError, match="looks at each client's by itself"):
+    tiny.build(method, tiny.net(4, 3), data)
+
+
+@pytest.mark.parametrize(
+  ('clients', 'participation', 'drawn'), [(15, 0.1, 1), (30, 0.25, 7), (100, 0.29, 29), (3, 0.1, 1)]
+)
+def test_as_many_clients_are_accounted_for_as_are_drawn(clients, participation, drawn):
+  """15 * 0.1 is one client, not the two that rounding to even would make of 1.5."""
+  slots, _ = SAMPLERS['fixed'](clients, participation)
+  event, _ = privacy._event(Mechanism(1.0, 1e-5), Sampling('fixed', clients, participation, 1))
+  assert slots == event.event.sample_size == drawn
+
+
+def test_what_a_run_could_not_state_is_refused_before_it(monkeypatch):
+  noised = Mechanism(1.0, 1e-5)
+  for mechanism in (None, noised._replace(noise_multiplier=0.0)):
+    privacy.check(mechanism, 'W/checkpoints/5')
+  privacy.check(noised, '')
+  with pytest.raises(ValueError, match="start_from='W/checkpoints/5'.*leave out"):
+    privacy.check(noised, 'W/checkpoints/5')
+  monkeypatch.setitem(sys.modules, 'dp_accounting', None)
+  with pytest.raises(ValueError, match='privacy extra'):
+    privacy.check(noised, '')
+
+
+def test_a_run_without_the_accounting_ends_before_it_begins(monkeypatch, tmp_path, capsys):
+  monkeypatch.setitem(sys.modules, 'dp_accounting', None)
+  config = config_of(algorithm='dp', seeds=(0,))
+  assert experiment.run_experiment(config, tmp_path / 'run') == 2
+  assert 'privacy extra' in capsys.readouterr().err and not (tmp_path / 'run').exists()

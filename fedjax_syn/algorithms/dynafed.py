@@ -337,7 +337,12 @@ def dynafed(base: Method | None = None, **fields) -> Method:
     name: getattr(c, name) for name in ('image_lr', 'label_lr', 'inner_lr_lr', 'finetune_lr')
   }
   return base.extend(
-    'dynafed', server=server, phases=(c.length,), needs=('one_class', 'pixels'), hyper=rates
+    'dynafed',
+    server=server,
+    phases=(c.length,),
+    needs=('one_class', 'pixels'),
+    records=True,
+    hyper=rates,
   )
 
 

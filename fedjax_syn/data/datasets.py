@@ -278,6 +278,11 @@ def _with_proxy(dataset: Dataset, proxy: str, share: float, data_dir: str, seed:
   return dataclasses.replace(dataset, proxy=Split(other.x, np.full_like(other.y, -1)))
 
 
+def brings_validation(name: str) -> bool:
+  """Says whether a data set has a validation split of its own, which `data.validation` must not add to."""
+  return name in FLAIR
+
+
 def _take_out(dataset: Dataset, key: str, share: float, draw: list[int]) -> tuple[Dataset, Split]:
   """Takes a stratified share out of the training rows; returns what is left, and the share."""
   x, y = dataset.train

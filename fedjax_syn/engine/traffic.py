@@ -21,10 +21,10 @@ def bytes_per_round(method: Method, task: Task, state: State, slots: int) -> tup
     method: the method.
     task: the experiment, its first round that of the phase in question.
     state: shapes of a state.
-    slots: sampled clients.
+    slots: places for sampled clients, some of them empty with the sampler 'poisson'.
 
   Returns:
-    Bytes up and down, all sampled clients together.
+    Bytes up and down, all sampled clients together; with 'poisson' their expected number.
   """
 
   def message(state):
@@ -49,7 +49,7 @@ def bytes_per_round(method: Method, task: Task, state: State, slots: int) -> tup
   client, each = close(method, task), count(up)
   if isinstance(client, Client) and client.bytes:  # sets of different classes: the mean client
     each = float(np.mean(client.bytes(np.asarray(task.data.class_counts))))
-  return round(slots * each), slots * count(down)
+  return round(task.cohort * each), round(task.cohort * count(down))
 
 
 def _size(method: Method, task: Task, part: PyTree, params: Params) -> int:

@@ -359,6 +359,10 @@ def test_bytes_per_round():
   data = tiny.federated([3, 3, 3, 3])
   plain = tiny.build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.75)
   assert plain.bytes_per_round() == (480, 480)
+  some = tiny.build(
+    METHODS['adam'](), tiny.net(4, 3), data, participation=0.5, sampler='poisson'
+  )  # two on average, however many places there are for them
+  assert some.bytes_per_round() == (320, 320)
   doubled = tiny.build(METHODS['scaffold'](), tiny.net(4, 3), data, participation=0.75)
   assert doubled.bytes_per_round() == (960, 960)
 

@@ -65,7 +65,12 @@ def test_names_of_classes_go_along(folder, tmp_path):
   export_lib.save_npz(made, tmp_path)
   with np.load(tmp_path / 'synthetic.npz', allow_pickle=False) as file:
     assert tuple(file['class_names']) == names
+  for name in ('synthetic/12_1.png', 'synthetic/synthetic_seed1.png', 'synthetic/my_2.png'):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
   files = [path.name for path in export_lib.save_pngs(made, tmp_path)]
+  there = {path.name for path in (tmp_path / 'synthetic').iterdir()}
+  assert there == {*files, 'synthetic_seed1.png', 'my_2.png'}  # what is not an export's stays
   assert files[:2] == ['0_T-shirt-top_0.png', '1_1.png']
   export_lib.save_safetensors(made, tmp_path)
   with safe_open(tmp_path / 'synthetic.safetensors', 'numpy') as file:

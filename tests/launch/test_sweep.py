@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import signal
 import sys
 import types
 
@@ -9,6 +10,7 @@ import pytest
 from absl.testing import flagsaver
 
 import fedjax_syn
+from fedjax_syn import workdir as workdir_lib
 from launch import main as launcher
 from launch import sweep as sweep_lib
 
@@ -20,10 +22,14 @@ class Runs(list):
 
   def __init__(self):
     super().__init__()
+    self.signalled = None  # the learning rate of a cell whose run is asked to stop
     self.ends = {}  # exit status by learning rate
 
   def run_experiment(self, config, workdir, *, config_name):
     self.append((config, pathlib.Path(workdir)))
+    if config.client.lr == self.signalled:
+      with workdir_lib.stoppable():
+        signal.raise_signal(signal.SIGTERM)
     status = self.ends.get(config.client.lr, 0)
     if status in (0, 3):
       mean = self.validation.get(config.client.lr, 0.5) if status == 0 else None
@@ -135,6 +141,26 @@ def test_an_interrupted_sweep_goes_on_where_it_was(runs, capsys):
   assert (
     len(runs) == 7
   )  # other settings are other cells, to be refused or resumed by the experiment
+
+
+def test_a_request_in_the_last_stretch_of_a_cell_begins_no_other(runs, capsys):
+  """The cell still comes to its end and its status is 0; the run's own handlers took the signal."""
+  runs.signalled = 0.01
+  assert start(LR) == 75
+  assert [c.client.lr for c, _ in runs] == [0.001, 0.01]
+  assert 'python launch/main.py' not in capsys.readouterr().out
+  runs.signalled = None
+  assert start(LR) == 0
+  assert [c.client.lr for c, _ in runs] == [0.001, 0.01, 0.1]
+
+
+def test_flair_brings_its_own_validation_rows(runs, capsys):
+  """A share of the training rows beside them is refused by the data set."""
+  assert (
+    start(f'--config={launcher.ROOT}/configs/fedcog_flair.py', '--grid=client.lr=0.001,0.01') == 0
+  )
+  assert [c.data.validation for c, _ in runs] == [0, 0]
+  assert 'data.validation was 0' not in capsys.readouterr().out
 
 
 def test_cells_that_diverge_or_are_refused_do_not_end_the_sweep(runs):
