@@ -198,6 +198,9 @@ class Method(NamedTuple):
   adapt: tuple[Callable[[Model, tuple[int, int, int]], Model], ...] = ()  # (model, image shape)
   phases: tuple[int, ...] = ()  # rounds after which the program changes
   every_message: bool = False  # keep all messages of a round, not only their sums: memory x clients
+  sums_only: tuple[
+    str, ...
+  ] = ()  # layers after which a single message says nothing that may be used
   proxy: str = ''  # the server data that it cannot do without: '', 'images' or 'labels'
   needs: tuple[str, ...] = ()  # of `NEEDS`: what its formulas take for granted
   records: tuple[
@@ -223,6 +226,7 @@ class Method(NamedTuple):
     adapt: Callable[[Model, tuple[int, int, int]], Model] | None = None,
     phases: tuple[int, ...] = (),
     every_message: bool = False,
+    sums_only: bool = False,
     proxy: str = '',
     needs: tuple[str, ...] = (),
     records: bool = False,
@@ -239,6 +243,7 @@ class Method(NamedTuple):
       adapt: changes the model (an extra head, say), given the shape of an image.
       phases: rounds after which the traced program changes.
       every_message: whether the server looks at single messages, not only at `mean` and `sum`.
+      sums_only: whether the layer changes messages so that the server must use their sums alone.
       proxy: the server data that the layer needs: '', 'images' or 'labels' (images with labels).
       needs: what the layer takes for granted, of `NEEDS`; data that are otherwise are refused.
       records: whether its server state records every round from the first on: a run cannot begin with it in the
@@ -249,7 +254,8 @@ class Method(NamedTuple):
 
     Raises:
       ValueError: if the layer is there already, the aggregation slot is taken, or a client transform
-        is put around a client that does not train locally.
+        is put around a client that does not train locally, or one layer leaves sums only where another looks at
+        single messages.
     """
     layers = self.name.split('+')
     if name in layers:
@@ -258,6 +264,13 @@ class Method(NamedTuple):
       raise ValueError(f'{name!r} cannot be put around {self.name!r}: both replace the aggregation')
     if client is not None and not isinstance(self.client, LocalTraining):
       raise ValueError(f'{name!r} changes local training, but {self.name!r} does not train locally')
+    sums = self.sums_only + ((name,) if sums_only else ())
+    if sums and (self.every_message or every_message):
+      other = self.name if sums_only else name
+      raise ValueError(
+        f"{sums[-1]!r} and {other!r} do not go together: this server looks at each client's model by itself, and"
+        f' {sums[-1]!r} leaves only the sum of the updates to be used'
+      )
     return self._replace(
       name=name if self.name == 'fedavg' else f'{self.name}+{name}',
       client_transforms=self.client_transforms + ((client,) if client else ()),
@@ -266,6 +279,7 @@ class Method(NamedTuple):
       adapt=self.adapt + ((adapt,) if adapt else ()),
       phases=tuple(sorted({*self.phases, *phases})),
       every_message=self.every_message or every_message,
+      sums_only=sums,
       proxy=max(self.proxy, proxy, key=PROXIES.index),
       needs=tuple(sorted({*self.needs, *needs})),
       records=self.records + ((name,) if records else ()),

@@ -15,12 +15,16 @@ from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedbe import fedbe
 from fedjax_syn.algorithms.feddf import feddf
 from fedjax_syn.algorithms.fedmix import fedmix
+from fedjax_syn.algorithms.fednova import fednova
 from fedjax_syn.algorithms.scaffold import scaffold
-from fedjax_syn.data.federated import Proxy
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.privacy import Mechanism, Sampling
 from tests import tiny
 from tests.runs import config_of
+
+
+def sgd():
+  return fedavg(0.1, optimizer='sgd')
 
 
 def gaussian_epsilon(multiplier: float, delta: float) -> float:
@@ -128,13 +132,13 @@ def test_clients_that_send_more_than_their_update_are_refused_in_one_line():
       tiny.build(method, tiny.net(4, 3), tiny.federated([6, 3]))
 
 
-@pytest.mark.parametrize('method', [dp(feddf()), feddf(dp()), dp(fedbe()), fedbe(dp())])
-def test_servers_that_look_at_each_update_are_refused(method):
-  """The noise is on the sum, and their teachers are single clients: no epsilon would hold."""
-  data = tiny.federated([6, 3])
-  data = data._replace(proxy=Proxy(data.x, data.y))
-  with pytest.raises(ValueError, match="looks at each client's by itself"):
-    tiny.build(method, tiny.net(4, 3), data)
+@pytest.mark.parametrize('other', [feddf, fedbe])
+@pytest.mark.parametrize('layer', [dp, lambda base=None: fednova(base or sgd())])
+def test_servers_that_look_at_each_update_are_refused(layer, other):
+  """Their teachers are single clients' models: without noise, or what FedNova made of them."""
+  for build in (lambda: layer(other(sgd())), lambda: other(layer())):
+    with pytest.raises(ValueError, match="looks at each client's model by itself"):
+      build()
 
 
 @pytest.mark.parametrize(

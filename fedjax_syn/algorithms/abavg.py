@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.fields import field
@@ -14,7 +15,7 @@ from fedjax_syn.server import models
 @dataclasses.dataclass(frozen=True)
 class Config:
   rows: int = field(
-    0, "server samples that decide, the first ones; 0: all (DynaFed's code: a batch)", low=0
+    0, "server samples that decide, evenly from all; 0: all (DynaFed's code: a batch)", low=0
   )
 
 
@@ -35,9 +36,10 @@ def abavg(base: Method | None = None, *, rows: int = 0) -> Method:
   def aggregate(task):
     def mean(key, old, messages):
       clients = models.of_round(old, messages)
-      count = rows or task.data.proxy.x.shape[0]
-
-      x, y = task.data.proxy.x[:count], task.data.proxy.y[:count]
+      there = len(task.data.proxy.y)
+      count = min(rows or there, there)
+      picked = np.arange(count) * there // count  # rows may be sorted by class
+      x, y = task.data.proxy.x[picked], task.data.proxy.y[picked]
       accuracy = models.accuracy(task, clients.variables, x, y) * clients.present
       total, present = accuracy.sum(), clients.present.sum()
       weights = jnp.where(

@@ -71,7 +71,8 @@ def dp(
     client takes part, and numbers that are logged for the experimenter ('train/loss').
 
   Raises:
-    ValueError: if the base's clients send anything but their update (when an engine is built).
+    ValueError: if the base's server looks at each client's model (FedDF, FedBE); if its clients send anything but
+      their update (when an engine is built).
   """
   del target_epsilon
   base = base or fedavg()
@@ -112,5 +113,5 @@ def dp(
 
   mechanism = privacy.Mechanism(noise_multiplier, delta)
   hyper = {'clip': clip, 'noise_multiplier': noise_multiplier}
-  method = base.extend('dp', client=client, aggregate=aggregate, hyper=hyper)
+  method = base.extend('dp', client=client, aggregate=aggregate, sums_only=True, hyper=hyper)
   return method._replace(mechanism=mechanism)

@@ -188,6 +188,12 @@ def feddualmatch(base: Method | None = None, **fields) -> Method:
   def iterations_of(stages):
     return c.iterations * (len(stages) if c.per_stage else 1)
 
+  def iterations_in(task):  # of a set, from first to last stage
+    variables = jax.eval_shape(task.model.init, jax.random.key(0))
+    one = jax.ShapeDtypeStruct((1, *task.data.x.shape[1:]), task.data.mean.dtype)
+    found = jax.eval_shape(lambda w, x: dm.layers(task.model, w, x, c.layers), variables, one)
+    return iterations_of(stages_of(len(found)))
+
   def client(task):
     shape = task.data.x.shape[1:]
     h = task.hyper['feddualmatch']
@@ -290,19 +296,15 @@ def feddualmatch(base: Method | None = None, **fields) -> Method:
       ),
       broadcast=lambda state: state.radius,
       update=update,
-      synthetic=lambda state: _sets.learned(state.sets, c.iterations),
+      synthetic=lambda state: _sets.learned(state.sets, iterations_in(task)),
       metrics=lambda state: {k: v for k, v in state._asdict().items() if k != 'sets'},
     )
 
   def mechanism(task: Task) -> privacy.Mechanism:
     if c.clipping == 'example':
       return privacy.Mechanism(c.sigma_s, c.delta, 'example')
-    variables = jax.eval_shape(task.model.init, jax.random.key(0))
-    one = jax.ShapeDtypeStruct((1, *task.data.x.shape[1:]), task.data.mean.dtype)
-    found = jax.eval_shape(lambda w, x: dm.layers(task.model, w, x, c.layers), variables, one)
     images = c.images_per_class * int((np.asarray(task.data.class_counts) > 0).sum(axis=1).max())
-    releases = iterations_of(stages_of(len(found)))
-    return privacy.Mechanism(c.sigma_s / images, c.delta, 'example', releases)
+    return privacy.Mechanism(c.sigma_s / images, c.delta, 'example', iterations_in(task))
 
   rates = ('lr', 'radius_lr', 'match_lr', 'server_lr', 'clip', 'sigma_s', 'sigma_r')
   hyper = {name: getattr(c, name) for name in rates}

@@ -34,7 +34,11 @@ def fedexp(base: Method | None = None, *, epsilon: float = 1e-3) -> Method:
   def client(task):
     def finish(ctx, visit, trained, steps):
       difference = optax.tree.sub(trained.params, visit.params)
-      return optax.tree.vdot(difference, difference), None
+      stays = lambda path: base.is_private(task.model, path)  # a head of the client's own, say
+      sent = jax.tree_util.tree_map_with_path(
+        lambda path, d: jnp.zeros_like(d) if stays(path) else d, difference
+      )
+      return optax.tree.vdot(sent, sent), None
 
     return ClientTransform('fedexp', finish=finish)
 

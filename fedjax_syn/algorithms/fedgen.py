@@ -11,7 +11,7 @@ from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
 from fedjax_syn.method import ClientTransform, Method, ServerTransform
-from fedjax_syn.models.generator import generator
+from fedjax_syn.models.generator import Moments, generator, running
 from fedjax_syn.server import models
 from fedjax_syn.typing import Array, Params, PyTree
 
@@ -32,10 +32,18 @@ class Config:
   hidden: int = field(256, "the generator's hidden units (code 256)", low=1)
 
 
+class Broadcast(NamedTuple):
+  """What comes down beside the model."""
+
+  generator: Params
+  moments: Moments  # running ones: a client's batch may be of one class
+
+
 class Server(NamedTuple):
   """The server's state."""
 
   generator: Params
+  moments: Moments
   opt_state: PyTree
   loss: Array  # [], of the last step
 
@@ -82,7 +90,8 @@ def fedgen(base: Method | None = None, **fields) -> Method:
     **fields: see `Config`; alpha = beta = 0 is the base itself.
 
   Returns:
-    The method. Clients send their label counts. Labels for the generator are drawn in proportion to
+    The method. Clients send their label counts, and use the generator by the running moments of its batch norm: by
+    those of a batch of one class its label would cancel. Labels for the generator are drawn in proportion to
     how many clients of the round hold them.
 
   Raises:
@@ -114,9 +123,10 @@ def fedgen(base: Method | None = None, **fields) -> Method:
         batch, total = step.y.shape[0], jnp.maximum(step.mask.sum(), 1)
         noise = jax.random.uniform(fold(step.key, 0), (2, batch, g.noise))
         other = jax.random.randint(fold(step.key, 0, 1), (batch,), 0, task.num_classes)
-        generated = task.model.head(params, g.apply(weights, other, noise[0], jnp.ones(batch)))
+        made = lambda y, eps: g.apply(weights.generator, y, eps, weights.moments)[0]
+        generated = task.model.head(params, made(other, noise[0]))
         teacher = optax.softmax_cross_entropy_with_integer_labels(generated, other).mean()
-        same = task.model.head(params, g.apply(weights, step.y, noise[1], step.mask))
+        same = task.model.head(params, made(step.y, noise[1]))
         target = jax.nn.softmax(jax.lax.stop_gradient(same))
         pull = optax.losses.kl_divergence(jax.nn.log_softmax(out.logits), target)
         pull = jnp.sum(pull * step.mask) / total
@@ -135,7 +145,8 @@ def fedgen(base: Method | None = None, **fields) -> Method:
 
     def init(key, params, enrolled):
       weights = g.init(key)
-      return Server(weights, optimizer.init(weights), jnp.zeros(()))
+      moments = Moments(jnp.zeros(c.hidden), jnp.ones(c.hidden))
+      return Server(weights, moments, optimizer.init(weights), jnp.zeros(()))
 
     def update(key, round, state, before, new, messages):
       clients = models.of_round(before.params, messages)
@@ -145,25 +156,27 @@ def fedgen(base: Method | None = None, **fields) -> Method:
       def objective(weights, key):
         y = jax.random.categorical(fold(key, 0), jnp.log(holders), shape=(c.batch_size,))
         noise = jax.random.uniform(fold(key, 0, 1), (c.batch_size, g.noise))
-        z = g.apply(weights, y, noise, jnp.ones(c.batch_size))
+        z, moments = g.apply(weights, y, noise)
         logits = jax.vmap(task.model.head, (0, None))(clients.variables.params, z)
-        return ensemble_loss(logits, y, counts) + h['diversity'] * diversity_loss(noise, z)
+        loss = ensemble_loss(logits, y, counts) + h['diversity'] * diversity_loss(noise, z)
+        return loss, moments
 
       def step(carry, i):
-        weights, opt_state = carry
-        value, grads = jax.value_and_grad(objective)(weights, fold(key, i))
+        weights, moments, opt_state = carry
+        (value, batch), grads = jax.value_and_grad(objective, has_aux=True)(weights, fold(key, i))
         updates, opt_state = optimizer.update(grads, opt_state, weights)
-        return (optax.apply_updates(weights, updates), opt_state), value
+        moments = running(moments, batch, c.batch_size)
+        return (optax.apply_updates(weights, updates), moments, opt_state), value
 
-      start = (state.generator, state.opt_state)
-      (weights, opt_state), losses = jax.lax.scan(step, start, jnp.arange(c.steps))
-      trained = Server(weights, opt_state, losses[-1])
+      start = (state.generator, state.moments, state.opt_state)
+      (*made, opt_state), losses = jax.lax.scan(step, start, jnp.arange(c.steps))
+      trained = Server(*made, opt_state, losses[-1])
       return new, jax.tree.map(lambda t, s: jnp.where(holders.sum() > 0, t, s), trained, state)
 
     return ServerTransform(
       'fedgen',
       init=init,
-      broadcast=lambda state: state.generator,
+      broadcast=lambda state: Broadcast(state.generator, state.moments),
       update=update,
       metrics=lambda state: {'loss': state.loss},
     )

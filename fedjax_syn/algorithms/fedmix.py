@@ -30,7 +30,7 @@ def fedmix(base: Method | None = None, *, mixing: float = 0.05) -> Method:
 
   Returns:
     The method. Deviation: each client sends one average over all of its samples (as Flower's baseline
-    does), not one per batch.
+    does), not one per batch. In a chain it comes last: layers around it would see its scaled samples.
   """
   base = base or fedavg()
 

@@ -34,7 +34,8 @@ def fednova(base: Method | None = None) -> Method:
     in the place of the difference, and a_i, one number.
 
   Raises:
-    ValueError: if the clients' optimizer is not SGD, or its momentum is 1.
+    ValueError: if the clients' optimizer is not SGD, or its momentum is 1; if the base's server looks at each client's
+      model (FedDF, FedBE, FedGen), of which a message says only the direction.
   """
   base = base or fedavg(0.01, optimizer='sgd')
   momentum = base.client.momentum if isinstance(base.client, LocalTraining) else 0.0
@@ -61,4 +62,4 @@ def fednova(base: Method | None = None) -> Method:
 
     return step
 
-  return base.extend('fednova', client=client, aggregate=aggregate)
+  return base.extend('fednova', client=client, aggregate=aggregate, sums_only=True)

@@ -42,9 +42,13 @@ def fedrep(base: Method | None = None, *, head: int = 10) -> Method:
     weight decay shows, in Adam the count of steps.
 
   Raises:
-    ValueError: if the base does not train locally.
+    ValueError: if the base does not train locally, or measures the whole update (FedExP): put that around FedRep.
   """
   base = base or fedavg()
+  if 'fedexp' in base.name.split('+'):
+    raise ValueError(
+      "'fedrep' cannot be put around 'fedexp', which would measure the heads that stay here: use fedrep+fedexp"
+    )
 
   def client(task):
     local, is_head = base.client, task.model.is_head

@@ -38,7 +38,8 @@ def scaffold(
   Args:
     base: a method that trains locally; FedAvg by default.
     option: 1: c_i+ is the gradient of the client's loss at the global model; 2: c_i+ = c_i - c + (x - y) / (K eta).
-      Option 2 reads a step of size eta out of the path, which only plain SGD takes; 0 is therefore 2 for
+      The loss is the data's own: what another layer adds to it (FedCOG, FedGen, ...) is not taken back, for which
+      there is correction='step'. Option 2 reads a step of size eta out of the path, which only plain SGD takes; 0 is therefore 2 for
       plain SGD and 1 for momentum and Adam, where the correction enters the optimizer as part of the
       gradient. Asked for by its number, each option runs with any optimizer.
     correction: 'gradient': line 10 as it stands, before the optimizer. 'step': the optimizer sees the plain

@@ -33,20 +33,15 @@ def check(method: Method, data: FederatedData, sampler: str) -> None:
 
 
 def check_privacy(method: Method, task: Task) -> None:
-  """Refuses noise on the sum of updates where the server sees more of a client than that.
+  """Refuses noise on the updates of clients that send something else before the first round.
 
   Args:
     method: what is to be done.
     task: the experiment.
 
   Raises:
-    ValueError: naming the transform whose message would go without noise, or the method that looks at each client's.
+    ValueError: naming the transform whose message would go without noise.
   """
-  if method.every_message and isinstance(method.client, LocalTraining):
-    raise ValueError(
-      f"algorithm={method.name!r}: 'dp' adds noise to the sum of the updates, and the server of this method looks"
-      " at each client's by itself"
-    )
   for transform in (build(task) for build in method.client_transforms):
     if transform.enrol is not None:
       raise ValueError(

@@ -9,13 +9,37 @@ import jax.numpy as jnp
 
 from fedjax_syn.typing import Array, Params, PRNGKey
 
+RUNNING = 0.1  # of a batch in the running moments
+EPSILON = 1e-5
+
+
+class Moments(NamedTuple):
+  """What batch norm divides by."""
+
+  mean: Array  # [hidden]
+  variance: Array  # [hidden]
+
 
 class Generator(NamedTuple):
   """A generator as pure functions."""
 
   init: Callable[[PRNGKey], Params]
-  apply: Callable[[Params, Array, Array, Array], Array]  # (params, y, noise, mask) -> features
+  # (params, y, noise, moments or None for the batch's own) -> features, the moments that were used
+  apply: Callable[..., tuple[Array, Moments]]
   noise: int  # uniform numbers per sample
+
+
+def running(old: Moments, batch: Moments, rows: int) -> Moments:
+  """Moves running moments on by a batch of training, as PyTorch does: variances over n - 1.
+
+  Args:
+    old: zeros and ones at first.
+    batch: the batch's own moments, the variance over n.
+    rows: n.
+  """
+  variance = batch.variance * (rows / max(rows - 1, 1))
+  move = lambda a, b: (1 - RUNNING) * a + RUNNING * b
+  return Moments(move(old.mean, batch.mean), move(old.variance, variance))
 
 
 class Body(nn.Module):
@@ -26,18 +50,18 @@ class Body(nn.Module):
   classes: int
 
   @nn.compact
-  def __call__(self, y: Array, noise: Array, mask: Array) -> Array:
+  def __call__(
+    self, y: Array, noise: Array, moments: Moments | None = None
+  ) -> tuple[Array, Moments]:
     z = jnp.concatenate([noise, jax.nn.one_hot(y, self.classes, dtype=noise.dtype)], axis=-1)
-    z = nn.Dense(self.hidden, param_dtype=z.dtype)(z)
-    # By the batch at hand, here and on the clients, so that no running statistics travel.
-    total = jnp.maximum(mask.sum(), 1)
-    mean = jnp.tensordot(mask, z, 1) / total
-    centred = z - mean[None]
-    variance = jnp.tensordot(mask, centred**2, 1) / total
+    z = nn.Dense(self.hidden, use_bias=False, param_dtype=z.dtype)(z)  # batch norm has a shift
+    # A batch's own moments take out what all its rows share: on a client of one class, the label.
+    moments = Moments(z.mean(axis=0), z.var(axis=0)) if moments is None else moments
     scale = self.param('scale', nn.initializers.ones, (self.hidden,))
     bias = self.param('bias', nn.initializers.zeros, (self.hidden,))
-    z = nn.relu(centred * jax.lax.rsqrt(variance + 1e-5)[None] * scale[None] + bias[None])
-    return nn.Dense(self.features, param_dtype=z.dtype)(z)
+    z = (z - moments.mean) * jax.lax.rsqrt(moments.variance + EPSILON)
+    z = nn.relu(z * scale + bias)
+    return nn.Dense(self.features, param_dtype=z.dtype)(z), moments
 
 
 def generator(*, noise: int, hidden: int, features: int, num_classes: int) -> Generator:
@@ -50,15 +74,16 @@ def generator(*, noise: int, hidden: int, features: int, num_classes: int) -> Ge
     num_classes: labels.
 
   Returns:
-    The generator; `apply(params, y [batch], noise [batch, noise], mask [batch]) -> [batch, features]`.
+    The generator; `apply(params, y [batch], noise [batch, noise], moments)` gives features [batch, features] and
+    moments; in training on the server by the batch's own moments, on clients by the running ones.
   """
   body = Body(hidden, features, num_classes)
 
   def init(key):
-    return body.init(key, jnp.zeros(1, jnp.int32), jnp.zeros((1, noise)), jnp.ones(1))['params']
+    return body.init(key, jnp.zeros(1, jnp.int32), jnp.zeros((1, noise)))['params']
 
-  def apply(params, y, eps, mask):
-    return body.apply({'params': params}, y, eps, mask)
+  def apply(params, y, eps, moments=None):
+    return body.apply({'params': params}, y, eps, moments)
 
   return Generator(init, apply, noise)
 

@@ -12,7 +12,7 @@ from fedjax_syn.algorithms.abavg import abavg
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedbe import fedbe, gaussian_models, sharpened_mean
 from fedjax_syn.algorithms.feddf import ensemble, feddf
-from fedjax_syn.algorithms.fedgen import diversity_loss, ensemble_loss, fedgen
+from fedjax_syn.algorithms.fedgen import Broadcast, diversity_loss, ensemble_loss, fedgen
 from fedjax_syn.algorithms.fedmix import fedmix
 from fedjax_syn.algorithms.fedprox import fedprox
 from fedjax_syn.algorithms.scaffold import scaffold
@@ -20,6 +20,7 @@ from fedjax_syn.data.federated import Proxy
 from fedjax_syn.keys import fold
 from fedjax_syn.losses import cross_entropy
 from fedjax_syn.method import Messages, Task
+from fedjax_syn.models.generator import Moments, generator, running
 from fedjax_syn.server.distill import distil, draw_batches
 from fedjax_syn.server.models import ClientModels, in_batches
 from fedjax_syn.typing import Model, Output, Step, Variables
@@ -170,6 +171,10 @@ def test_abavg_weighs_by_accuracy_on_labelled_server_data():
     new, logged = abavg().aggregate(task)(None, old, messages)
     np.testing.assert_allclose(new['b'], want, rtol=1e-6)
     np.testing.assert_allclose(logged['abavg/client_accuracy'], mean, rtol=1e-6)
+  # Half of rows that are sorted by class are the first and the third, one of each: both are right on one.
+  task = task_of(linear(), data._replace(proxy=Proxy(x, jnp.array([0, 0, 1, 1], jnp.int32))))
+  new, _ = abavg(rows=2).aggregate(task)(None, old, messages)
+  np.testing.assert_allclose(new['b'], 2.0, rtol=1e-6)
 
 
 def test_fedgen_ensemble_loss_by_hand():
@@ -198,10 +203,9 @@ def test_fedgen_client_loss_against_numpy():
   hyper = {'fedgen': method.hyper['fedgen'], 'client': {'lr': 0.1}}
   task = task_of(linear(), data, **hyper)
   transform = method.client_transforms[0](task)
-  from fedjax_syn.models.generator import generator
-
   g = generator(noise=2, hidden=3, features=4, num_classes=3)
   weights = g.init(jax.random.key(5))
+  moments = Moments(jnp.array([0.1, -0.2, 0.3]), jnp.array([0.5, 1.0, 2.0]))
   rng = np.random.default_rng(1)
   w = rng.normal(size=(4, 3)).astype(np.float32)
   x = rng.normal(size=(3, 2, 2, 1)).astype(np.float32)
@@ -212,30 +216,42 @@ def test_fedgen_client_loss_against_numpy():
     out = task.model.apply(Variables(params, {}), step.x)
     return cross_entropy(out.logits, step.y, step.mask), out
 
-  got, _ = transform.loss((weights, 0.25), plain)({'w': jnp.asarray(w)}, step)
+  got, _ = transform.loss((Broadcast(weights, moments), 0.25), plain)({'w': jnp.asarray(w)}, step)
 
   noise = jax.random.uniform(fold(step.key, 0), (2, 3, 2))
   other = np.asarray(jax.random.randint(fold(step.key, 0, 1), (3,), 0, 3))
   log_softmax = lambda z: z - np.log(np.exp(z).sum(-1, keepdims=True))
   own = log_softmax(x.reshape(3, 4) @ w)
-  made = log_softmax(np.asarray(g.apply(weights, jnp.asarray(other), noise[0], jnp.ones(3))) @ w)
-  same = log_softmax(np.asarray(g.apply(weights, jnp.asarray(y), noise[1], jnp.asarray(mask))) @ w)
+  generated = lambda y, eps: np.asarray(g.apply(weights, jnp.asarray(y), eps, moments)[0])
+  made = log_softmax(generated(other, noise[0]) @ w)
+  same = log_softmax(generated(y, noise[1]) @ w)
   teacher = -made[np.arange(3), other].mean()
   pull = (np.exp(same) * (same - own)).sum(-1)[:2].mean()
   want = -own[[0, 1], y[:2]].mean() + 0.25 * (2 * teacher + 3 * pull)
   np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
-def test_fedgen_generator_pays_no_heed_to_padding():
-  from fedjax_syn.models.generator import generator
-
+def test_fedgen_hears_the_label_of_a_batch_of_one_class():
+  """With a batch's own moments its label would cancel: a client of one class would be told nothing of that class."""
   g = generator(noise=2, hidden=3, features=4, num_classes=3)
   weights = g.init(jax.random.key(0))
-  noise = jax.random.uniform(jax.random.key(1), (3, 2))
-  y, other = jnp.array([0, 1, 2]), jnp.array([0, 1, 0])
-  mask = jnp.array([1.0, 1.0, 0.0])
-  a, b = (g.apply(weights, labels, noise, mask)[:2] for labels in (y, other))
-  np.testing.assert_array_equal(a, b)
+  noise = jax.random.uniform(jax.random.key(1), (5, 2))
+  of = lambda label, moments: g.apply(weights, jnp.full(5, label), noise, moments)[0]
+  mixed = jnp.array([0, 1, 2, 0, 1])
+  _, moments = g.apply(weights, mixed, noise)
+  np.testing.assert_allclose(of(0, None), of(2, None), atol=1e-5)
+  assert np.abs(of(0, moments) - of(2, moments)).min() > 1e-3
+  # What a row becomes does not depend on its neighbours.
+  alone = g.apply(weights, mixed[:1], noise[:1], moments)[0]
+  np.testing.assert_allclose(alone, g.apply(weights, mixed, noise, moments)[0][:1], rtol=1e-5)
+
+
+def test_fedgen_keeps_running_moments_as_torch_does():
+  """A tenth of the batch's mean and of its variance over n - 1: means 2, variances over n - 1 (1 + 0 + 1) / 2 = 1."""
+  batch = Moments(jnp.array([2.0]), jnp.array([2 / 3]))
+  got = running(Moments(jnp.zeros(1), jnp.ones(1)), batch, 3)
+  np.testing.assert_allclose(got.mean, [0.2], rtol=1e-6)
+  np.testing.assert_allclose(got.variance, [0.9 + 0.1], rtol=1e-6)
 
 
 def base(lr=0.1):

@@ -142,8 +142,10 @@ def test_a_run_states_epsilon_and_what_it_is_of(tmp_path):
   quick = {'iterations': 1, 'matches': 1, 'match_steps': 1, 'server_steps': 2, 'server_batch': 8}
   config = settings(**SMALL | quick, clip=1.0, sigma_s=30.0)
   config.rounds, config.data.clients, config.client.participation = 2, 3, 1.0
-  config.model.width, config.model.depth, config.layout.devices = 4, 1, 1
+  config.model.width, config.model.depth, config.layout.devices = 4, 2, 1
   assert experiment.run_experiment(config, tmp_path) == 0
+  with np.load(tmp_path / 'synthetic' / 'synthetic.npz') as file:
+    assert file['iterations'].tolist() == [2]  # one in each of two stages
   summary = workdir.read_json(tmp_path / 'summary.json')
   exact = gaussian_epsilon(15 / np.sqrt(2), 1e-5)
   assert exact < summary['epsilon'] < 1.25 * exact

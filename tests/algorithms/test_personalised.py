@@ -7,10 +7,12 @@ import pytest
 
 from fedjax_syn.algorithms.ditto import ditto
 from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.algorithms.fedexp import fedexp
 from fedjax_syn.algorithms.fedprox import fedprox
 from fedjax_syn.algorithms.fedrep import fedrep
 from fedjax_syn.algorithms.scaffold import scaffold
-from fedjax_syn.method import Client
+from fedjax_syn.method import Client, Task
+from fedjax_syn.typing import Variables
 from tests import tiny
 
 
@@ -223,6 +225,18 @@ def test_heads_cost_no_bytes():
   state, _ = both.run(0, both.init(0), 2)
   assert not np.asarray(state.server['scaffold']['w1']).any()
   assert np.asarray(state.server['scaffold']['w0']).any()
+
+
+def test_fedexp_measures_what_is_sent():
+  """The representation moves by 0.5, the head, which stays, by 7: ||d_i||^2 is 0.25."""
+  method = fedexp(fedrep(sgd()))
+  task = Task(tiny.product(1.0, 2.0), tiny.half_square, tiny.two_points(), 2, 1, method.hyper, 1)
+  (transform,) = (t for t in (b(task) for b in method.client_transforms) if t.name == 'fedexp')
+  before = Variables({'body': jnp.asarray(1.0), 'head': jnp.asarray(2.0)}, {})
+  trained = Variables({'body': jnp.asarray(1.5), 'head': jnp.asarray(9.0)}, {})
+  assert transform.finish(None, before, trained, 3)[0] == 0.25
+  with pytest.raises(ValueError, match='use fedrep.fedexp'):
+    fedrep(fedexp(sgd()))
 
 
 def test_refusals():
