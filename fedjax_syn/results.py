@@ -51,7 +51,7 @@ def summarise(
     'parameters': sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes)),
     **measured,
     'seconds': clock.seconds(),
-    'bytes_up': up * config.rounds,
+    'bytes_up': engine.bytes_before + up * config.rounds,
     'bytes_down': down * config.rounds,
     'client_state_bytes': engine.client_state_bytes,
     'client_state_place': engine.client_state_place,

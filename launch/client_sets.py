@@ -54,7 +54,7 @@ def open_subject(folder: pathlib.Path, seed: int | None, data_dir: str | None = 
 
   Args:
     folder: with a config.json and a checkpoint of the seed.
-    seed: which of its seeds; None is the first.
+    seed: which of its seeds; None is the first that has a model.
     data_dir: where the data set lies; None is where it lay for the run.
 
   Raises:
@@ -64,11 +64,13 @@ def open_subject(folder: pathlib.Path, seed: int | None, data_dir: str | None = 
   config = config_lib.check(stored['config'])
   if config.algorithm not in NAMES:
     raise ValueError(f'{folder}: algorithm={config.algorithm!r}: its clients send no sets')
-  seed = config.seeds[0] if seed is None else seed
-  mine = [p for p in checkpoint.found(folder / 'checkpoints') if checkpoint.seed_of(p) == seed]
-  state = checkpoint.read(mine[-1]).tree if mine else None
+  newest = {checkpoint.seed_of(p): p for p in checkpoint.found(folder / 'checkpoints')}
+  seeds = [s for s in (config.seeds if seed is None else [seed]) if s in newest]
+  states = ((s, checkpoint.read(newest[s]).tree) for s in seeds)
+  seed, state = next(((s, t) for s, t in states if t is not None), (seed, None))
   if state is None:
-    raise ValueError(f'{folder}: no checkpoint of seed {seed} holds a model')
+    which = 'any seed' if seed is None else f'seed {seed}'
+    raise ValueError(f'{folder}: no checkpoint of {which} holds a model')
   if data_dir is not None:
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, dir=data_dir))
   try:

@@ -32,3 +32,4 @@ class Engine(NamedTuple):
   client_state_place: str = (
     'device'  # or 'host': `State.clients` are numpy arrays, changed in place
   )
+  bytes_before: int = 0  # that all clients together send before round 1

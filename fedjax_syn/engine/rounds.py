@@ -288,6 +288,10 @@ def build(
     state = jax.eval_shape(init, jnp.int32(0), data, hyper)
     return traffic.bytes_per_round(method, task_of(data, hyper, first_round), state, slots)
 
+  def bytes_before():
+    sent = jax.eval_shape(enrolled, jnp.int32(0), data, hyper)
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(sent))
+
   def synthetic(state):
     own = alone(state.server, mesh)
     learned = [t.synthetic(own[t.name]) for t in host_servers if t.synthetic is not None]
@@ -330,4 +334,5 @@ def build(
     make_message(method, task_of, data, hyper),
     state_bytes,
     store.place,
+    bytes_before(),
   )

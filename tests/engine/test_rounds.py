@@ -363,6 +363,9 @@ def test_bytes_per_round():
     METHODS['adam'](), tiny.net(4, 3), data, participation=0.5, sampler='poisson'
   )  # two on average, however many places there are for them
   assert some.bytes_per_round() == (320, 320)
+  # FedMix: four images of 4 pixels and labels of 3 classes, and whether there is one, once.
+  mixed = tiny.build(METHODS['fedmix'](), tiny.net(4, 3), data)
+  assert (mixed.bytes_before, plain.bytes_before) == (4 * 4 * (4 + 3 + 1), 0)
   doubled = tiny.build(METHODS['scaffold'](), tiny.net(4, 3), data, participation=0.75)
   assert doubled.bytes_per_round() == (960, 960)
 

@@ -1,6 +1,7 @@
 """Sets of a finished run: that they are the run's own, what is measured of them, and what is refused."""
 
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -78,6 +79,16 @@ def test_other_runs_are_refused(folder, tmp_path):
   (tmp_path / 'config.json').write_text(json.dumps(stored))
   with pytest.raises(ValueError, match="'fedprox': its clients send no sets"):
     client_sets.open_subject(tmp_path, 0)
+
+
+def test_the_first_seed_that_has_a_model_is_looked_into(folder, tmp_path):
+  shutil.copytree(folder / 'checkpoints', tmp_path / 'checkpoints')
+  stored = json.loads((folder / 'config.json').read_text())
+  stored['config']['seeds'] = [5, 0]  # 5 diverged in round 1, say
+  (tmp_path / 'config.json').write_text(json.dumps(stored))
+  assert client_sets.open_subject(tmp_path, None).seed == 0
+  with pytest.raises(ValueError, match='no checkpoint of seed 5'):
+    client_sets.open_subject(tmp_path, 5)
 
 
 def test_the_sets_of_the_last_round_are_kept_and_exported(folder, tmp_path):
