@@ -27,6 +27,7 @@ from fedjax_syn.clock import Clock
 from fedjax_syn.engine import Engine
 from fedjax_syn.method import State
 from fedjax_syn.recorder import Recorder
+from fedjax_syn.typing import Variables
 
 FINISHED, REFUSED, DIVERGED, INTERRUPTED = 0, 2, 3, 75
 
@@ -201,6 +202,9 @@ def _branch(engine: Engine, source: str, seed: int, show: progress.Silent) -> St
   """The state of another run's checkpoint, as far as it fits."""
   old = hosts.first_tree(lambda: checkpoint.read(Path(source)).tree)
   start = branch.match(old, engine.init(seed), source, engine.method.records)
+  if start.initialised:  # of the old model: a client's own head, say, or its own model
+    begun = engine.init(seed, Variables(start.state.params, start.state.stats))
+    start = branch.match(old, begun, source, engine.method.records)
   dropped, initialised = (
     ', '.join(names) or 'nothing' for names in (start.dropped, start.initialised)
   )

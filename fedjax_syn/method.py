@@ -46,6 +46,9 @@ class Task(NamedTuple):
   objective: Objective = single_label  # single- or multi-label: what logits and labels mean
   mesh: jax.sharding.Mesh | None = None  # the run's devices, for work between rounds; None: one
   slots: int = 0  # messages that a round keeps at most, for servers that look at every one
+  noised: bool = (
+    False  # for privacy: an empty round must not be told from another by what the server does
+  )
 
 
 class Visit(NamedTuple):
@@ -254,8 +257,8 @@ class Method(NamedTuple):
 
     Raises:
       ValueError: if the layer is there already, the aggregation slot is taken, or a client transform
-        is put around a client that does not train locally, or one layer leaves sums only where another looks at
-        single messages.
+        is put around a client that does not train locally, or the server is to look at single models where there are
+        none: clients send data, leave sums only to be used, or keep a part to themselves.
     """
     layers = self.name.split('+')
     if name in layers:
@@ -264,8 +267,16 @@ class Method(NamedTuple):
       raise ValueError(f'{name!r} cannot be put around {self.name!r}: both replace the aggregation')
     if client is not None and not isinstance(self.client, LocalTraining):
       raise ValueError(f'{name!r} changes local training, but {self.name!r} does not train locally')
+    local, looks = isinstance(self.client, LocalTraining), self.every_message or every_message
+    if every_message and not local:
+      raise ValueError(f"{name!r} looks at each client's model, but {self.name!r} sends none")
+    if looks and local and (self.private or private):
+      raise ValueError(
+        f"{name!r} and {self.name!r} do not go together: one looks at each client's model, of which the other keeps a"
+        ' part on the client'
+      )
     sums = self.sums_only + ((name,) if sums_only else ())
-    if sums and (self.every_message or every_message):
+    if sums and looks:
       other = self.name if sums_only else name
       raise ValueError(
         f"{sums[-1]!r} and {other!r} do not go together: this server looks at each client's model by itself, and"

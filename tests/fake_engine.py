@@ -31,7 +31,7 @@ class Fake(NamedTuple):
     """Stands in for `fedjax_syn.engine.build`."""
     learns = 'dynafed' in method.name
 
-    def init(seed):
+    def init(seed, begin=None):
       server = (
         {'dynafed': {'iteration': jnp.int32(0), 'x': jnp.zeros((3, 10, 8, 8, 1))}} if learns else {}
       )

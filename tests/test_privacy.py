@@ -12,10 +12,12 @@ from fedjax_syn import config as config_lib
 from fedjax_syn import experiment, privacy
 from fedjax_syn.algorithms.dp import dp
 from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.algorithms.fedavgm import fedavgm
 from fedjax_syn.algorithms.fedbe import fedbe
 from fedjax_syn.algorithms.feddf import feddf
 from fedjax_syn.algorithms.fedmix import fedmix
 from fedjax_syn.algorithms.fednova import fednova
+from fedjax_syn.algorithms.fedopt import fedopt
 from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.privacy import Mechanism, Sampling
@@ -139,6 +141,25 @@ def test_servers_that_look_at_each_update_are_refused(layer, other):
   for build in (lambda: layer(other(sgd())), lambda: other(layer())):
     with pytest.raises(ValueError, match="looks at each client's model by itself"):
       build()
+
+
+@pytest.mark.parametrize('layer', [fedavgm, lambda base: fedopt(base, optimizer='sgd', lr=1.0)])
+@pytest.mark.parametrize('order', [lambda layer: layer(dp(sgd())), lambda layer: dp(layer(sgd()))])
+def test_an_empty_round_moves_the_model_too(layer, order):
+  """With a hundredth of two clients a round is nearly always empty: a model that stood still would tell so."""
+  engine = tiny.build(
+    order(layer),
+    tiny.quadratic(1.0),
+    tiny.two_points(),
+    loss=tiny.half_square,
+    participation=0.01,
+    sampler='poisson',
+  )
+  state = engine.init(0)
+  for _ in range(3):
+    before = float(state.params['w'])
+    state, report = engine.run(0, state, 1)
+    assert float(state.params['w']) != before
 
 
 @pytest.mark.parametrize(

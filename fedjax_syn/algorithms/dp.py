@@ -77,6 +77,9 @@ def dp(
   del target_epsilon
   base = base or fedavg()
 
+  def stays(task, path):  # on the client: not sent, and not noised
+    return base.is_private(task.model, path)
+
   def client(task):
     def seal(key, body):
       others = [k for k, v in body.items() if k != 'params' and jax.tree.leaves(v)]
@@ -90,7 +93,9 @@ def dp(
       return body | {'params': jax.tree.map(lambda d: scale * d, body['params'])}
 
     def metrics(ctx, visit, trained):
-      norm = optax.tree.norm(optax.tree.sub(trained.params, visit.params))
+      moved = optax.tree.sub(trained.params, visit.params)
+      sent = lambda path, d: jnp.zeros_like(d) if stays(task, path) else d
+      norm = optax.tree.norm(jax.tree_util.tree_map_with_path(sent, moved))
       return {'clipped': (norm > task.hyper['dp']['clip']).astype(norm.dtype), 'norm': norm}
 
     return ClientTransform('dp', seal=seal, metrics=metrics)
@@ -100,11 +105,13 @@ def dp(
       h = task.hyper['dp']
       # By the expected number: the real one would tell who was there.
       expected = jnp.maximum(task.cohort, 1)
-      leaves, structure = jax.tree.flatten(messages.sum('params'))
+      leaves, structure = jax.tree_util.tree_flatten_with_path(messages.sum('params'))
       spread = h['noise_multiplier'] * h['clip']
       sums = [
-        total + spread * jax.random.normal(fold(key, i), total.shape, total.dtype)
-        for i, total in enumerate(leaves)
+        total
+        if stays(task, path)
+        else total + spread * jax.random.normal(fold(key, i), total.shape, total.dtype)
+        for i, (path, total) in enumerate(leaves)
       ]
       new = jax.tree.map(lambda w, s: w + s / expected, old, jax.tree.unflatten(structure, sums))
       return new, {}

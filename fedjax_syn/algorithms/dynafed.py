@@ -179,9 +179,13 @@ def dynafed(base: Method | None = None, **fields) -> Method:
 
     def update(key, round, state, before, new, messages):
       if task.first_round <= c.length:  # Algorithm 2, line 14
-        put = lambda path, leaf: path.at[round].set(leaf)
-        return new, state._replace(trajectory=jax.tree.map(put, state.trajectory, new))
+        # What went down, and not `new`, which layers around this one may move on.
+        return new, record(state, round - 1, before.params)
       return finetune(key, state.syn, new, before.stats), state  # Algorithm 2, line 12
+
+    def record(state, number, w):
+      put = lambda path, leaf: path.at[number].set(leaf)
+      return state._replace(trajectory=jax.tree.map(put, state.trajectory, w))
 
     def finetune(key, syn, w, stats):
       loss = trajectory.inner_loss(task.model, stats, finetune_augment)
@@ -256,6 +260,7 @@ def dynafed(base: Method | None = None, **fields) -> Method:
 
     def between(key, state, params, stats, seconds):
       if int(state.iteration) == 0:
+        state = record(state, c.length, params)
         move = float(smallest_move(state.trajectory))
         if not move > 0 or not np.isfinite(move):
           reason = f'the trajectory stands still or is not finite (smallest squared move {move}): nothing to match'

@@ -48,7 +48,7 @@ def fedavgm(
       'damped': v = m v + d and, from the second round on, w + v / (1 + m), as in FedCOG's code.
 
   Returns:
-    The method. A round without a sample changes nothing.
+    The method. A round without a sample changes nothing, except under `dp`, where nobody may see that it was one.
 
   Raises:
     ValueError: if the form is unknown.
@@ -61,7 +61,7 @@ def fedavgm(
     def update(key, round, state, before, new, messages):
       on_v, on_d, out = FORMS[form](task.hyper['fedavgm']['momentum'], state.moved)
       v = jax.tree.map(lambda v, n, w: on_v * v + on_d * (n - w), state.v, new, before.params)
-      anyone = messages.weight.sum() > 0
+      anyone = (messages.weight.sum() > 0) | task.noised
       keep = lambda new, old: jax.tree.map(lambda n, o: jnp.where(anyone, n, o), new, old)
       moved = jax.tree.map(lambda w, v: w + out * v, before.params, v)
       return keep(moved, before.params), keep(Velocity(v, state.moved + 1), state)

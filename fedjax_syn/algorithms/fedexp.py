@@ -8,7 +8,7 @@ import optax
 
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.fields import field
-from fedjax_syn.method import ClientTransform, Method, ServerTransform
+from fedjax_syn.method import ClientTransform, Method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,19 +42,14 @@ def fedexp(base: Method | None = None, *, epsilon: float = 1e-3) -> Method:
 
     return ClientTransform('fedexp', finish=finish)
 
-  def server(task):
-    def update(key, round, eta, before, new, messages):
-      d = optax.tree.sub(new, before.params)
+  def aggregate(task):
+    def step(key, old, messages):
+      d = messages.mean('params')
       bound = 2 * (optax.tree.vdot(d, d) + task.hyper['fedexp']['epsilon'])
       ratio = messages.mean('fedexp') / jnp.maximum(bound, jnp.finfo(bound.dtype).tiny)
       eta = jnp.maximum(1.0, ratio)
-      return jax.tree.map(lambda w, d: w + eta * d, before.params, d), eta
+      return jax.tree.map(lambda w, d: w + eta * d, old, d), {'fedexp/server_step': eta}
 
-    return ServerTransform(
-      'fedexp',
-      init=lambda key, params, enrolled: jnp.ones(()),
-      update=update,
-      metrics=lambda eta: {'server_step': eta},
-    )
+    return step
 
-  return base.extend('fedexp', client=client, server=server, hyper={'epsilon': epsilon})
+  return base.extend('fedexp', client=client, aggregate=aggregate, hyper={'epsilon': epsilon})

@@ -37,6 +37,7 @@ class Broadcast(NamedTuple):
 
   generator: Params
   moments: Moments  # running ones: a client's batch may be of one class
+  trained: Array  # [], 0 until the generator was trained for the first time, then 1
 
 
 class Server(NamedTuple):
@@ -44,6 +45,7 @@ class Server(NamedTuple):
 
   generator: Params
   moments: Moments
+  trained: Array  # [], see `Broadcast`
   opt_state: PyTree
   loss: Array  # [], of the last step
 
@@ -112,8 +114,8 @@ def fedgen(base: Method | None = None, **fields) -> Method:
     g, h = build_generator(task), task.hyper['fedgen']
 
     def prepare(visit):
-      factor = jnp.where(visit.round > 1, h['decay'] ** (visit.round - 1.0), 0.0)
-      return visit.broadcast['fedgen'], factor
+      sent = visit.broadcast['fedgen']
+      return sent, sent.trained * h['decay'] ** (visit.round - 1.0)
 
     def loss(ctx, loss_fn):
       weights, factor = ctx
@@ -146,7 +148,7 @@ def fedgen(base: Method | None = None, **fields) -> Method:
     def init(key, params, enrolled):
       weights = g.init(key)
       moments = Moments(jnp.zeros(c.hidden), jnp.ones(c.hidden))
-      return Server(weights, moments, optimizer.init(weights), jnp.zeros(()))
+      return Server(weights, moments, jnp.zeros(()), optimizer.init(weights), jnp.zeros(()))
 
     def update(key, round, state, before, new, messages):
       clients = models.of_round(before.params, messages)
@@ -170,13 +172,13 @@ def fedgen(base: Method | None = None, **fields) -> Method:
 
       start = (state.generator, state.moments, state.opt_state)
       (*made, opt_state), losses = jax.lax.scan(step, start, jnp.arange(c.steps))
-      trained = Server(*made, opt_state, losses[-1])
+      trained = Server(*made, jnp.ones(()), opt_state, losses[-1])
       return new, jax.tree.map(lambda t, s: jnp.where(holders.sum() > 0, t, s), trained, state)
 
     return ServerTransform(
       'fedgen',
       init=init,
-      broadcast=lambda state: Broadcast(state.generator, state.moments),
+      broadcast=lambda state: Broadcast(state.generator, state.moments, state.trained),
       update=update,
       metrics=lambda state: {'loss': state.loss},
     )

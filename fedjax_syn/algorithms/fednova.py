@@ -34,7 +34,7 @@ def fednova(base: Method | None = None) -> Method:
     in the place of the difference, and a_i, one number.
 
   Raises:
-    ValueError: if the clients' optimizer is not SGD, or its momentum is 1; if the base's server looks at each client's
+    ValueError: if the clients' optimizer is not SGD, its momentum is 1 or kept between visits; if the base's server looks at each client's
       model (FedDF, FedBE, FedGen), of which a message says only the direction.
   """
   base = base or fedavg(0.01, optimizer='sgd')
@@ -42,6 +42,10 @@ def fednova(base: Method | None = None) -> Method:
   if momentum is None or momentum >= 1:
     raise ValueError(
       'fednova counts the steps of SGD with momentum below 1: use client.optimizer=sgd and such a client.momentum'
+    )
+  if momentum and base.client.persistent:
+    raise ValueError(
+      'fednova counts steps whose momentum begins at zero: use client.persistent=False, or client.momentum=0'
     )
 
   def client(task):

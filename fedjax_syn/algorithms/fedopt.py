@@ -43,8 +43,8 @@ def fedopt(base: Method | None = None, *, optimizer: str = 'adam', lr: float = 0
     def update(key, round, opt_state, state, new, messages):
       pseudo_gradient = jax.tree.map(jnp.subtract, state.params, new)
       updates, moved = opt.update(pseudo_gradient, opt_state, state.params)
-      # A round without a sample moves nothing, not even the moments.
-      anyone = messages.weight.sum() > 0
+      # A round without a sample moves nothing, not even the moments, except where nobody may see that it was one.
+      anyone = (messages.weight.sum() > 0) | task.noised
       keep = lambda new, old: jax.tree.map(lambda n, o: jnp.where(anyone, n, o), new, old)
       return keep(optax.apply_updates(state.params, updates), state.params), keep(moved, opt_state)
 

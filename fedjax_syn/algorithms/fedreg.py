@@ -108,9 +108,14 @@ def fedreg(base: Method | None = None, **fields) -> Method:
 
   Raises:
     TypeError: if a field does not exist.
+    ValueError: if a part of the base's model stays on the client (FedRep), which is put around FedReg instead.
   """
   c = Config(**fields)
   base = base or fedavg()
+  if base.private:
+    raise ValueError(
+      f"'fedreg' cannot be put around {base.name!r}: its projection would move the part that rests; use fedreg+fedrep"
+    )
 
   def client(task):
     h = task.hyper['fedreg']

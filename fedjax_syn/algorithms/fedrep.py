@@ -38,16 +38,19 @@ def fedrep(base: Method | None = None, *, head: int = 10) -> Method:
     nothing was trained for, so that the global test accuracy says little, and so do methods that look at
     the global model's predictions on the server. To a base's transforms the global model has the client's
     own head: FedProx pulls towards it; SCAFFOLD does not fit, it would hold the head back by its own last
-    gradient. A part that rests has no gradient, but its optimizer's state runs on: in momentum only the
+    gradient. VHL aligns during its first epochs, in which the representation rests, unless `vhl.align_epochs` is
+    larger than `head`. A part that rests has no gradient, but its optimizer's state runs on: in momentum only the
     weight decay shows, in Adam the count of steps.
 
   Raises:
-    ValueError: if the base does not train locally, or measures the whole update (FedExP): put that around FedRep.
+    ValueError: if the base does not train locally, or has a layer that must know what stays on the client (Ditto, dp,
+      FedExP), which is put around FedRep instead.
   """
   base = base or fedavg()
-  if 'fedexp' in base.name.split('+'):
+  if inner := {*base.name.split('+')} & {'ditto', 'dp', 'fedexp'}:
+    layer = min(inner)
     raise ValueError(
-      "'fedrep' cannot be put around 'fedexp', which would measure the heads that stay here: use fedrep+fedexp"
+      f"'fedrep' cannot be put around {layer!r}, which would not know of the heads that stay: use fedrep+{layer}"
     )
 
   def client(task):

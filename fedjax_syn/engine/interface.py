@@ -14,7 +14,7 @@ class Engine(NamedTuple):
   method: Method
   model: Model
   layout: Layout
-  init: Callable  # (seed) -> State at round 0
+  init: Callable  # (seed, Variables to begin with or None) -> State at round 0
   run: Callable  # (seed, state, rounds) -> (State, dict of floats); the state given is consumed
   # (seeds, a State for each at the same round, rounds) -> (States, list of dicts); the same, side by side
   run_together: Callable

@@ -77,7 +77,8 @@ def build(
   def task_of(data, hyper, first_round):
     sizes = num_clients, num_classes
     rest = hyper, first_round, cohort, objective
-    return Task(model, objective.loss, data, *sizes, *rest, slots=slots)
+    noised = method.mechanism is not None
+    return Task(model, objective.loss, data, *sizes, *rest, slots=slots, noised=noised)
 
   if callable(method.mechanism):
     method = method._replace(mechanism=method.mechanism(task_of(data, method.hyper, 1)))
@@ -115,9 +116,9 @@ def build(
     store = client_state.on_device(num_clients)
 
   @functools.partial(jax.jit, out_shardings=everywhere)
-  def init(seed, data, hyper):
+  def init(seed, data, hyper, begin=None):
     task = task_of(data, hyper, 1)
-    params, stats = model.init(stream(seed, Purpose.INIT))
+    params, stats = model.init(stream(seed, Purpose.INIT)) if begin is None else begin
     messages = enrolled(seed, data, hyper)
     server = {}
     for i, t in enumerate(servers_of(method, task)):
@@ -257,10 +258,10 @@ def build(
       key = seeds if seeds > 1 else 0, first_round
       warm[key] = Background(functools.partial(compile_rounds, first_round))
 
-  def init_state(seed):
+  def init_state(seed, begin=None):
     rows_of = jax.jit(initial_rows, out_shardings=everywhere)
     begun = lambda initial, clients: rows_of(initial, data, hyper, clients)
-    return store.begin(init(number_of(seed), data, hyper), begun)
+    return store.begin(init(number_of(seed), data, hyper, begin), begun)
 
   def unfinished(state):
     return [
@@ -295,7 +296,7 @@ def build(
   def synthetic(state):
     own = alone(state.server, mesh)
     learned = [t.synthetic(own[t.name]) for t in host_servers if t.synthetic is not None]
-    return next((s for s in learned if s is not None), None)
+    return next((s for s in reversed(learned) if s is not None), None)  # of the outermost layer
 
   def diagnose(seed, state):
     report, own = {}, alone(state._replace(clients={}), mesh)

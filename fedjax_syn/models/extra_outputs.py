@@ -42,6 +42,23 @@ def with_extra_outputs(model: Model, shape: tuple[int, int, int]) -> Model:
   return Model(model.name, init, apply, model.head, is_head)
 
 
+def check(params: Params, size: int) -> None:
+  """Refuses features of another size than the extra outputs, if the model has any, were made for.
+
+  Args:
+    params: the model's, or their shapes.
+    size: of the features.
+
+  Raises:
+    ValueError: see above.
+  """
+  if NAME in params and params[NAME]['kernel'].shape[0] != size:
+    raise ValueError(
+      f'the extra outputs are for {params[NAME]["kernel"].shape[0]} features, and a later layer of the method '
+      f"made them {size}: name it first, as in 'moon+vhl'"
+    )
+
+
 def extra_logits(params: Params, features: Array) -> Array:
   """Returns the C other outputs of a model of `with_extra_outputs`.
 
@@ -56,11 +73,7 @@ def extra_logits(params: Params, features: Array) -> Array:
     ValueError: if the features are not those that the outputs were made for.
   """
   layer = params[NAME]
-  if layer['kernel'].shape[0] != features.shape[-1]:
-    raise ValueError(
-      f'the extra outputs are for {layer["kernel"].shape[0]} features, and a later layer of the method '
-      f"made them {features.shape[-1]}: name it first, as in 'moon+vhl'"
-    )
+  check(params, features.shape[-1])
   return features @ layer['kernel'] + jnp.expand_dims(
     layer['bias'], tuple(range(features.ndim - 1))
   )

@@ -59,8 +59,8 @@ class Body(nn.Module):
     moments = Moments(z.mean(axis=0), z.var(axis=0)) if moments is None else moments
     scale = self.param('scale', nn.initializers.ones, (self.hidden,))
     bias = self.param('bias', nn.initializers.zeros, (self.hidden,))
-    z = (z - moments.mean) * jax.lax.rsqrt(moments.variance + EPSILON)
-    z = nn.relu(z * scale + bias)
+    z = (z - moments.mean[None]) * jax.lax.rsqrt(moments.variance + EPSILON)[None]
+    z = nn.relu(z * scale[None] + bias[None])
     return nn.Dense(self.features, param_dtype=z.dtype)(z), moments
 
 

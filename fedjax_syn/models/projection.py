@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_syn.keys import fold
+from fedjax_syn.models import extra_outputs
 from fedjax_syn.typing import Array, Model, Output, Variables
 
 
@@ -41,11 +42,15 @@ def with_projection(model: Model, shape: tuple[int, int, int], size: int) -> Mod
 
   Returns:
     The model; `params['projection']` holds the head, and the new classifier is the model's head.
+
+  Raises:
+    ValueError: if the model has extra outputs for features of another size.
   """
   variables = jax.eval_shape(model.init, jax.random.key(0))
   kind = jnp.float32 if model.embed is None else jnp.int32
   out = jax.eval_shape(model.apply, variables, jax.ShapeDtypeStruct((1, *shape), kind))
   features, classes = out.features.shape[-1], out.logits.shape[-1]
+  extra_outputs.check(variables.params, size)
   projection = Head(features, size, classes)
 
   def init(key):

@@ -216,7 +216,9 @@ def test_fedgen_client_loss_against_numpy():
     out = task.model.apply(Variables(params, {}), step.x)
     return cross_entropy(out.logits, step.y, step.mask), out
 
-  got, _ = transform.loss((Broadcast(weights, moments), 0.25), plain)({'w': jnp.asarray(w)}, step)
+  got, _ = transform.loss((Broadcast(weights, moments, 1.0), 0.25), plain)(
+    {'w': jnp.asarray(w)}, step
+  )
 
   noise = jax.random.uniform(fold(step.key, 0), (2, 3, 2))
   other = np.asarray(jax.random.randint(fold(step.key, 0, 1), (3,), 0, 3))
