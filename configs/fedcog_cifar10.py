@@ -5,7 +5,7 @@
 
 As configs/fedcog_fashion_mnist.py: 10 clients, all in every round, 400 local steps, 70 rounds, generation from round 51
 on, the same network with three channels. The paper has, per cent: NIID-1 FedAvg 64.36, FedCOG 64.83; NIID-2 50.55 and
-54.00; its other tables have up to a point more or less for the same setting.
+54.00; its other tables have up to three points less and one more for the same setting.
 
 Measured: not yet run at full size.
 """

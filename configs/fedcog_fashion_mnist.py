@@ -3,8 +3,8 @@
   python launch/main.py --config=configs/fedcog_fashion_mnist.py
   python launch/main.py --config=configs/fedcog_fashion_mnist.py --config.data.partition=labels_per_client
 
-10 clients, all in every round, 400 local steps, 70 rounds, generation from round 51 on. The paper has, mean of its
-last rounds, per cent: NIID-1 FedAvg 73.07, FedCOG 77.34; NIID-2 64.11 and 73.68. The first 50 rounds are those of
+10 clients, all in every round, 400 local steps, 70 rounds, generation from round 51 on. The paper has (it
+does not say of which rounds), per cent: NIID-1 FedAvg 73.07, FedCOG 77.34; NIID-2 64.11 and 73.68. The first 50 rounds are those of
 FedAvg; `compare` trains FedAvg beside. To run them once only, train FedCOG, then
 `--config.algorithm=fedavg --config.compare= --config.start_from=W/checkpoints/50`.
 

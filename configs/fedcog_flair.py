@@ -29,6 +29,7 @@ def get_config():
   # PyTorch's network; the paper does not say whether its weights were those of ImageNet. Here they are not.
   config.model.name = 'resnet18'
   config.model.norm = 'batch'
+  config.model.init = 'torchvision'
 
   config.fedcog.start = 400
   # The weights by what is lacking are for one class per sample (A.3.2); these are those of Section 4.2.

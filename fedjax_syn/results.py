@@ -29,7 +29,7 @@ def summarise(
     clock: holds the seconds.
 
   Returns:
-    JSON values; bytes up and down are per seed over all rounds, `client_state_bytes` are those of all clients at any
+    JSON values; bytes up and down are per seed over all rounds, those up with `bytes_before` round 1, `client_state_bytes` are those of all clients at any
     time, on every device or in host memory; `epsilon` and `privacy` (delta, and what is protected
     from what noise) are null without noise.
   """
@@ -52,6 +52,7 @@ def summarise(
     **measured,
     'seconds': clock.seconds(),
     'bytes_up': engine.bytes_before + up * config.rounds,
+    'bytes_before': engine.bytes_before,
     'bytes_down': down * config.rounds,
     'client_state_bytes': engine.client_state_bytes,
     'client_state_place': engine.client_state_place,

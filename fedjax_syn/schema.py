@@ -75,7 +75,10 @@ class Model:
   depth: int = field(0, "blocks or hidden layers; 0: the model's own default", low=0)
   norm: str = field('group', "'group' (per channel in the ConvNet), 'layer', 'batch' or 'none'")
   pooling: str = field('avg', "'avg', 'max' or 'none', of the ConvNet")
-  init: str = field('torch', "initialisation of the weights, 'torch' or 'flax'")
+  init: str = field(
+    'torch',
+    "initialisation of the weights, 'torch', 'flax', or 'torchvision' (its ResNets' convolutions)",
+  )
   conv: str = field(
     'auto', "form of the convolutions: 'xla', 'patches', 'chwn'; 'auto': the fastest"
   )

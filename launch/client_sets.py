@@ -16,9 +16,11 @@ import numpy as np
 from fedjax_syn import algorithms, assemble, checkpoint, figures
 from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
+from fedjax_syn.algorithms import feddm
 from fedjax_syn.client.optimizers import optimizer
 from fedjax_syn.data import federated
 from fedjax_syn.engine.messages import make_message
+from fedjax_syn.engine.visits import servers_of
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import objective_of
 from fedjax_syn.method import Method, State, Task
@@ -28,7 +30,11 @@ from fedjax_syn.synthesis import distribution as dm
 from fedjax_syn.synthesis.class_sets import ClassSet
 from fedjax_syn.typing import Variables
 
-NAMES = ('feddm', 'feddualmatch')
+SERVER_OPTIMIZERS = {
+  'feddm': feddm.server_optimizer,
+  'feddualmatch': lambda block, lr: optimizer(block.server_optimizer)(lr),
+}
+NAMES = tuple(SERVER_OPTIMIZERS)
 MODELS = 3  # drawn within the ball, for numbers that hold for all models in it
 POINTS = 5  # along fine-tuning, for sigma_g
 
@@ -167,7 +173,7 @@ def _sigma_g(subject: Subject, sets: ClassSet) -> float:
   """The largest mean difference at some points of fine-tuning on S, as the server of the method fine-tunes."""
   block, task = subject.config.blocks[subject.name], subject.task
   w, stats = subject.state.params, subject.state.stats
-  name = getattr(block, 'server_optimizer', 'sgd')
+  rule = SERVER_OPTIMIZERS[subject.name](block, block.server_lr)
   key = stream(subject.seed, Purpose.DIAGNOSE, 3)
 
   @functools.partial(jax.jit, static_argnums=1)
@@ -178,7 +184,7 @@ def _sigma_g(subject: Subject, sets: ClassSet) -> float:
       w,
       stats,
       [sets],
-      optimizer(name)(block.server_lr),
+      rule,
       steps=steps,
       batch_size=block.server_batch,
     )
@@ -214,7 +220,10 @@ def draw(subject: Subject, sets: ClassSet, path: pathlib.Path) -> None:
 
 
 def _steps(subject: Subject) -> int:
-  return subject.config.blocks[subject.name].iterations
+  """By how many iterations a set is distilled, in all its stages."""
+  servers = servers_of(subject.method, subject.task)
+  learned = (t.synthetic(subject.state.server[t.name]) for t in servers if t.synthetic is not None)
+  return next(int(found['iterations'][-1]) for found in learned if found is not None)
 
 
 def inspect(folder: pathlib.Path, seed: int | None, data_dir: str | None = None) -> dict:

@@ -18,6 +18,7 @@ from fedjax_syn.algorithms.fedcog import Generated
 from fedjax_syn.client import local
 from fedjax_syn.data import federated
 from fedjax_syn.engine import Engine, Layout, build, clients
+from fedjax_syn.engine.visits import downlink, servers_of
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import objective_of
 from fedjax_syn.method import ClientTransform, Method, State, Task, Visit
@@ -106,16 +107,18 @@ def with_fields(subject: Subject, **fields) -> Subject:
 
 def visit_of(subject: Subject, client: int) -> Visit:
   """Returns a client's visit in round T0 + 1, as the run had it."""
-  state = subject.state
+  state, data = subject.state, subject.problem.data
   number = state.round + 1
+  servers = servers_of(subject.method, _task(subject, data))
+  sent, alike = downlink(servers, stream(subject.seed, Purpose.SHARED, number), number, state)
   return Visit(
     key=fold(stream(subject.seed, Purpose.CLIENT, number), client),
     round=number,
     params=state.params,
     stats=state.stats,
-    broadcast={},
+    broadcast=sent | alike,
     state=jax.tree.map(lambda leaf: leaf[client], state.clients),
-    shard=federated.shard_of(subject.problem.data, jnp.int32(client)),
+    shard=federated.shard_of(data, jnp.int32(client)),
   )
 
 

@@ -130,7 +130,8 @@ def traffic(which: str) -> Measure:
 
   def value(result: Result, base: Result | None) -> float | None:
     total = result.summary.get(which)
-    return None if total is None else total / result.summary['rounds'] / 1e6
+    before = result.summary.get('bytes_before', 0) if which == 'bytes_up' else 0
+    return None if total is None else (total - before) / result.summary['rounds'] / 1e6
 
   return Measure('millions of bytes in a round, all clients together', value, 'MB', 3, best=min)
 

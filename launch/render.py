@@ -9,7 +9,6 @@ from launch.spec import AVERAGE, Column, Entry, Result, Row, measure_of
 
 Key = tuple[str, str, int]  # row, column, seed by name
 UNIMPORTANT = ('seeds', 'data.dir', 'checkpoint_every')  # change no result
-AS_STATED = "The paper's setting, as far as it states it"
 SUPERSCRIPT = str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹')
 
 
@@ -208,7 +207,7 @@ def changes(table: Table, rows: Sequence[Row], columns: Sequence[Column]) -> lis
   lines = []
   for change, titles in by_change.items():
     where = '' if len(by_change) == 1 else f' ({"; ".join(titles)})'
-    what = f'Changed from the paper: {"; ".join(change)}' if change else AS_STATED
+    what = f'Changed from the paper: {"; ".join(change)}' if change else table.entry.stated
     lines.append(f'{what}{where}.')
   return lines
 

@@ -107,6 +107,8 @@ class Entry(NamedTuple):
   # Parts of an algorithm's word that leave no trace of their own in the metrics.
   without_phase: frozenset[str] = frozenset()
   notes: tuple[str, ...] = ()
+  # Said where nothing is changed from the scale 'paper'.
+  stated: str = "The paper's setting, as far as it states it"
   # (finished runs by row, column and seed) -> notes that depend on them
   remarks: Callable[[Mapping[tuple[str, str, int], Result]], Sequence[str]] | None = None
   average: bool = False  # a last column: the mean of a row's cells, where none is missing

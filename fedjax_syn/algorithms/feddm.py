@@ -47,6 +47,11 @@ class Server(NamedTuple):
   sets: ClassSet  # leaves [slots, ...]
 
 
+def server_optimizer(c: Config, lr: Array | float) -> optax.GradientTransformation:
+  """Returns what the server trains with: SGD with momentum and weight decay."""
+  return optax.chain(optax.add_decayed_weights(c.server_weight_decay), optax.sgd(lr, momentum=0.9))
+
+
 def feddm(base: Method | None = None, **fields) -> Method:
   """Matches ||mean features||^2 and ||mean logits||^2 of each class under models drawn around the global one.
 
@@ -101,10 +106,7 @@ def feddm(base: Method | None = None, **fields) -> Method:
   def server(task):
     def update(key, round, state, before, new, messages):
       received = sets_lib.received(messages.body['feddm'])
-      optimizer = optax.chain(
-        optax.add_decayed_weights(c.server_weight_decay),
-        optax.sgd(task.hyper['feddm']['server_lr'], momentum=0.9),
-      )
+      optimizer = server_optimizer(c, task.hyper['feddm']['server_lr'])
       w = sets_lib.train(
         key,
         task,

@@ -33,6 +33,14 @@ def _lecun_normal(key: PRNGKey, shape: tuple, fan_in: int) -> Array:
   return drawn.reshape(shape) * (fan_in**-0.5 / TRUNCATED_STD)
 
 
+def _he_fan_out(key: PRNGKey, shape: tuple, fan_in: int) -> Array:
+  if len(shape) < 4:
+    return _uniform(key, shape, fan_in)
+  height, width, _, out = shape
+  drawn = jax.random.normal(key, (math.prod(shape),)).reshape(shape)
+  return drawn * (2 / (height * width * out)) ** 0.5
+
+
 def _zeros(key: PRNGKey, shape: tuple, fan_in: int) -> Array:
   del key, fan_in
   return jnp.zeros(shape)
@@ -42,5 +50,6 @@ def _zeros(key: PRNGKey, shape: tuple, fan_in: int) -> Array:
 # initialisation is used is not a matter of taste.
 INITS = {
   'torch': Init(_uniform, _uniform),  # +-1/sqrt(fan in), weights and biases
+  'torchvision': Init(_he_fan_out, _uniform),  # as 'torch', convolutions with variance 2 / fan out
   'flax': Init(_lecun_normal, _zeros),
 }

@@ -40,7 +40,7 @@ def _build(name, size, channels, hidden, shape, num_classes, init, conv) -> Mode
 def lenet(
   *, shape: tuple[int, int, int], num_classes: int, init: str, conv: str, **unused
 ) -> Model:
-  """Builds FedCOG's CNN for Fashion-MNIST and CIFAR-10 (A.5.2); see `fedjax_syn.models.create`."""
+  """Builds FedCOG's CNN for Fashion-MNIST and CIFAR-10 (A.3.1); see `fedjax_syn.models.create`."""
   del unused
   return _build('lenet', 5, (6, 16), (120, 84), shape, num_classes, init, conv)
 
@@ -48,7 +48,7 @@ def lenet(
 def cnn3(*, shape: tuple[int, int, int], num_classes: int, init: str, conv: str, **unused) -> Model:
   """Builds FedCOG's CNN for CIFAR-100; see `fedjax_syn.models.create`.
 
-  The text (A.5.2) leaves out the pooling after the third convolution; the 69,380 parameters that it
+  The text (A.3.1) leaves out the pooling after the third convolution; the 69,380 parameters that A.5.2
   quotes need it.
   """
   del unused

@@ -32,7 +32,7 @@ function curveTraces(run, metric, against) {
   const curve = run.curves[metric];
   if (!curve || (against === 'up' && run.up === null)) return [];
   const scale = isShare(metric) ? 100 : 1;
-  const x = curve.round.map(r => (against === 'up' ? r * run.up / 1e6 : r));
+  const x = curve.round.map(r => (against === 'up' ? (run.before + r * run.up) / 1e6 : r));
   const moved = sign => curve.mean.map((m, i) => (m === null ? null : scale * (m + sign * curve.std[i])));
   const common = {x, mode: 'lines', hoverinfo: 'skip', line: {width: 0, color: run.colour}};
   const band = curve.std.some(s => s > 0)

@@ -150,8 +150,10 @@ def _curves(run: Run) -> dict[str, Any]:
       'mean': [_finite(np.mean(v)) for v in values],
       'std': [_finite(np.std(v, ddof=1)) if len(v) > 1 else 0 for v in values],
     }
-  up = (run.summary or {}).get('bytes_up')
-  return {'curves': curves, 'up': None if up is None else up / run.settings['rounds']}
+  summary = run.summary or {}
+  up, before = summary.get('bytes_up'), summary.get('bytes_before', 0)
+  each = None if up is None else (up - before) / run.settings['rounds']
+  return {'curves': curves, 'up': each, 'before': before}
 
 
 def _finite(value: float) -> float | None:

@@ -59,7 +59,8 @@ def _rounds(value: Mapping[str, Any] | None) -> str:
     return NONE
   if value['mean'] is None:
     return ', '.join('not reached' if v is None else f'{v:g}' for v in value['per_seed'])
-  return f'{value["mean"]:.4g}' + ('' if value['std'] is None else f' ± {value["std"]:.2g}')
+  std = value['std']
+  return f'{value["mean"]:.4g}' + ('' if std is None else f' ± {std:.{0 if std >= 9.95 else 1}f}')
 
 
 def size(count: float | None) -> str:
@@ -67,7 +68,7 @@ def size(count: float | None) -> str:
   if count is None:
     return NONE
   for unit in ('B', 'kB', 'MB', 'GB'):
-    if count < 1000:
+    if count < 999.5:
       return f'{count:.3g} {unit}'
     count /= 1000
   return f'{count:,.3g} TB'

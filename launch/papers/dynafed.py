@@ -124,6 +124,7 @@ ENTRIES = (
     MLP_RATES,
     rows=own_rates(),
     notes=(*NOTES, CHOSEN, RATES_NOTE),
+    stated="The paper's setting, as far as it states it, but for the clients' rate",
   ),
   _entry(
     'table6',

@@ -50,6 +50,16 @@ def test_the_run_s_own_data_are_generated_again(folder):
   assert line['fedcog/recognised'] > 0
 
 
+def test_layers_that_send_something_down_are_visited_too(tmp_path):
+  """SCAFFOLD's control variates come down, FedCOG's shared noise is drawn by every client."""
+  config = config_of(**CHANGES, **{'fedcog.shared': True, 'fedcog.source': 'global'})
+  config.algorithm = 'scaffold+fedcog'
+  subject = generation.begin_subject(config)
+  visit, data = generation.visit_of(subject, 1), subject.problem.data
+  begin, step, _ = generation.distilling(subject)
+  assert np.isfinite(step(begin(visit, data), data).loss_sum)
+
+
 def test_more_steps_move_the_same_noise_further(folder):
   subject = generation.open_subject(folder, 0)
   visit, data = generation.visit_of(subject, 1), subject.problem.data

@@ -262,6 +262,16 @@ def test_torch_initialisation_is_uniform_within_one_over_root_fan_in(layer):
     assert abs(w.mean()) < 4 * bound / np.sqrt(3 * w.size)
 
 
+def test_torchvision_initialisation_has_variance_two_over_fan_out():
+  """9 * 128 values go out of each input: variance 2 / 1152. Dense layers are as in 'torch'."""
+  layer = Conv(128, 3, FORMS['xla'], INITS['torchvision'], bias=False)
+  w = layer.init(jax.random.key(1), jnp.ones((1, 3, 3, 64)))['params']['kernel']
+  np.testing.assert_allclose(w.std(), (2 / 1152) ** 0.5, rtol=0.02)
+  assert np.abs(w).max() > 3 * (2 / 1152) ** 0.5  # normal
+  draw = lambda name: INITS[name].kernel(jax.random.key(2), (64, 10), 64)
+  np.testing.assert_array_equal(draw('torchvision'), draw('torch'))
+
+
 def test_flax_initialisation_is_lecun_normal_with_zero_biases():
   layer = Conv(600, 3, FORMS['xla'], INITS['flax'])
   p = layer.init(jax.random.key(1), jnp.ones((1, 3, 3, 64)))['params']

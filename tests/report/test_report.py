@@ -160,10 +160,11 @@ def test_accuracies_are_per_cent(value, text):
 
 
 def test_sizes():
-  assert [tables.size(n) for n in (0, 999, 1000, 50_230_000, 2e12)] == [
+  assert [tables.size(n) for n in (0, 999, 1000, 999_600, 50_230_000, 2e12)] == [
     '0 B',
     '999 B',
     '1 kB',
+    '1 MB',
     '50.2 MB',
     '2 TB',
   ]
