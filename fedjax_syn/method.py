@@ -46,9 +46,8 @@ class Task(NamedTuple):
   objective: Objective = single_label  # single- or multi-label: what logits and labels mean
   mesh: jax.sharding.Mesh | None = None  # the run's devices, for work between rounds; None: one
   slots: int = 0  # messages that a round keeps at most, for servers that look at every one
-  noised: bool = (
-    False  # for privacy: an empty round must not be told from another by what the server does
-  )
+  # For privacy: what the server does must not tell an empty round from another.
+  noised: bool = False
 
 
 class Visit(NamedTuple):
@@ -201,14 +200,10 @@ class Method(NamedTuple):
   adapt: tuple[Callable[[Model, tuple[int, int, int]], Model], ...] = ()  # (model, image shape)
   phases: tuple[int, ...] = ()  # rounds after which the program changes
   every_message: bool = False  # keep all messages of a round, not only their sums: memory x clients
-  sums_only: tuple[
-    str, ...
-  ] = ()  # layers after which a single message says nothing that may be used
+  sums_only: tuple[str, ...] = ()  # layers after which single messages must not be used
   proxy: str = ''  # the server data that it cannot do without: '', 'images' or 'labels'
   needs: tuple[str, ...] = ()  # of `NEEDS`: what its formulas take for granted
-  records: tuple[
-    str, ...
-  ] = ()  # layers whose server state is a record of every round from the first on
+  records: tuple[str, ...] = ()  # layers whose server state records every round from the first
   # The noise that makes it differentially private; a function of the Task where the data decide what it protects.
   mechanism: Mechanism | Callable[[Task], Mechanism] | None = None
   # (model, path of a leaf of its parameters) -> does the leaf stay on the clients
