@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from typing import NamedTuple
 
 import jax
@@ -102,10 +101,6 @@ def check(block: Config, rounds: int) -> None:
       raise ValueError(f'dynafed.{key}: {error}') from error
 
 
-SNAPSHOTS = 9  # of the set along the synthesis, in every checkpoint: before, after and between
-SNAPSHOT_BYTES = 2**24  # if they would take more, three
-
-
 class Synthesis(NamedTuple):
   """The server's state: trajectory, synthetic set and the state of its optimizers."""
 
@@ -115,12 +110,6 @@ class Synthesis(NamedTuple):
   iteration: Array  # [], outer iterations done
   losses: Array  # [N], matching loss of every iteration
   snapshots: SyntheticSet  # evenly from before to after, leaves [snapshots, ...]
-
-
-def snapshot_iterations(snapshots: int, iterations: int) -> np.ndarray:
-  """Returns the iterations after which the set is kept, int [snapshots]: evenly from 0 to all, halves rounded up."""
-  gaps = 2 * (snapshots - 1)
-  return (2 * np.arange(snapshots) * iterations + snapshots - 1) // gaps
 
 
 def dynafed(base: Method | None = None, **fields) -> Method:
@@ -152,7 +141,7 @@ def dynafed(base: Method | None = None, **fields) -> Method:
     augment, finetune_augment = augmentation(c.augment), augmentation(c.finetune_augment)
     step_images = min(c.inner_batch or images, images)
     split = pieces.split_of(c.pieces, step_images, task.model, task.mesh, 'dynafed.pieces')
-    snapshots = SNAPSHOTS if 4 * images * math.prod(shape) * SNAPSHOTS <= SNAPSHOT_BYTES else 3
+    snapshots = synthetic.snapshot_count(images, shape)
     h = task.hyper['dynafed']
     optimizer = optax.partition(
       {
@@ -226,7 +215,7 @@ def dynafed(base: Method | None = None, **fields) -> Method:
       updates, opt_state = optimizer.update(grads, state.opt_state, state.syn)
       syn = optax.apply_updates(state.syn, updates)
       done = state.iteration + 1
-      kept = snapshot_iterations(len(state.snapshots.x), c.iterations)
+      kept = synthetic.snapshot_iterations(len(state.snapshots.x), c.iterations)
       # Of few iterations several slots have the same.
       turn = lambda leaf: (done == kept).reshape(-1, *[1] * (leaf.ndim - 1))
       keep = lambda all_kept, new: jnp.where(turn(all_kept), new, all_kept)
@@ -296,7 +285,7 @@ def dynafed(base: Method | None = None, **fields) -> Method:
         return None
       out = synthetic.to_numpy(state.snapshots)
       return out | {
-        'iterations': snapshot_iterations(len(out['x']), done),
+        'iterations': synthetic.snapshot_iterations(len(out['x']), done),
         'step_size': float(out['step_size'][-1]),
         'losses': np.asarray(state.losses),
       }

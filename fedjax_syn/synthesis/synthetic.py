@@ -1,5 +1,6 @@
 """The learnable synthetic set: images, soft labels and the step size that goes with them."""
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -8,6 +9,9 @@ import numpy as np
 
 from fedjax_syn.typing import Array, PRNGKey
 
+SNAPSHOTS = 9  # of the set along the synthesis, in every checkpoint: before, after and between
+SNAPSHOT_BYTES = 2**24  # if they would take more, three
+
 
 class SyntheticSet(NamedTuple):
   """What DynaFed's synthesis learns; also a pytree of its gradients and optimizer states."""
@@ -15,6 +19,17 @@ class SyntheticSet(NamedTuple):
   x: Array  # [images, height, width, channels], normalised pixels, not clipped
   y: Array  # [images, classes], logits of the soft labels
   log_step: Array  # [], logarithm of the inner step size, so that it stays positive
+
+
+def snapshot_count(images: int, shape: tuple[int, int, int]) -> int:
+  """Returns how many snapshots of a set are kept; shape: (height, width, channels)."""
+  return SNAPSHOTS if 4 * images * math.prod(shape) * SNAPSHOTS <= SNAPSHOT_BYTES else 3
+
+
+def snapshot_iterations(snapshots: int, iterations: int) -> np.ndarray:
+  """Returns the iterations after which the set is kept, int [snapshots]: evenly from 0 to all, halves rounded up."""
+  gaps = 2 * (snapshots - 1)
+  return (2 * np.arange(snapshots) * iterations + snapshots - 1) // gaps
 
 
 def noise(
