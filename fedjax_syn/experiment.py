@@ -77,7 +77,8 @@ def run_experiment(
     except (ValueError, OSError) as error:
       print(' '.join(str(error).split()), file=sys.stderr)
       return REFUSED
-    show.read(assemble.read_line(resolved, problem))
+    for line in (assemble.read_line(resolved, problem), *problem.dataset.notes):
+      show.read(line)
     # Fresh ones only: a run that goes on may be past a program. One process only: the others would have
     # to compile in the same order.
     for job in jobs if not hosts.several() else ():

@@ -27,6 +27,7 @@ class Dataset:
   test_domains: np.ndarray | None = None  # int32 [test rows], the number of each row's domain
   class_names: tuple[str, ...] = ()  # by number; () where nobody says them
   client_names: tuple[str, ...] = ()  # of the natural clients, by number; () as above
+  notes: tuple[str, ...] = ()  # what was scaled, renamed or left out, and why; a sentence each
 
   @property
   def shape(self) -> tuple[int, ...]:
@@ -49,6 +50,7 @@ def make(
   clients: np.ndarray | None = None,
   class_names: Sequence[str] = (),
   client_names: Sequence[str] = (),
+  notes: Sequence[str] = (),
 ) -> Dataset:
   """Puts a data set together.
 
@@ -62,6 +64,7 @@ def make(
     clients: natural client of each training row, int32 [n].
     class_names: by number; () if nobody says them.
     client_names: of the natural clients, by number; () as above.
+    notes: what was scaled, renamed or left out, and why; a sentence each.
 
   Returns:
     The data set, with the checksum of its arrays and no validation rows.
@@ -86,4 +89,5 @@ def make(
     clients,
     class_names=tuple(class_names),
     client_names=tuple(client_names),
+    notes=tuple(notes),
   )

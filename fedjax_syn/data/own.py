@@ -35,12 +35,17 @@ def load(name: str, data_dir: str, folder: Path, size: int) -> Dataset:
 
     found = tfds_named.read(name, folder, size)
     title, names = name.removeprefix(TFDS), found.class_names
-    return make(name, title, found.train, found.test, found.num_classes, 'auto', class_names=names)
+    splits = found.train, found.test
+    return make(
+      name, title, *splits, found.num_classes, 'auto', class_names=names, notes=found.notes
+    )
   if not data_dir:
     raise ValueError(f"data.dir='': name the folder of images; {image_folder.LAYOUT}")
   images = image_folder.read(folder, size)
   names = images.class_names, images.client_names
   splits = images.train, images.test
-  dataset = make(name, '', *splits, len(images.class_names), 'auto', images.clients, *names)
+  dataset = make(
+    name, '', *splits, len(images.class_names), 'auto', images.clients, *names, images.notes
+  )
   title = f'{folder.resolve().name} ({dataset.checksum[:8]})'
   return dataclasses.replace(dataset, title=title)

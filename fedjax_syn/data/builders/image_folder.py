@@ -24,6 +24,7 @@ class Found(NamedTuple):
   clients: np.ndarray | None  # int32 [training rows]; None where there are no folders of clients
   client_names: tuple[str, ...]
   class_names: tuple[str, ...]
+  notes: tuple[str, ...] = ()  # what was scaled, renamed or left out, and why
 
 
 def read(folder: Path, size: int = 0) -> Found:

@@ -23,6 +23,7 @@ class Found(NamedTuple):
   test: Split
   num_classes: int
   class_names: tuple[str, ...]  # () where they are numbers
+  notes: tuple[str, ...] = ()  # what was scaled, renamed or left out, and why
 
 
 def read(name: str, folder: Path, size: int = 0) -> Found:
