@@ -13,6 +13,7 @@ import importlib.util
 import json
 import types
 import typing
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -23,7 +24,9 @@ from fedjax_syn.data import kinds
 from fedjax_syn.data.normalisation import NORMALISATIONS
 from fedjax_syn.method import NEEDS, Method
 from fedjax_syn.schema import SECTIONS, ConfigError, Resolved, check_range, coerce, flatten, plain
+from fedjax_syn.texts import shown
 
+LITERAL = 2**20  # characters of a number or a tuple: some hundred thousand seeds
 HELD_OUT, TFDS = 'held_out', 'tfds:'  # named here too, since data sets are slow to import
 REGISTRIES = {
   'algorithms': 'fedjax_syn.algorithms',
@@ -87,22 +90,29 @@ def override(config: ml_collections.ConfigDict, key: str, text: str) -> None:
       '1,': a lone '1' is refused, since `seeds=3` may have meant three seeds.
   """
   if key in ('algorithm', 'compare'):  # a method from outside the package brings its block along
-    check_algorithm(key, text)
+    check_algorithm(key, coerce(key, text, str))
     outside = tuple(dict.fromkeys([*config.get('outside', ()), *_outside(text)]))
     with config.unlocked():
       config.update({k: v for k, v in get_default(*outside).items() if k not in config})
       config.outside = outside
   known = leaves(*config.get('outside', ()))
   if key not in known:
-    raise ConfigError(f'{key}={text!r}: {_no_such(key, known, config.get("outside", ()))}')
-  value = text
-  if known[key].kind is not str:
-    try:
-      value = ast.literal_eval({'true': 'True', 'false': 'False'}.get(text, text))
-    except (ValueError, SyntaxError):
-      value = text  # `coerce` says what is wrong with it
+    raise ConfigError(f'{key}={shown(text)}: {_no_such(key, known, config.get("outside", ()))}')
+  value = text if known[key].kind is str else _literal(key, text)
   section, _, name = key.rpartition('.')
   (config[section] if section else config)[name] = coerce(key, value, known[key].kind)
+
+
+def _literal(key: str, text: str) -> Any:
+  """Reads a text as Python would; one that is none stays a text, and `coerce` says what is wrong with it."""
+  if len(text) > LITERAL:
+    raise ConfigError(f'{key}={shown(text)}: must have at most {LITERAL} characters')
+  try:
+    with warnings.catch_warnings():
+      warnings.simplefilter('ignore')  # of what Python thinks of the text
+      return ast.literal_eval({'true': 'True', 'false': 'False'}.get(text, text))
+  except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+    return text  # no literal, one that cannot be hashed, or a nest that is too deep
 
 
 def check(config: Any) -> Resolved:
@@ -131,7 +141,7 @@ def check(config: Any) -> Resolved:
   known = leaves(*outside)
   for key, value in flat.items():
     if key not in known:
-      raise ConfigError(f'{key}={value!r}: {_no_such(key, known, outside)}')
+      raise ConfigError(f'{key}={shown(value)}: {_no_such(key, known, outside)}')
   values: dict[str, dict[str, Any]] = {}
   for key, leaf in known.items():
     section, _, name = key.rpartition('.')
@@ -164,15 +174,15 @@ def check_algorithm(key: str, word: str) -> None:
   """Refuses a word like 'scaffold+dynafed' if a part is unknown, repeated or out of place."""
   if ',' in word:
     raise ConfigError(
-      f'{key}={word!r}: names one method; several are several runs, which launch/report.py compares'
+      f'{key}={shown(word)}: names one method; several are several runs, which launch/report.py compares'
     )
   parts = word.split('+') if word or key == 'algorithm' else []
   for position, part in enumerate(parts):
     _check_name(key, part, 'algorithms')
     if part in parts[:position]:
-      raise ConfigError(f'{key}={word!r}: {part!r} is repeated; each method can be used once')
+      raise ConfigError(f'{key}={shown(word)}: {part!r} is repeated; each method can be used once')
     if part == algorithms.BASE and position > 0:
-      raise ConfigError(f'{key}={word!r}: {part!r} wraps nothing; it can only come first')
+      raise ConfigError(f'{key}={shown(word)}: {part!r} wraps nothing; it can only come first')
 
 
 def _check_name(key: str, value: str, kind: str) -> None:
@@ -182,7 +192,7 @@ def _check_name(key: str, value: str, kind: str) -> None:
   if not colon:
     known = names(kind)
     if value not in known:
-      raise ConfigError(f'{key}={value!r}: unknown{_nearest(value, known)}')
+      raise ConfigError(f'{key}={shown(value)}: unknown{_nearest(value, known)}')
     return
   try:
     found = getattr(importlib.import_module(module), function, None)
@@ -193,9 +203,9 @@ def _check_name(key: str, value: str, kind: str) -> None:
     )
     reason = f'{error}' if own or not module else f'inside it: {error}'
     hint = f'; write {module[:-3]}:{function}, without .py' if module.endswith('.py') else ''
-    raise ConfigError(f'{key}={value!r}: cannot be imported ({reason}){hint}') from error
+    raise ConfigError(f'{key}={shown(value)}: cannot be imported ({reason}){hint}') from error
   if not callable(found):
-    raise ConfigError(f'{key}={value!r}: module {module} has no function {function!r}')
+    raise ConfigError(f'{key}={shown(value)}: module {module} has no function {function!r}')
 
 
 def _check_names(resolved: Resolved) -> None:
@@ -230,7 +240,7 @@ def _check_combinations(resolved: Resolved) -> None:
       f'compare={resolved.compare!r}: is the algorithm itself; name another, or none (--config.compare=)'
     )
   if len(set(resolved.seeds)) != len(resolved.seeds) or not resolved.seeds:
-    raise ConfigError(f'seeds={resolved.seeds!r}: must be one or more distinct integers')
+    raise ConfigError(f'seeds={shown(resolved.seeds)}: must be one or more distinct integers')
   if bool(client.epochs) == bool(client.steps):
     raise ConfigError(
       f'client.epochs={client.epochs}: exactly one of client.epochs and client.steps must be'
@@ -268,12 +278,12 @@ def _check_combinations(resolved: Resolved) -> None:
 def _check_proxy(word: str, needed: str, given: str) -> None:
   if needed and not given:
     raise ConfigError(
-      f"algorithm={word!r}: needs server data and data.proxy='' names none; try data.proxy={HELD_OUT!r}"
+      f"algorithm={shown(word)}: needs server data and data.proxy='' names none; try data.proxy={HELD_OUT!r}"
       f' (a share of the training rows{"" if needed == "labels" else ", or another data set"})'
     )
   if needed == 'labels' and given != HELD_OUT:
     raise ConfigError(
-      f"algorithm={word!r}: needs labels on the server's data; data.proxy={given!r} has other classes,"
+      f"algorithm={shown(word)}: needs labels on the server's data; data.proxy={given!r} has other classes,"
       f' try {HELD_OUT!r}'
     )
 
@@ -281,7 +291,7 @@ def _check_proxy(word: str, needed: str, given: str) -> None:
 def _check_needs(word: str, method: Method, name: str) -> None:
   for need in method.needs:
     if need in kinds.LACKS.get(name, ()):
-      raise ConfigError(f'algorithm={word!r}: needs {NEEDS[need]} (data.name={name!r})')
+      raise ConfigError(f'algorithm={shown(word)}: needs {NEEDS[need]} (data.name={name!r})')
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -325,7 +335,8 @@ def _no_such(key: str, known: Iterable[str], outside: Iterable[str]) -> str:
 def _nearest(key: str, known: Iterable[str]) -> str:
   known = list(known)
   same = [name for name in known if _last(name) == _last(key)]  # `mu` is `fedprox.mu`
-  near = list(dict.fromkeys([*same, *difflib.get_close_matches(key, known, n=3)]))[:3]
+  close = difflib.get_close_matches(key, known, n=3) if len(key) < 100 else []  # it is slow
+  near = list(dict.fromkeys([*same, *close]))[:3]
   return (
     f'; nearest: {", ".join(near)}' if near or len(known) > 40 else f'; known: {", ".join(known)}'
   )

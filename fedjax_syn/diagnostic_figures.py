@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedjax_syn.figures import save
+from fedjax_syn.figures import label_of, save
 from fedjax_syn.synthesis.client_losses import RoundLosses
 from fedjax_syn.synthesis.gradient_error import GradientErrors, Line
 from fedjax_syn.synthesis.scratch import Scratch
+from fedjax_syn.texts import caption
 
 
 def gradient_error(
@@ -34,13 +35,13 @@ def gradient_error(
   figure = Figure(figsize=(9, 4), layout='constrained')
   left, right = figure.subplots(1, 2)
   for label, e in errors.items():
-    points = left.scatter(e.real_norm, e.error_norm, s=14, label=label)
+    points = left.scatter(e.real_norm, e.error_norm, s=14, label=label_of(label))
     colour = points.get_facecolor()[0]
     r = np.array([0, e.real_norm.max()])
     delta, epsilon = lines[label].delta, lines[label].epsilon
-    note = f'{label}: {delta:.2f} r + {epsilon:.2g}'
+    note = f'{label_of(label)}: {delta:.2f} r + {epsilon:.2g}'
     left.plot(r, delta * r + epsilon, color=colour, linewidth=1, label=note)
-    right.plot(rounds, e.cosine, marker='.', color=colour, label=label)
+    right.plot(rounds, e.cosine, marker='.', color=colour, label=label_of(label))
   left.set(xlabel='r, norm of the gradient on all data', ylabel='norm of the difference')
   left.set_xlim(left=0)
   left.set_ylim(bottom=0)
@@ -69,7 +70,7 @@ def privacy(
   for label, d in distances.items():
     weights = np.full(len(d), 1 / len(d))
     bins = np.linspace(0, top or 1.0, 50)
-    axes.hist(d, bins, weights=weights, alpha=0.5, label=f'{label} ({len(d)})')
+    axes.hist(d, bins, weights=weights, alpha=0.5, label=f'{label_of(label)} ({len(d)})')
   axes.axvline(threshold, color='0.3', linestyle='--', linewidth=1, label='5 % of the held-out')
   axes.set(xlabel='distance per pixel to the nearest training image', ylabel='share')
   return _finish(figure, path, title)
@@ -138,7 +139,7 @@ def from_scratch(
   figure = Figure(figsize=(6, 4), layout='constrained')
   axes = figure.add_subplot()
   for label, run in runs.items():
-    axes.plot(run.steps, run.accuracy, label=label, linewidth=1.6)
+    axes.plot(run.steps, run.accuracy, label=label_of(label), linewidth=1.6)
   if reference is not None:
     axes.axhline(reference, color='0.4', linestyle='--', linewidth=1, label='the federated model')
   axes.set(xlabel='step', ylabel='test accuracy')
@@ -150,5 +151,5 @@ def _finish(figure: Figure, path: Path | None, title: str) -> Figure:
   for axes in figure.axes:
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize='small')
-  figure.suptitle(title, fontsize=10)
+  figure.suptitle(caption(title), fontsize=10)
   return save(figure, path)

@@ -19,6 +19,7 @@ from fedjax_syn import (
   progress,
   results,
   same_run,
+  texts,
 )
 from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
@@ -75,7 +76,7 @@ def run_experiment(
         for job in reversed(jobs):  # the main folder first: it is what a resumed run checks
           assemble.describe(job, problem, config_name)
     except (ValueError, OSError) as error:
-      print(' '.join(str(error).split()), file=sys.stderr)
+      print(texts.one_line(error), file=sys.stderr)
       return REFUSED
     for line in (assemble.read_line(resolved, problem), *problem.dataset.notes):
       show.read(line)
@@ -88,7 +89,9 @@ def run_experiment(
     for job in jobs:
       if write:
         results.save_partition(job.folder, problem.counts)
-        results.draw_partition(job.folder, problem.dataset, problem.counts)
+        results.attempt(
+          show.say, results.draw_partition, job.folder, problem.dataset, problem.counts
+        )
       summary = hosts.first(lambda path=job.folder: workdir_lib.read_json(path / 'summary.json'))
       summary = summary or _train(job, problem, show, stop, write)
       if summary is None:
@@ -99,7 +102,8 @@ def run_experiment(
       done = {job.config.algorithm: job.folder, **done}
       if write:
         marks = [s['synthesis_round'] for s in summary['status'].values() if 'synthesis_round' in s]
-        results.draw_curves(job.folder, problem.dataset, done, min(marks, default=None))
+        mark = min(marks, default=None)
+        results.attempt(show.say, results.draw_curves, job.folder, problem.dataset, done, mark)
         workdir_lib.write_json(job.folder / 'summary.json', summary)
     show.summary(_rows(resolved, folder, summary), folder)
     return _exit_status(summary)
@@ -254,9 +258,11 @@ def _train_group(
       last = found if measured == config.rounds else None
       results.save_clients(job.folder, seed, problem.counts, by_class, last)
       first = seed == config.seeds[0]
-      results.save_synthetic(job.folder, problem.dataset, seed, first, engine.synthetic(live[seed]))
+      learned = engine.synthetic(live[seed])
+      results.save_synthetic(job.folder, problem.dataset, seed, first, learned, show.say)
       if first:
-        results.draw_dynamics(job.folder, problem.dataset, seed, engine.diagnose(seed, live[seed]))
+        found = engine.diagnose(seed, live[seed])
+        results.attempt(show.say, results.draw_dynamics, job.folder, problem.dataset, seed, found)
 
   def fail(step):
     status = _diverged(step, recorder)

@@ -3,6 +3,7 @@
 Each is returned, so that a notebook shows it, and written to a file where a path is given.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ import matplotlib
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from fedjax_syn.texts import caption
 
 DPI = 150
 ACROSS = 20  # images in a row
@@ -72,7 +75,11 @@ def accuracy_curve(
   for label, lines in histories.items():
     c = curve(lines, key)
     (line,) = axes.plot(
-      c.rounds, c.mean, label=label, linewidth=1.6, marker='o' if len(c.rounds) < 2 else ''
+      c.rounds,
+      c.mean,
+      label=label_of(label),
+      linewidth=1.6,
+      marker='o' if len(c.rounds) < 2 else '',
     )
     if c.std.any():
       axes.fill_between(
@@ -86,7 +93,7 @@ def accuracy_curve(
       linewidth=1,
       label=f'synthesis after round {mark_round}',
     )
-  axes.set(xlabel='round', ylabel=key.replace('/', ' '), title=title)
+  axes.set(xlabel='round', ylabel=caption(key.replace('/', ' ')), title=caption(title))
   axes.grid(alpha=0.3)
   axes.set_xlim(left=0)
   axes.xaxis.get_major_locator().set_params(integer=True)
@@ -129,11 +136,11 @@ def partition_bubbles(
   colours = 'tab10' if classes <= 10 else 'viridis'
   axes.scatter(client, label, s=area, c=label, cmap=colours, alpha=0.75, linewidths=0)
   if class_names is not None and classes <= 40:
-    axes.set_yticks(range(classes), class_names, parse_math=False)  # a $ in a name is a $
+    axes.set_yticks(range(classes), [caption(name, 24) for name in class_names])
   elif classes <= 20:
     axes.set_yticks(range(classes))
   # The first class on top, as in pictures of learned sets.
-  axes.set(ylabel='class', xlim=(-1, shown), ylim=(classes, -1), title=title)
+  axes.set(ylabel='class', xlim=(-1, shown), ylim=(classes, -1), title=caption(title))
   axes.set_xlabel(f'client\n({notes})', fontsize='small')
   axes.xaxis.get_major_locator().set_params(integer=True)
   axes.grid(alpha=0.2)
@@ -168,6 +175,7 @@ def synthetic_sets(
   labels = np.asarray(y)[-1].argmax(axis=-1)
   rows = np.unique(labels)
   columns = min(columns, max(np.sum(labels == c) for c in rows))
+  title = caption(title)
   width = max(0.3 + 0.38 * columns * len(shown), 0.075 * len(title))  # a title is not cut off
   figure = Figure(figsize=(width, 0.6 + 0.38 * len(rows)), layout='constrained')
   panels = figure.subplots(1, len(shown), squeeze=False)[0]
@@ -213,14 +221,14 @@ def image_rows(
   figure = Figure(figsize=(1 + 0.6 * across, 0.6 + 0.6 * len(rows)), layout='constrained')
   grid = figure.subplots(len(rows), across, squeeze=False)
   for line, (label, images) in zip(grid, rows.items(), strict=True):
-    line[0].set_ylabel(label, fontsize=7, rotation=0, ha='right', va='center')
+    line[0].set_ylabel(caption(label, 24), fontsize=7, rotation=0, ha='right', va='center')
     for axes, image in zip(line, pixels(np.asarray(images), normalisation), strict=True):
       axes.imshow(image.squeeze(-1) if image.shape[-1] == 1 else image, cmap='gray', vmin=0, vmax=1)
       axes.set(xticks=[], yticks=[])
   for axes, name in zip(grid[0], columns, strict=True):
-    axes.set_title(name, fontsize=7)
+    axes.set_title(caption(name, 24), fontsize=7)
   if title:
-    figure.suptitle(title, fontsize=9)
+    figure.suptitle(caption(title), fontsize=9)
   return save(figure, path)
 
 
@@ -247,8 +255,8 @@ def cosine_distances(
   figure = Figure(figsize=(1.5 + 1.1 * len(values), 4), layout='constrained')
   axes = figure.add_subplot()
   axes.violinplot([np.asarray(v, float) for v in values.values()], showmedians=True)
-  axes.set_xticks(range(1, len(values) + 1), values.keys())
-  axes.set(ylabel='cosine distance', title=title)
+  axes.set_xticks(range(1, len(values) + 1), [caption(label, 24) for label in values])
+  axes.set(ylabel='cosine distance', title=caption(title))
   axes.grid(axis='y', alpha=0.3)
   return save(figure, path)
 
@@ -260,5 +268,12 @@ def save(figure: Figure, path: Path | None) -> Figure:
   path.parent.mkdir(parents=True, exist_ok=True)
   FigureCanvasAgg(figure)
   metadata = {'Software': f'matplotlib {matplotlib.__version__}'}
-  figure.savefig(path, dpi=DPI, metadata=metadata if path.suffix == '.png' else None)
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore')  # of a character that no font has
+    figure.savefig(path, dpi=DPI, metadata=metadata if path.suffix == '.png' else None)
   return figure
+
+
+def label_of(text: str) -> str:
+  """Returns a label for a legend; matplotlib would leave out one that is empty or begins with _."""
+  return caption(text if text[:1].strip('_') else f' {text}', 40)

@@ -19,6 +19,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from fedjax_syn import texts
+
 PLAIN_SECONDS = 10.0
 
 
@@ -61,7 +63,8 @@ class Plain(Silent):
     self.accuracy = ''
 
   def say(self, text: str) -> None:
-    self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+    text = texts.printable(text)
+    self.console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
   def read(self, text: str) -> None:
     self.say(text)
@@ -112,12 +115,12 @@ class Bar(Plain):
   def begin(self, label: str, rounds: int, done: int) -> None:
     self.done = done
     self.progress = Progress(
-      TextColumn('{task.description}'),
+      TextColumn('{task.description}', markup=False),
       BarColumn(),
       MofNCompleteColumn(),
       _Rate(),
       TimeRemainingColumn(),
-      TextColumn('{task.fields[note]}'),
+      TextColumn('{task.fields[note]}', markup=False),
       console=self.console,
     )
     self.task = self.progress.add_task(label, total=rounds, completed=done, note='')
@@ -158,8 +161,9 @@ def make(write: bool = True) -> Silent:
   """Returns a bar on a terminal, lines elsewhere, and silence in all processes but the first."""
   if not write:
     return Silent()
-  console = Console()
-  return Bar(console) if console.is_terminal else Plain(Console(width=110))
+  texts.forgive()
+  console = Console(emoji=False)
+  return Bar(console) if console.is_terminal else Plain(Console(width=110, emoji=False))
 
 
 def summary_panel(rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> Panel:
@@ -180,36 +184,36 @@ def summary_panel(rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -
     table.add_column(name, overflow='fold')
   for label, summary in rows:
     values = [_statistics(summary['test_accuracy'][k]) for k in ('last', 'mean_last_5', 'best')]
-    table.add_row(label, *values, f'{summary["seconds"]["total"]:.1f}')
+    table.add_row(_text(label), *values, f'{summary["seconds"]["total"]:.1f}')
   notes = []
   for label, summary in rows:
     for seed, status in summary['status'].items():
       if status['status'] == 'diverged':
-        notes.append(Text(f'{label}: {diverged_text(seed, status)}'))
+        notes.append(_text(f'{label}: {diverged_text(seed, status)}'))
       elif 'collapsed_round' in status:
-        notes.append(Text(f'{label}: {collapsed_text(seed, status["collapsed_round"])}'))
+        notes.append(_text(f'{label}: {collapsed_text(seed, status["collapsed_round"])}'))
     if 'test/accuracy' in summary.get('personal', {}):
       own = _statistics(summary['personal']['test/accuracy'])
-      notes.append(Text(f'{label}: accuracy of personal models {own}'))
+      notes.append(_text(f'{label}: accuracy of personal models {own}'))
     if summary.get('epsilon') is not None:
       private = summary['privacy']
       notes.append(
-        Text(
+        _text(
           f'{label}: epsilon {summary["epsilon"]:.3f} at delta {private["delta"]:g}, for one {private["unit"]}'
         )
       )
   parts = ', '.join(f'{k} {v:.1f}' for k, v in first['seconds'].items() if k != 'total' and v)
-  notes.append(Text(f'seconds: {parts}'))
-  notes.append(
-    Text(f'{folder}/: summary.json, metrics.jsonl, figures/, checkpoints/', overflow='fold')
-  )
-  notes.append(
-    Text(f'on a page: python launch/report.py {shlex.quote(str(folder))}', overflow='fold')
-  )
+  notes.append(_text(f'seconds: {parts}'))
+  notes.append(_text(f'{folder}/: summary.json, metrics.jsonl, figures/, checkpoints/'))
+  notes.append(_text(f'on a page: python launch/report.py {shlex.quote(str(folder))}'))
   title = (
     f'{first["algorithm"]} on {first["dataset"]}, {first["rounds"]} rounds, seeds {first["seeds"]}'
   )
-  return Panel(Group(table, *notes), title=Text(title), expand=False)
+  return Panel(Group(table, *notes), title=_text(title), expand=False)
+
+
+def _text(text: str) -> Text:
+  return Text(texts.printable(text), overflow='fold')
 
 
 def diverged_text(seed: int | str, status: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """What is left when a run is over: its summary, the learned data set and the figures."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from fedjax_syn import config as config_lib
-from fedjax_syn import metrics, privacy
+from fedjax_syn import metrics, privacy, texts
 from fedjax_syn.clock import Clock
 from fedjax_syn.data.datasets import Dataset
 from fedjax_syn.engine import Engine
@@ -130,6 +130,21 @@ def _save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
   partial.replace(path)
 
 
+def attempt(say: Callable[[str], None], draw: Callable[..., None], *arguments: Any) -> None:
+  """Draws; what cannot be drawn is said in one line, for a run is worth more than its figures.
+
+  Args:
+    say: told why there is no figure.
+    draw: writes a figure; matplotlib and its fonts, settings and folders may fail in any way.
+    *arguments: of `draw`.
+  """
+  try:
+    draw(*arguments)
+  except Exception as error:
+    reason = texts.shorten(texts.one_line(error), 300)
+    say(f'WARNING: a figure is left out ({type(error).__name__}: {reason})')
+
+
 def draw_partition(folder: Path, dataset: Dataset, counts: np.ndarray) -> None:
   """Draws who holds what.
 
@@ -182,9 +197,14 @@ def draw_dynamics(
 
 
 def save_synthetic(
-  folder: Path, dataset: Dataset, seed: int, first: bool, learned: Mapping[str, Any] | None
+  folder: Path,
+  dataset: Dataset,
+  seed: int,
+  first: bool,
+  learned: Mapping[str, Any] | None,
+  say: Callable[[str], None],
 ) -> None:
-  """Saves a learned set as numbers and as a picture.
+  """Saves a learned set as numbers, and as a picture if it can be drawn.
 
   Args:
     folder: the run's folder.
@@ -192,20 +212,26 @@ def save_synthetic(
     seed: the seed that learned it.
     first: the run's first seed's set is `synthetic.npz`, those of others are `synthetic_seed<seed>.npz`.
     learned: the engine's `synthetic(state)`; None saves nothing.
+    say: told why there is no picture.
   """
   if learned is None:
     return
-  from fedjax_syn import figures
-
   name = 'synthetic' if first else f'synthetic_seed{seed}'
   path = folder / 'synthetic' / f'{name}.npz'
   normalisation = dataset.normalisation
   mean, std = (np.asarray(v, np.float32) for v in (normalisation.mean, normalisation.std))
   _save_arrays(path, {**learned, 'mean': mean, 'std': std})
-  picture = path.with_suffix('.png')
+  attempt(say, _draw_synthetic, folder, dataset, seed, path.with_suffix('.png'), learned)
+
+
+def _draw_synthetic(
+  folder: Path, dataset: Dataset, seed: int, picture: Path, learned: Mapping[str, Any]
+) -> None:
+  from fedjax_syn import figures
+
   title = f'{dataset.title}, seed {seed}'
   figures.synthetic_sets(
-    learned['x'], learned['y'], learned['iterations'], normalisation, picture, title
+    learned['x'], learned['y'], learned['iterations'], dataset.normalisation, picture, title
   )
   (folder / 'figures').mkdir(exist_ok=True)
   shutil.copyfile(picture, folder / 'figures' / picture.name)

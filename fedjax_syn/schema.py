@@ -11,7 +11,9 @@ from typing import Any
 
 import ml_collections
 
+from fedjax_syn import texts
 from fedjax_syn.fields import field
+from fedjax_syn.texts import shown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +168,7 @@ class Resolved:
 
 
 SECTIONS = {'data': Data, 'client': Client, 'server': Server, 'model': Model, 'layout': Layout}
+LONGEST = 4096  # characters of a text: a path's, on Linux
 KINDS = {bool: 'True or False', int: 'an integer', float: 'a number', str: 'a string'}
 
 
@@ -173,21 +176,32 @@ class ConfigError(ValueError):
   """A refused config: one line that names the key, the value and what would work."""
 
   def __init__(self, message: str):
-    super().__init__(' '.join(message.split()))
+    super().__init__(texts.one_line(message))
 
 
 def coerce(key: str, value: Any, kind: Any) -> Any:
   """Returns the value as its field's type; only an int for a float and a list for a tuple are converted."""
   if typing.get_origin(kind) is tuple:
     if not isinstance(value, tuple | list):
-      raise ConfigError(f'{key}={value!r}: must be a tuple, as in 0,1,2 (of one: 1,)')
+      raise ConfigError(f'{key}={shown(value)}: must be a tuple, as in 0,1,2 (of one: 1,)')
     return tuple(coerce(key, item, typing.get_args(kind)[0]) for item in value)
   fits = isinstance(value, (int, float) if kind is float else kind)
   if not fits or (isinstance(value, bool) and kind is not bool):  # False is an int to Python
-    raise ConfigError(f'{key}={value!r}: must be {KINDS[kind]}')
-  if kind is float and not math.isfinite(value):
-    raise ConfigError(f'{key}={value!r}: must be a finite number')
+    raise ConfigError(f'{key}={shown(value)}: must be {KINDS[kind]}')
+  if kind is float and not _finite(value):
+    raise ConfigError(f'{key}={shown(value)}: must be a finite number')
+  if kind is str and len(value) > LONGEST:
+    raise ConfigError(f'{key}={shown(value)}: must have at most {LONGEST} characters')
+  if kind is str and '\0' in value:
+    raise ConfigError(f'{key}={shown(value)}: must not contain a null character')
   return kind(value)
+
+
+def _finite(value: float) -> bool:
+  try:
+    return math.isfinite(value)
+  except OverflowError:  # an integer beyond all floats
+    return False
 
 
 def check_range(key: str, value: Any, rules: Mapping[str, Any]) -> None:
@@ -195,13 +209,13 @@ def check_range(key: str, value: Any, rules: Mapping[str, Any]) -> None:
   choices, low, above, high = (rules.get(rule) for rule in ('choices', 'low', 'above', 'high'))
   for item in value if isinstance(value, tuple) else (value,):
     if choices is not None and item not in choices:
-      raise ConfigError(f'{key}={item!r}: unknown; known: {", ".join(map(repr, choices))}')
+      raise ConfigError(f'{key}={shown(item)}: unknown; known: {", ".join(map(repr, choices))}')
     if low is not None and item < low:
-      raise ConfigError(f'{key}={item!r}: must be at least {low}')
+      raise ConfigError(f'{key}={shown(item)}: must be at least {low}')
     if above is not None and item <= above:
-      raise ConfigError(f'{key}={item!r}: must be greater than {above}')
+      raise ConfigError(f'{key}={shown(item)}: must be greater than {above}')
     if high is not None and item > high:
-      raise ConfigError(f'{key}={item!r}: must be at most {high}')
+      raise ConfigError(f'{key}={shown(item)}: must be at most {high}')
 
 
 def plain(value: Any) -> Any:

@@ -38,6 +38,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # As a script, Python looks into launch/ only; configs/ lies beside it, and users' modules where they are.
 sys.path[:0] = [path for path in (str(ROOT), os.getcwd()) if path not in sys.path]
 
+from fedjax_syn import texts  # noqa: E402
+
 REFUSED = 2
 DEFAULT = ROOT / 'configs' / 'dynafed_digits.py'
 KINDS = ('algorithms', 'datasets', 'models', 'partitions', 'fields')
@@ -75,13 +77,14 @@ def parse(argv: list[str]) -> list[str]:
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
   """Turns a refusal into one line on stderr and exit status 2, and Ctrl-C into one and 130, the shell's."""
+  texts.forgive()
   try:
     yield
   except KeyboardInterrupt:
     print('interrupted', file=sys.stderr)
     sys.exit(130)
   except (flags.Error, app.UsageError, ValueError) as error:
-    print(' '.join(str(error).split()), file=sys.stderr)
+    print(texts.one_line(error), file=sys.stderr)
     sys.exit(REFUSED)
 
 
@@ -124,6 +127,8 @@ def load_config(path: str, settings: Iterable[str] = ()):
   """
   file = pathlib.Path(path)
   if not file.is_file():
+    if file.exists():  # a folder, a pipe that nobody writes to, a device without an end
+      raise ValueError(f'--config={path}: is not a file; name a Python file with get_config()')
     known = ', '.join(f'configs/{f.name}' for f in sorted((ROOT / 'configs').glob('[a-z]*.py')))
     raise ValueError(f'--config={path}: no such file; the project has {known}')
   spec = importlib.util.spec_from_file_location('config_file', file.resolve())
@@ -133,11 +138,14 @@ def load_config(path: str, settings: Iterable[str] = ()):
   try:
     spec.loader.exec_module(module)
     config = module.get_config()
-  except Exception as error:  # whatever a user's file does wrong is a refusal that names its line
+  except (
+    Exception,
+    SystemExit,
+  ) as error:  # whatever a user's file does wrong is a refusal that names its line
     frames = traceback.extract_tb(error.__traceback__)
     lines = [str(frame.lineno) for frame in frames if frame.filename == spec.origin]
     # ml_collections repeats all that it holds, as a quoted string, when one field is unknown.
-    message = re.sub(r' Other fields present: ".*}"', '', str(error), flags=re.S)
+    message = re.sub(r' Other fields present: ".*}"', '', texts.one_line(error), flags=re.S)
     message = re.sub(r"^'(.*)'$", r'\1', message).replace('\\n', ' ')
     message = textwrap.shorten(f'{type(error).__name__}: {message}', 240)
     raise ValueError(f'--config={":".join([path, *lines[-1:]])}: {message}') from error

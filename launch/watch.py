@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fedjax_syn import progress
+from fedjax_syn import progress, texts
 
 
 class Watch(progress.Silent):
@@ -27,7 +27,8 @@ class Watch(progress.Silent):
     pass
 
   def say(self, text: str) -> None:
-    self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+    text = texts.printable(text)
+    self.console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
   def start(self, label: str, rounds: int) -> None:
     """Shows that a run begins."""
@@ -47,11 +48,11 @@ class Bars(Watch):
 
   def __enter__(self) -> 'Watch':
     self.bars = Progress(
-      TextColumn('{task.description}'),
+      TextColumn('{task.description}', markup=False),
       BarColumn(),
       MofNCompleteColumn(),
       TimeElapsedColumn(),
-      TextColumn('{task.fields[note]}'),
+      TextColumn('{task.fields[note]}', markup=False),
       console=self.console,
     )
     self.cells = self.bars.add_task('cells', total=self.total, note='')
@@ -88,5 +89,7 @@ class Bars(Watch):
 
 def make(total: int) -> Watch:
   """Returns bars on a terminal, and lines elsewhere."""
-  console = Console()
-  return Bars(total, console) if console.is_terminal else Watch(total, Console(width=110))
+  texts.forgive()
+  console = Console(emoji=False)
+  plain = Console(width=110, emoji=False)
+  return Bars(total, console) if console.is_terminal else Watch(total, plain)

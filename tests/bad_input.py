@@ -198,7 +198,34 @@ BAD = [
   ),  # an unused block is checked too
 ]
 
+LONG = 'x' * 10**6
 BAD_OVERRIDES = [
+  ('client.lr', '9' * 400, f'client.lr={"9" * 150}[... 200 characters ...]'),
+  ('client.lr', '1' * 5000, "client.lr='111"),
+  ('seeds', '0x' + 'f' * 5000, 'seeds=int of 20000 bits: must be a tuple'),
+  ('rounds', '{[]:1}', "rounds='{[]:1}': must be an integer"),
+  ('rounds', '{[], 1}', "rounds='{[], 1}': must be an integer"),
+  ('rounds', '-' * 5000, "rounds='---"),
+  ('rounds', '-' * 5000 + '1', "rounds='---"),
+  ('rounds', '[' * 5000, "rounds='[[["),
+  ('rounds', '1+' * 5000 + '1', "rounds='1+1+"),
+  ('rounds', '9' * 10**7, "rounds='999"),
+  ('rounds', '\u0661\u0662', "rounds='\u0661\u0662': must be an integer"),  # Arabic digits
+  ('rounds', '\u22121', "rounds='\u22121': must be an integer"),  # a minus that is none
+  ('rounds', '1e3', 'rounds=1000.0: must be an integer'),
+  ('rounds', '5\0', r"rounds='5\x00': must be an integer"),
+  ('rounds', '\x1b[31m5', r"rounds='\x1b[31m5': must be an integer"),
+  ('rounds', r'"\d"', r"rounds='\\d': must be an integer"),  # Python would warn of it
+  ('seeds', '((0,1),2)', 'seeds=(0, 1): must be an integer'),
+  ('seeds', '{1: 2}', 'seeds={1: 2}: must be a tuple'),
+  ('client.lr', 'nan', "client.lr='nan': must be a number"),
+  ('client.lr', '1+2j', 'client.lr=(1+2j): must be a number'),
+  ('client.lr\x1b[31m', '1', r"client.lr\x1b[31m='1': no such field; nearest: client.lr"),
+  (LONG, '1', 'xxx'),
+  ('data.dir', 'a\0b', r"data.dir='a\x00b': must not contain a null character"),
+  ('data.name', LONG, "data.name='xxx"),
+  ('algorithm', 'fedprox+' * 10**5, "algorithm='fedprox+fedprox"),
+  ('model.name', LONG, "model.name='xxx"),
   ('seeds', '1', 'seeds=1: must be a tuple, as in 0,1,2 (of one: 1,)'),
   ('rounds', '100.0', 'rounds=100.0: must be an integer'),
   ('rounds', 'many', "rounds='many': must be an integer"),

@@ -124,6 +124,7 @@ def test_override_refuses_with_one_line(key, text, line):
   with pytest.raises(ConfigError) as refused:
     override(get_default(), key, text)
   assert str(refused.value).startswith(line)
+  assert str(refused.value).isprintable() and len(str(refused.value)) < 5000
 
 
 @given(st.one_of(st.text(max_size=12), st.integers().map(str), st.floats().map(repr)))

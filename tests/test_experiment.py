@@ -12,7 +12,7 @@ import pytest
 
 from fedjax_syn import checkpoint, experiment, recorder, results, workdir
 from tests.fake_engine import PHASE
-from tests.runs import config_of, lines_of
+from tests.runs import config_of, lines_of, outcome
 
 pytest_plugins = ['tests.run_fixtures']
 
@@ -69,6 +69,24 @@ def test_changed_config_is_refused_with_the_difference(whole_folder, capsys):
   assert before == sorted(
     (p, p.stat().st_mtime_ns) for p in folder.rglob('*') if p.is_file() and p.name != '.lock'
   )
+
+
+def test_a_figure_that_cannot_be_drawn_costs_a_line_and_not_the_run(
+  fake, whole, tmp_path, monkeypatch, capsys
+):
+  def fail(*_):
+    raise RuntimeError('Failed to process string\nwith tex')
+
+  for name in ('draw_partition', 'draw_curves', 'draw_dynamics', '_draw_synthetic'):
+    monkeypatch.setattr(results, name, fail)
+  assert experiment.run_experiment(config_of(), tmp_path / 'W') == 0
+  assert outcome(tmp_path / 'W') == whole
+  said = capsys.readouterr().out.splitlines()
+  warned = [line for line in said if 'WARNING' in line]
+  assert len(warned) == 5  # one of them for each of two seeds
+  assert set(warned) == {
+    'WARNING: a figure is left out (RuntimeError: Failed to process string with tex)'
+  }
 
 
 def test_unused_block_may_change(fake, whole_folder):

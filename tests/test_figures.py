@@ -113,3 +113,40 @@ def test_cosine_distances(tmp_path):
     {'iid': np.random.default_rng(0).random(50), 'one': [0.5, 0.6]}, tmp_path / 'c.png', 'x'
   )
   assert_picture(tmp_path / 'c.png')
+
+
+NAMES = {
+  'formula': '$x_1$ and $\\frac{$',
+  'one $': 'costs 5 $ \\alpha',
+  'escaped $': r'a\$b$',
+  'LaTeX': r'50 %_#{^~&\\',
+  'legend': '_hidden',
+  'control': 'a\x00\x1b[0m\nb',
+  'not UTF-8': b'caf\xe9'.decode('utf-8', 'surrogateescape'),
+  'scripts': '\U0001f600 \u0634\u0645\u0633 \u4e2d \u202eabc',
+  'long': 'very ' * 2000,
+  'empty': '',
+}
+
+
+@pytest.mark.filterwarnings('error')
+@pytest.mark.parametrize('name', NAMES.values(), ids=NAMES)
+def test_any_name_is_shown_as_it_is_written(name, tmp_path):
+  """Between $ matplotlib would read a formula; `_` hides a line from a legend; half a surrogate is no text to it."""
+  runs = {name: lines_of(0, {0: 0.1, 1: 0.5})}
+  axes = figures.accuracy_curve(runs, tmp_path / 'a.png', title=name).axes[0]
+  assert len(axes.get_legend().texts) == 1
+  counts = np.ones((2, 2), int)
+  figures.partition_bubbles(counts, tmp_path / 'p.png', name, (name, 'dog'))
+  figures.cosine_distances({name: [0.1, 0.2]}, tmp_path / 'd.png', name)
+  image = np.zeros((1, 2, 2, 1), np.uint8)
+  figures.image_rows({name: image}, [name], None, tmp_path / 'i.png', name)
+  assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_dollar_is_drawn_as_a_dollar(tmp_path):
+  """The pixels of a title with $ are those of the same title that is never read as a formula."""
+  figure = figures.partition_bubbles(np.ones((2, 2), int), tmp_path / 'a.png', 'a $x^2$ b')
+  figure.axes[0].set_title('a $x^2$ b', parse_math=False)
+  figures.save(figure, tmp_path / 'b.png')
+  assert (imread(tmp_path / 'a.png') == imread(tmp_path / 'b.png')).all()

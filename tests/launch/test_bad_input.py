@@ -151,7 +151,9 @@ def test_every_refusal_comes_within_five_seconds(tmp_path):
   """Each row as a process of its own. Seconds are those of a core, so that other work on the machine does not
   count; `-s` prints them, and those by the wall."""
   took = {}
-  for i, row in enumerate(ROWS):
+  # An argument of a process has no null character, and 128 KiB on Linux.
+  possible = lambda row: all('\0' not in a and len(a) < 2**17 for a in arguments(row.settings))
+  for i, row in enumerate(filter(possible, ROWS)):
     folder = tmp_path / str(i)
     folder.mkdir()
     row.prepare(folder)

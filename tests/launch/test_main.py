@@ -48,7 +48,7 @@ REFUSED = [
     ['--config=configs/nothing.py'],
     '--config=configs/nothing.py: no such file; the project has configs/',
   ),
-  (['--config=.'], '--config=.: no such file'),
+  (['--config=.'], '--config=.: is not a file'),
   (['--confg=x'], "Unknown command line flag 'confg'"),
   (['--list=nets'], 'flag --list=nets: value should be one of'),
   (['20'], "'20': unexpected; settings are written --config.key=value"),
@@ -97,6 +97,10 @@ HEAD = 'from fedjax_syn.config import get_default\ndef get_config():\n  config =
       '--config=mine.py:4: AttributeError: Key "optimiser" does not exist and cannot be added since the'
       ' config is locked. Did you mean "optimizer" instead of "optimiser"?',
     ),
+    ('import sys\nsys.exit()', '--config=mine.py:2: SystemExit'),
+    ('import sys\ndef get_config():\n  sys.exit(0)', '--config=mine.py:3: SystemExit: 0'),
+    ('def get_config():\n  return get_config()', '--config=mine.py:2: RecursionError: maximum'),
+    ('x = 1\n\0', '--config=mine.py: '),
     (f'{HEAD}  config.client.lr = "fast"\n  return config\n', '--config=mine.py:4: TypeError: '),
   ],
 )
