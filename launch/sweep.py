@@ -90,7 +90,9 @@ def make_cell(config: Any, values: dict[str, str], workdir: pathlib.Path) -> Cel
   for key, text in values.items():
     config_lib.override(config, key, text)
   resolved = config_lib.check(config)
-  if not resolved.data.validation and not datasets.brings_validation(resolved.data.name):
+  if not resolved.data.validation and not datasets.brings_validation(
+    resolved.data.name, resolved.data.dir
+  ):
     raise ValueError(
       'data.validation=0.0: a sweep selects by validation accuracy; give it a share above 0'
     )
@@ -212,7 +214,9 @@ def main(argv: list[str]) -> int:
     name = pathlib.Path(launcher.CONFIG.value).stem
     default = launcher.default_workdir(config, f'sweep-{name}')
     workdir = pathlib.Path(launcher.WORKDIR.value or default)
-    if not config.data.validation and not datasets.brings_validation(config.data.name):
+    if not config.data.validation and not datasets.brings_validation(
+      config.data.name, config.data.dir
+    ):
       config.data.validation = VALIDATION
       print(
         f'data.validation was 0: {VALIDATION:.0%} of the training rows are held out to select by'

@@ -27,12 +27,23 @@ class Dataset:
   test_domains: np.ndarray | None = None  # int32 [test rows], the number of each row's domain
   class_names: tuple[str, ...] = ()  # by number; () where nobody says them
   client_names: tuple[str, ...] = ()  # of the natural clients, by number; () as above
+  test_clients: np.ndarray | None = None  # int32 [test rows], natural client of each, -1: nobody's
+  natural_clients: int = (
+    0  # how many the data name, 0: as many as rows name; kept when rows are held out
+  )
   notes: tuple[str, ...] = ()  # what was scaled, renamed or left out, and why; a sentence each
 
   @property
   def shape(self) -> tuple[int, ...]:
     """Height, width and channels of an image; the length of a row of tokens."""
     return self.train.x.shape[1:]
+
+  def num_clients(self) -> int:
+    """How many natural clients the data name; 0 if they name none. One may have no training row left."""
+    if self.clients is None:
+      return 0
+    rows = 1 + int(np.max(self.clients, initial=-1))
+    return max(self.natural_clients, len(self.client_names), rows)
 
   def test_by_domain(self) -> dict[str, Split]:
     """The test rows of each domain, by 'domain/NAME'; none where there are no domains."""
@@ -51,6 +62,8 @@ def make(
   class_names: Sequence[str] = (),
   client_names: Sequence[str] = (),
   notes: Sequence[str] = (),
+  validation: Split | None = None,
+  test_clients: np.ndarray | None = None,
 ) -> Dataset:
   """Puts a data set together.
 
@@ -65,9 +78,11 @@ def make(
     class_names: by number; () if nobody says them.
     client_names: of the natural clients, by number; () as above.
     notes: what was scaled, renamed or left out, and why; a sentence each.
+    validation: rows that the data set itself holds out.
+    test_clients: natural client of each test row, int32, -1 for nobody's; None if nobody says them.
 
   Returns:
-    The data set, with the checksum of its arrays and no validation rows.
+    The data set, with the checksum of its arrays.
 
   Raises:
     ValueError: if the normalisation does not fit the images.
@@ -76,18 +91,19 @@ def make(
     constants = normalise_by(normalisation, train.x)
   else:
     constants = spread(normalisation, train.x.shape[-1])
-  digest = checksum(train, test, clients)
+  digest = checksum(train, test, clients, test_clients)
   return Dataset(
     name,
     title,
     train,
     test,
-    None,
+    validation,
     num_classes,
     constants,
     digest,
     clients,
     class_names=tuple(class_names),
     client_names=tuple(client_names),
+    test_clients=test_clients,
     notes=tuple(notes),
   )

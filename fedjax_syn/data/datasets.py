@@ -15,7 +15,15 @@ from pathlib import Path
 import numpy as np
 
 from fedjax_syn.data import domains, outside, own
-from fedjax_syn.data.builders import arrays, digits, domain_sources, flair, fortunes, prepared
+from fedjax_syn.data.builders import (
+  arrays,
+  digits,
+  domain_sources,
+  flair,
+  fortunes,
+  layout,
+  prepared,
+)
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.data.builders.split import Split, check_split, stratified
@@ -278,9 +286,9 @@ def _with_proxy(dataset: Dataset, proxy: str, share: float, data_dir: str, seed:
   return dataclasses.replace(dataset, proxy=Split(other.x, np.full_like(other.y, -1)))
 
 
-def brings_validation(name: str) -> bool:
+def brings_validation(name: str, data_dir: str = '') -> bool:
   """Says whether a data set has a validation split of its own, which `data.validation` must not add to."""
-  return name in FLAIR
+  return name in FLAIR or (name == own.FOLDER and layout.has_validation(_folder(data_dir)))
 
 
 def _take_out(dataset: Dataset, key: str, share: float, draw: list[int]) -> tuple[Dataset, Split]:

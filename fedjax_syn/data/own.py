@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from fedjax_syn.data.builders import image_folder
+from fedjax_syn.data.builders import image_folder, layout
 from fedjax_syn.data.dataset import Dataset, make
 
 FOLDER, TFDS = 'folder', 'tfds:'
@@ -40,12 +40,21 @@ def load(name: str, data_dir: str, folder: Path, size: int) -> Dataset:
       name, title, *splits, found.num_classes, 'auto', class_names=names, notes=found.notes
     )
   if not data_dir:
-    raise ValueError(f"data.dir='': name the folder of images; {image_folder.LAYOUT}")
+    raise ValueError(f"data.dir='': name the folder of images; {layout.WANTED}")
   images = image_folder.read(folder, size)
-  names = images.class_names, images.client_names
-  splits = images.train, images.test
   dataset = make(
-    name, '', *splits, len(images.class_names), 'auto', images.clients, *names, images.notes
+    name,
+    '',
+    images.train,
+    images.test,
+    len(images.class_names),
+    'auto',
+    images.clients,
+    images.class_names,
+    images.client_names,
+    images.notes,
+    images.validation,
+    images.test_clients,
   )
   title = f'{folder.resolve().name} ({dataset.checksum[:8]})'
   return dataclasses.replace(dataset, title=title)

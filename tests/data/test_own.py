@@ -97,7 +97,10 @@ def test_images_are_cut_to_squares_and_resized(root):
       ['0.png cannot be read'],
     ),
     (lambda root: put(root / 'ann' / '0.png', 0), ['ann/0.png is out of place', 'CLIENT/CLASS']),
-    (lambda root: put(root / 'test' / 'ann' / 'cat' / '0.png', 0), ['out of place', 'test/CLASS']),
+    (
+      lambda root: put(root / 'test' / 'x' / 'ann' / 'cat' / '0.png', 0),
+      ['out of place', 'test/CLASS'],
+    ),
   ],
 )
 def test_refusals(root, spoil, words):

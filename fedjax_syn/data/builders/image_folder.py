@@ -1,6 +1,5 @@
 """A folder of images, `root/CLIENT/CLASS/IMAGE`, with the test split in `root/test/CLASS/IMAGE` or held out."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -8,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from fedjax_syn.data.builders.split import Split, check_split, stratified
+from fedjax_syn.data.builders import image_files, layout, pixels
+from fedjax_syn.data.builders.layout import WANTED
+from fedjax_syn.data.builders.spelling import respelled, some
+from fedjax_syn.data.builders.split import Split, check_split, same_rows, stratified
 
-SUFFIXES = ('.bmp', '.gif', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif', '.tiff', '.webp')
-TEST = 'test'
 HELD_OUT = 0.2  # of every client's images of every class, without a folder `test`
-LAYOUT = 'wanted: CLIENT/CLASS/IMAGE.png (or CLASS/IMAGE.png), and test/CLASS/IMAGE.png or no test'
 
 
 class Found(NamedTuple):
@@ -25,6 +24,8 @@ class Found(NamedTuple):
   client_names: tuple[str, ...]
   class_names: tuple[str, ...]
   notes: tuple[str, ...] = ()  # what was scaled, renamed or left out, and why
+  validation: Split | None = None  # of a folder `valid`
+  test_clients: np.ndarray | None = None  # int32 [test rows], -1 for nobody's; None: nobody says
 
 
 def read(folder: Path, size: int = 0) -> Found:
@@ -41,40 +42,78 @@ def read(folder: Path, size: int = 0) -> Found:
   Raises:
     FileNotFoundError: if there is no such folder.
     ValueError: if it holds no images, is laid out otherwise, or an image cannot be read or has another size.
+    OSError: if a folder cannot be read.
   """
   if not folder.is_dir():
-    raise FileNotFoundError(f'data.dir={str(folder)!r}: no such folder; {LAYOUT}')
-  paths = [
-    p for p in sorted(folder.rglob('*')) if p.suffix.lower() in SUFFIXES and _visible(p, folder)
-  ]
-  parts = [path.relative_to(folder).parts for path in paths]
-  train = [i for i, part in enumerate(parts) if part[0] != TEST]
-  test = [i for i, part in enumerate(parts) if part[0] == TEST]
-  if not train:
-    raise ValueError(f'data.dir={str(folder)!r}: holds no images to train on; {LAYOUT}')
-  depth = Counter(len(parts[i]) for i in train).most_common(1)[0][0]
-  for i, wanted in [*((i, depth) for i in train), *((i, 3) for i in test)]:
-    if len(parts[i]) != wanted or wanted not in (2, 3):
-      raise ValueError(f'data.dir={str(folder)!r}: {"/".join(parts[i])} is out of place; {LAYOUT}')
-  class_names = sorted({part[-2] for part in parts})
-  client_names = sorted({parts[i][0] for i in train}) if depth == 3 else []
-  y = _numbers([part[-2] for part in parts], class_names)
-  x = _images(paths, folder, size)
-  owners = _numbers([parts[i][0] for i in train], client_names) if depth == 3 else None
-  if test:
-    rows = np.array(train), np.array(test)
-  else:
-    group = y if owners is None else owners * len(class_names) + y
-    order = np.random.default_rng(0).permutation(len(y))
-    held = stratified(group, round(HELD_OUT * len(y)), order)
+    raise FileNotFoundError(f'data.dir={str(folder)!r}: no such folder; {WANTED}')
+  try:
+    files = image_files.scan(folder, pixels.is_image)
+    if not files.paths:
+      raise ValueError(f'holds no images to train on; {WANTED}')
+    rows, notes = layout.arrange(files.parts)
+  except ValueError as error:
+    raise ValueError(f'data.dir={str(folder)!r}: {error}') from error
+  classes = sorted({row.label for row in rows})
+  clients = sorted({row.client for row in rows if row.split == layout.TRAIN} - {''})
+  y = _numbers([row.label for row in rows], classes)
+  owners = _numbers([row.client for row in rows], clients)
+  x = _images(files.paths, folder, size)
+  of = {name: np.array([row.split == name for row in rows]) for name in _SPLITS}
+  if not of[layout.TEST].any():
+    of[layout.TEST] = held = of[layout.TRAIN] & _held_out(owners, y, of[layout.TRAIN])
+    of[layout.TRAIN] = of[layout.TRAIN] & ~held
     if not held.any():
       raise ValueError(
         f'data.dir={str(folder)!r}: too few images to hold a test split out; put some into test/CLASS/'
       )
-    rows = np.flatnonzero(~held), np.flatnonzero(held)
-    owners = None if owners is None else owners[~held]
-  splits = [check_split(x[own], y[own], str(folder), len(class_names)) for own in rows]
-  return Found(*splits, owners, tuple(client_names), tuple(class_names))
+  train, test, validation = (
+    check_split(x[own], y[own], str(folder), len(classes)) if own.any() else None
+    for own in of.values()
+  )
+  strangers = sorted({row.client for row in rows if row.split == layout.TEST} - {'', *clients})
+  if strangers:
+    notes.append(f'clients {some(strangers)} have test images and none to train on')
+  said = owners[of[layout.TEST]]
+  return Found(
+    train,
+    test,
+    owners[of[layout.TRAIN]] if clients else None,
+    tuple(clients),
+    tuple(classes),
+    (_what_was_read(files, rows), *notes, *_spellings(files), *same_rows(train, test)),
+    validation,
+    said if (said >= 0).any() else None,
+  )
+
+
+_SPLITS = (layout.TRAIN, layout.TEST, layout.VALIDATION)
+
+
+def _held_out(owners: np.ndarray, y: np.ndarray, train: np.ndarray) -> np.ndarray:
+  """Chooses a fifth of every client's training rows of every class; bool [rows]."""
+  group = np.maximum(owners, 0) * (y.max() + 1) + y
+  count = round(HELD_OUT * train.sum())
+  chosen = np.zeros(len(y), bool)
+  order = np.random.default_rng(0).permutation(train.sum())
+  chosen[train] = stratified(group[train], count, order)
+  return chosen
+
+
+def _what_was_read(files: image_files.Files, rows: Sequence[layout.Row]) -> str:
+  """Says how many files were read, and how many were left out and why."""
+  clients = len({row.client for row in rows if row.split == layout.TRAIN} - {''})
+  line = f'read {len(rows)} images' + (f' of {clients} clients' if clients else '')
+  for reason, names in files.left_out.items():
+    line += f'; left out {len(names)} ({reason}: {some(names)})'
+  if files.empty:
+    line += f'; folders without an image: {some(["/".join(names) for names in files.empty])}'
+  return line
+
+
+def _spellings(files: image_files.Files) -> list[str]:
+  """Says which folders' names come in several Unicode spellings and are taken as one."""
+  names = respelled(name for path in files.spelled for name in path[:-1])
+  return [f'{some(names)}: two Unicode spellings, taken as one name'] if names else []
 
 
 def fit(image: Image.Image, size: int) -> Image.Image:
@@ -89,13 +128,10 @@ def fit(image: Image.Image, size: int) -> Image.Image:
   )
 
 
-def _visible(path: Path, folder: Path) -> bool:
-  return not any(part.startswith('.') for part in path.relative_to(folder).parts)
-
-
 def _numbers(words: Sequence[str], names: Sequence[str]) -> np.ndarray:
+  """Returns the number of every word among the names, -1 where it is none of them; int32."""
   number = {name: i for i, name in enumerate(names)}
-  return np.array([number[word] for word in words], np.int32)
+  return np.array([number.get(word, -1) for word in words], np.int32)
 
 
 def _images(paths: Sequence[Path], folder: Path, size: int) -> np.ndarray:

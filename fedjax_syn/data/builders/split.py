@@ -59,22 +59,36 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
   return split
 
 
-def checksum(train: Split, test: Split, clients: np.ndarray | None = None) -> str:
+def checksum(
+  train: Split,
+  test: Split,
+  clients: np.ndarray | None = None,
+  test_clients: np.ndarray | None = None,
+) -> str:
   """Returns the SHA-256 of the arrays' values, shapes and order, whatever file they came from.
 
   Args:
     train: the training rows.
     test: the test rows.
     clients: natural client of each training row, int32 [n].
+    test_clients: natural client of each test row, int32.
 
   Returns:
     64 hexadecimal digits.
   """
   digest = hashlib.sha256()
-  for array in (*train, *test, *(() if clients is None else (clients,))):
+  for array in (*train, *test, *(a for a in (clients, test_clients) if a is not None)):
     digest.update(f'{array.dtype.str} {array.shape};'.encode())
     digest.update(np.ascontiguousarray(array).data)
   return digest.hexdigest()
+
+
+def same_rows(train: Split, test: Split) -> tuple[str, ...]:
+  """Says how many test rows are training rows as well, equal in every value; nothing where there are none."""
+  digests = lambda x: [hashlib.blake2b(row.data, digest_size=16).digest() for row in x]
+  seen = set(digests(train.x))
+  count = sum(digest in seen for digest in digests(test.x))
+  return (f'{count} of {len(test.x)} test rows are training rows as well',) if count else ()
 
 
 def stratified(y: np.ndarray, count: int, order: np.ndarray) -> np.ndarray:

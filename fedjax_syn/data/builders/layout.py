@@ -1,0 +1,142 @@
+"""How a folder of images is laid out: which row is of which split, client and class."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fedjax_syn.data.builders.spelling import alike, differ_in_case, some
+
+TRAIN, TEST, VALIDATION = 'train', 'test', 'validation'
+_ROLES = {
+  **dict.fromkeys(('train', 'training', 'trn'), TRAIN),
+  **dict.fromkeys(('test', 'testing', 'tests', 'tst'), TEST),
+  **dict.fromkeys(('val', 'valid', 'validation', 'validate'), VALIDATION),
+}
+_BESIDE = re.compile(r'[ _-]*(set|split|data|dataset|images|imgs|(19|20)\d\d)')
+UNCLEAR = (
+  'eval',
+  'evaluation',
+  'holdout',
+  'held_out',
+  'unlabeled',
+  'unlabelled',
+)
+WANTED = (
+  'wanted: CLIENT/CLASS/IMAGE.png (or CLASS/IMAGE.png), and test/CLASS/IMAGE.png or no test; or'
+  ' train/CLASS/IMAGE.png (or train/CLIENT/CLASS/IMAGE.png) beside test and, if you like, valid'
+)
+
+
+class Row(NamedTuple):
+  """What the path of an image says."""
+
+  split: str  # TRAIN, TEST or VALIDATION
+  client: str  # '' where no folder names one
+  label: str
+
+
+def role(name: str) -> str:
+  """Returns the split that a folder is called after ('Train', 'val2017', 'test_set'), '' for other names."""
+  word = name.strip().casefold()
+  return _ROLES.get(word) or _ROLES.get(_BESIDE.sub('', word), '')
+
+
+def has_validation(root: Path) -> bool:
+  """Says whether a folder of images has folders of validation and of test images, on top or below a client's."""
+  top = [path for path in (root.iterdir() if root.is_dir() else ()) if path.is_dir()]
+  below = [path for folder in top if not role(folder.name) for path in folder.iterdir()]
+  return any({VALIDATION, TEST} <= {role(path.name) for path in paths} for paths in (top, below))
+
+
+def arrange(parts: Sequence[tuple[str, ...]]) -> tuple[list[Row], list[str]]:
+  """Says of every image which split, client and class it is of.
+
+  Args:
+    parts: of every image, the names of its folders below the root and its own.
+
+  Returns:
+    A row for each, in the same order, and notes.
+
+  Raises:
+    ValueError: if an image is out of place, or names do not tell what is meant.
+  """
+  if all(len(p) == 4 and role(p[1]) and not role(p[0]) for p in parts):  # CLIENT/train/CLASS/IMAGE
+    parts = [(p[1], p[0], *p[2:]) for p in parts]
+  folders = {p[0] for p in parts if len(p) > 1}
+  named: dict[str, list[str]] = {}
+  for name in sorted(folders):
+    if role(name):
+      named.setdefault(role(name), []).append(name)
+  for split, names in named.items():
+    if len(names) > 1:
+      raise ValueError(f'{some(names)} are folders of one split, {split}: keep one of them')
+  others = sorted(name for name in folders if not role(name))
+  if TRAIN in named and others:
+    raise ValueError(
+      f'{some(others)} beside {named[TRAIN][0]!r}: is that a client, a class or a split? {WANTED}'
+    )
+  if unclear := [name for name in others if name.strip().casefold() in UNCLEAR]:
+    raise ValueError(
+      f'{some(unclear)}: no client or class is called so, as a rule; rename it to test or valid, or take it away'
+    )
+  splits = [role(p[0]) or TRAIN for p in parts]
+  inner = [p[1:] if role(p[0]) else p for p in parts]
+  if TRAIN not in splits:
+    raise ValueError(f'holds no images to train on; {WANTED}')
+  depths = {}
+  for split in named.keys() | {TRAIN}:
+    sizes = Counter(len(p) for p, s in zip(inner, splits, strict=True) if s == split)
+    depths[split] = sizes.most_common(1)[0][0]
+  for path, split, own in zip(parts, splits, inner, strict=True):
+    legal = (2, 3) if split == TRAIN or depths[TRAIN] == 3 else (2,)
+    if len(own) != depths[split] or len(own) not in legal:
+      raise ValueError(f'{"/".join(path)} is out of place; {WANTED}')
+  rows = [
+    Row(s, own[0] if len(own) == 3 else '', own[-2]) for s, own in zip(splits, inner, strict=True)
+  ]
+  notes = []
+  if VALIDATION in named and TEST not in named:
+    rows = [row._replace(split=TEST) if row.split == VALIDATION else row for row in rows]
+    notes.append(f'the test split is {named[VALIDATION][0]!r}, as there is no folder test')
+  _check_classes(rows)
+  return rows, notes + _alike_clients(rows)
+
+
+def _check_classes(rows: Sequence[Row]) -> None:
+  """Refuses classes that are splits, that only held-out rows have, or whose names are hardly told apart."""
+  classes = {row.label for row in rows if row.split == TRAIN}
+  roles = {role(name) for name in classes}
+  if len(roles - {''}) > 1 or roles <= {TRAIN, TEST, VALIDATION}:
+    raise ValueError(
+      f'the folders of classes are {some(sorted(classes))}: splits belong on top; {WANTED}'
+    )
+  beside: dict[tuple[str, str], set[str]] = {}
+  for row in rows:
+    beside.setdefault((row.split, row.client), set()).add(row.label)
+  for group in alike({row.label for row in rows}):
+    together = any(names.issuperset(group) for names in beside.values())
+    if not (together and differ_in_case(group)):  # 'a' and 'A' of one client are two classes
+      raise ValueError(
+        f'the classes {" and ".join(map(repr, group))} are hardly told apart: give one class one name'
+      )
+  for split in (TEST, VALIDATION):
+    only = sorted({row.label for row in rows if row.split == split} - classes)
+    if only:
+      raise ValueError(
+        f'class {some(only)} has images in {split} and none to train on; add some, or take it away'
+      )
+
+
+def _alike_clients(rows: Sequence[Row]) -> list[str]:
+  notes = []
+  for group in alike({row.client for row in rows}):
+    if not differ_in_case(group):
+      raise ValueError(
+        f'the clients {" and ".join(map(repr, group))} differ in spaces alone: give one client one name'
+      )
+    notes.append(
+      f'{" and ".join(map(repr, group))} are two clients, though they differ in case alone'
+    )
+  return notes

@@ -1,0 +1,45 @@
+"""Names of classes and clients, compared as people read them: one name in two spellings, and names that look alike."""
+
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+
+def one_spelling(name: str) -> str:
+  """Returns a name in Unicode's composed form (NFC): file systems keep 'é' as one character, or as two."""
+  return unicodedata.normalize('NFC', name)
+
+
+def respelled(names: Iterable[str]) -> list[str]:
+  """Returns the names, in one spelling, that occur in several spellings, sorted."""
+  spellings = defaultdict(set)
+  for name in names:
+    spellings[one_spelling(name)].add(name)
+  return sorted(name for name, forms in spellings.items() if len(forms) > 1)
+
+
+def alike(names: Iterable[str]) -> list[Sequence[str]]:
+  """Returns groups of names that differ only in case, in spaces at an end or inside, or in the width of letters.
+
+  Args:
+    names: in one spelling each.
+
+  Returns:
+    Sorted groups of at least two sorted names.
+  """
+  groups = defaultdict(set)
+  for name in names:
+    groups[' '.join(unicodedata.normalize('NFKC', name).casefold().split())].add(name)
+  return sorted(sorted(group) for group in groups.values() if len(group) > 1)
+
+
+def differ_in_case(group: Iterable[str]) -> bool:
+  """Says whether nothing but the case of letters tells a group of `alike` names apart."""
+  return len({name.casefold() for name in group}) == 1
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+  """Writes the first few of several names: "'a', 'b' and 7 others"."""
+  shown = ', '.join(map(repr, names[:most]))
+  rest = len(names) - most
+  return shown if rest <= 0 else f'{shown} and {rest} other{"s" if rest > 1 else ""}'
