@@ -21,7 +21,10 @@ class Data:
   name: str = field('digits', 'data set (--list=datasets), or package.module:function')
   dir: str = field('', "where data sets lie; '' is $TFDS_DATA_DIR, else ~/tensorflow_datasets")
   size: int = field(
-    0, 'side in pixels to which images of folder and tfds:NAME are resized; 0: as they are', low=0
+    0,
+    'side in pixels to which images of folder and tfds:NAME are resized; 0: as they are',
+    low=0,
+    high=10_000,
   )
   partition: str = field('balanced_dirichlet', 'how rows go to clients (--list=partitions)')
   alpha: float = field(0.01, 'Dirichlet concentration: smaller is more heterogeneous', above=0)
@@ -40,18 +43,18 @@ class Data:
   )
   normalisation: str = field('', "constants for the pixels; '' is the data set's own")
   min_size: int = field(
-    10, 'fewest samples of a client, for partitions that draw until it holds', low=0
+    10, 'fewest samples of a client, for partitions that draw until it holds', low=0, high=10**9
   )
-  labels: int = field(2, 'labels per client, for partitions by label', low=1)
+  labels: int = field(2, 'labels per client, for partitions by label', low=1, high=10**6)
 
 
 @dataclasses.dataclass(frozen=True)
 class Client:
   participation: float = field(0.4, 'share of the clients in a round', above=0, high=1)
   sampler: str = field('fixed', 'how they are drawn', choices=('fixed', 'poisson'))
-  epochs: int = field(1, 'local passes; 0 if steps are given', low=0)
-  steps: int = field(0, 'local steps, whatever the size; 0 if epochs are given', low=0)
-  batch_size: int = field(32, 'local batch; the last of a pass may be partial', low=1)
+  epochs: int = field(1, 'local passes; 0 if steps are given', low=0, high=10_000)
+  steps: int = field(0, 'local steps, whatever the size; 0 if epochs are given', low=0, high=10**9)
+  batch_size: int = field(32, 'local batch; the last of a pass may be partial', low=1, high=10**9)
   optimizer: str = field('adam', 'local optimizer, by its optax name')
   lr: float = field(1e-3, 'local learning rate', above=0)
   schedule: str = field('', "factor on lr by round: '' (1), 'cosine' or 'exponential(0.998)'")
@@ -73,8 +76,8 @@ class Model:
   name: str = field(
     'convnet', 'network (--list=models), or package.module:function, or :Class of Flax modules'
   )
-  width: int = field(0, "channels or hidden units; 0: the model's own default", low=0)
-  depth: int = field(0, "blocks or hidden layers; 0: the model's own default", low=0)
+  width: int = field(0, "channels or hidden units; 0: the model's own default", low=0, high=10**5)
+  depth: int = field(0, "blocks or hidden layers; 0: the model's own default", low=0, high=1000)
   norm: str = field('group', "'group' (per channel in the ConvNet), 'layer', 'batch' or 'none'")
   pooling: str = field('avg', "'avg', 'max' or 'none', of the ConvNet")
   init: str = field(
@@ -88,17 +91,20 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  lanes: int = field(0, 'clients in one vmapped block; 0: from the measured table', low=0)
+  lanes: int = field(
+    0, 'clients in one vmapped block; 0: from the measured table', low=0, high=10**6
+  )
   form: str = field(
     '', "'blocks' or 'loop'; '' from the measured table", choices=('', 'blocks', 'loop')
   )
-  devices: int = field(0, 'devices to use; 0: all (on a CPU one per core)', low=0)
-  seeds: int = field(1, 'seeds of a run trained side by side, under vmap', low=1)
+  devices: int = field(0, 'devices to use; 0: all (on a CPU one per core)', low=0, high=10**6)
+  seeds: int = field(1, 'seeds of a run trained side by side, under vmap', low=1, high=10_000)
   client_state_bytes: int = field(
     0,
     'bytes that per-client state may take on a device; if it is larger it stays in host memory, and a round'
     " gets its clients' rows; 0: no limit",
     low=0,
+    high=2**60,
   )
 
 
@@ -117,17 +123,21 @@ class Resolved:
     low=0,
     high=2**31 - 1,
   )
-  eval_every: int = field(1, 'rounds between evaluations; the last five always are', low=1)
+  eval_every: int = field(
+    1, 'rounds between evaluations; the last five always are', low=1, high=2**31 - 1
+  )
   personal_every: int = field(
     0,
     "rounds between evaluations of the clients' own models, a multiple of eval_every; 0: never",
     low=0,
+    high=2**31 - 1,
   )
   checkpoint_every: int = field(
     10,
     'rounds between checkpoints, fewer where they would take more than a tenth of the time; also every 30 s, at'
     ' ends of phases and at the end',
     low=1,
+    high=2**31 - 1,
   )
   targets: tuple[float, ...] = field((), 'accuracies for rounds_to_accuracy', above=0, high=1)
   start_from: str = field(
@@ -170,6 +180,9 @@ class Resolved:
 SECTIONS = {'data': Data, 'client': Client, 'server': Server, 'model': Model, 'layout': Layout}
 LONGEST = 4096  # characters of a text: a path's, on Linux
 KINDS = {bool: 'True or False', int: 'an integer', float: 'a number', str: 'a string'}
+LARGEST = 2**31 - 1  # of an integer whose field says nothing else: programs count in int32
+FLOATS = 1e-30, 1e30  # sizes of a number that is not 0: programs compute in float32
+_SIZES = 'numbers from {:g} to {:g} in size would work (0 where it is allowed)'.format(*FLOATS)
 
 
 class ConfigError(ValueError):
@@ -205,8 +218,9 @@ def _finite(value: float) -> bool:
 
 
 def check_range(key: str, value: Any, rules: Mapping[str, Any]) -> None:
-  """Refuses a value that its field's metadata does not allow; each item of a tuple counts."""
+  """Refuses a value that its field's metadata, or the program's arithmetic, does not allow; each item of a tuple counts."""
   choices, low, above, high = (rules.get(rule) for rule in ('choices', 'low', 'above', 'high'))
+  smallest, largest = FLOATS
   for item in value if isinstance(value, tuple) else (value,):
     if choices is not None and item not in choices:
       raise ConfigError(f'{key}={shown(item)}: unknown; known: {", ".join(map(repr, choices))}')
@@ -216,6 +230,10 @@ def check_range(key: str, value: Any, rules: Mapping[str, Any]) -> None:
       raise ConfigError(f'{key}={shown(item)}: must be greater than {above}')
     if high is not None and item > high:
       raise ConfigError(f'{key}={shown(item)}: must be at most {high}')
+    if isinstance(item, int) and high is None and item > LARGEST:
+      raise ConfigError(f'{key}={shown(item)}: must be at most {LARGEST}')
+    if isinstance(item, float) and item and not smallest <= abs(item) <= largest:
+      raise ConfigError(f'{key}={shown(item)}: {_SIZES}')
 
 
 def plain(value: Any) -> Any:

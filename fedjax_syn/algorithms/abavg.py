@@ -15,7 +15,10 @@ from fedjax_syn.server import models
 @dataclasses.dataclass(frozen=True)
 class Config:
   rows: int = field(
-    0, "server samples that decide, evenly from all; 0: all (DynaFed's code: a batch)", low=0
+    0,
+    "server samples that decide, evenly from all; 0: all (DynaFed's code: a batch)",
+    low=0,
+    high=10**9,
   )
 
 

@@ -23,8 +23,12 @@ class Config:
     'lambda of lambda/2 ||v - w||^2, w the global model (paper 1, or chosen from 0.1, 1, 2)',
     low=0.0,
   )
-  epochs: int = field(1, 'passes of the personal model over the data in a visit', low=1)
-  steps: int = field(0, 'steps in the place of passes (paper 2 on Fashion-MNIST); 0: passes', low=0)
+  epochs: int = field(
+    1, 'passes of the personal model over the data in a visit', low=1, high=10_000
+  )
+  steps: int = field(
+    0, 'steps in the place of passes (paper 2 on Fashion-MNIST); 0: passes', low=0, high=10**9
+  )
 
 
 def ditto(

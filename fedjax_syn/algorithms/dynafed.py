@@ -26,20 +26,32 @@ from fedjax_syn.typing import Array, Params, PyTree
 @dataclasses.dataclass(frozen=True)
 class Config:
   length: int = field(
-    20, 'L, rounds of the trajectory; synthesis runs after round L (paper 20, code 24)', low=1
+    20,
+    'L, rounds of the trajectory; synthesis runs after round L (paper 20, code 24)',
+    low=1,
+    high=10**5,
   )
-  segment: int = field(5, 's, rounds between w^t and its target (paper 5, code 3)', low=1)
-  inner_steps: int = field(20, "s', steps on the synthetic set (paper not stated, code 20)", low=1)
-  iterations: int = field(1000, 'N, outer iterations (paper 1000, code 3000)', low=1)
-  images_per_class: int = field(15, 'synthetic images per class (150 images for 10 classes)', low=1)
+  segment: int = field(
+    5, 's, rounds between w^t and its target (paper 5, code 3)', low=1, high=10**5
+  )
+  inner_steps: int = field(
+    20, "s', steps on the synthetic set (paper not stated, code 20)", low=1, high=10**5
+  )
+  iterations: int = field(1000, 'N, outer iterations (paper 1000, code 3000)', low=1, high=10**7)
+  images_per_class: int = field(
+    15, 'synthetic images per class (150 images for 10 classes)', low=1, high=10**5
+  )
   include_initial: bool = field(True, 'w^0 belongs to the trajectory (paper no, code yes)')
   targets: int = field(
-    2, 'checkpoints averaged into the target, drawn from w^{t+1}..w^{t+s}; 0: w^{t+s}', low=0
+    2,
+    'checkpoints averaged into the target, drawn from w^{t+1}..w^{t+s}; 0: w^{t+s}',
+    low=0,
+    high=10_000,
   )
   distance: str = field(
     'squared', 'd(w~, w*): normalised squared or cosine distance', choices=('squared', 'cosine')
   )
-  inner_batch: int = field(0, 'images per inner step; 0: all', low=0)
+  inner_batch: int = field(0, 'images per inner step; 0: all', low=0, high=10**9)
   inner_lr: float = field(0.04, 'inner step size at first (code 0.04)', above=0.0)
   inner_lr_lr: float = field(
     1e-2, 'Adam rate of the log step size (paper 1e-5, which moves nothing)', low=0.0
@@ -49,27 +61,33 @@ class Config:
   augment: str = field(
     '', "DSA operations of the inner loop, 'colour_crop_cutout_flip_scale_rotate'; '': none"
   )
-  segments: int = field(1, 'segments matched at once in an iteration', low=1)
+  segments: int = field(1, 'segments matched at once in an iteration', low=1, high=1000)
   adjoint: str = field(
     'jvp',
     "backward pass of the unroll; 'stored' is faster and keeps all activations",
     choices=tuple(trajectory.ADJOINTS),
   )
   together: int = field(
-    1, 'inner steps compiled as one piece: small networks run faster, compile slower', low=1
+    1,
+    'inner steps compiled as one piece: small networks run faster, compile slower',
+    low=1,
+    high=1000,
   )
   pieces: int = field(
     0,
     'pieces in which a step of synthesis takes the images, shared by the devices; 1: all at once, on one'
     ' device; 0: as is fastest',
     low=0,
+    high=10**5,
   )
   finetune_steps: int = field(
-    20, 'steps on the synthetic set in every round after L (code 20)', low=0
+    20, 'steps on the synthetic set in every round after L (code 20)', low=0, high=10**7
   )
   finetune_lr: float = field(1e-4, 'fine-tuning rate (code 1e-4)', above=0.0)
   finetune_optimizer: str = field('adam', 'fresh in every round', choices=OPTIMIZERS)
-  finetune_batch: int = field(0, 'images per fine-tuning step; 0: all (code 256)', low=0)
+  finetune_batch: int = field(
+    0, 'images per fine-tuning step; 0: all (code 256)', low=0, high=10**9
+  )
   finetune_augment: str = field('', "DSA operations of fine-tuning; '': none")
 
 

@@ -17,19 +17,19 @@ from fedjax_syn.typing import Array, Params, PRNGKey, Variables
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  samples: int = field(10, 'models drawn from the Gaussian (paper and code 10)', low=0)
+  samples: int = field(10, 'models drawn from the Gaussian (paper and code 10)', low=0, high=10_000)
   scale: float = field(0.1, "factor on the Gaussian's variance (paper 1, code 0.1)", low=0.0)
   sharpen: float = field(2.0, "power on the teacher's probabilities (code 1 / 0.5)", above=0.0)
-  steps: int = field(100, 'distillation steps in a round (code 20 passes)', low=1)
+  steps: int = field(100, 'distillation steps in a round (code 20 passes)', low=1, high=10**6)
   average_from: float = field(
     0.5,
     'share of the steps after which the weights are averaged (code: from step 500)',
     low=0.0,
     high=1.0,
   )
-  average_every: int = field(5, 'steps between averaged weights (code 25)', low=1)
+  average_every: int = field(5, 'steps between averaged weights (code 25)', low=1, high=10**9)
   lr: float = field(1e-3, 'rate of the distillation, SGD with momentum 0.9 (paper 1e-3)', above=0.0)
-  batch_size: int = field(128, 'server samples in a step (paper 128)', low=1)
+  batch_size: int = field(128, 'server samples in a step (paper 128)', low=1, high=10**9)
 
 
 def gaussian_models(key: PRNGKey, clients: models.ClientModels, samples: int, scale) -> Params:

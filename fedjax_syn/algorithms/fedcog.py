@@ -22,9 +22,13 @@ SOURCES = ('noise', 'global', 'global+local')
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  start: int = field(50, 'T0: generation from round T0 + 1 on (paper and code 50)', low=0)
-  samples: int = field(256, 'generated samples of a client in a round (paper and code 256)', low=1)
-  steps: int = field(100, 'generation steps (paper 100, code 500)', low=0)
+  start: int = field(
+    50, 'T0: generation from round T0 + 1 on (paper and code 50)', low=0, high=2**31 - 1
+  )
+  samples: int = field(
+    256, 'generated samples of a client in a round (paper and code 256)', low=1, high=10**6
+  )
+  steps: int = field(100, 'generation steps (paper 100, code 500)', low=0, high=10**7)
   lr: float = field(0.01, "generation's rate, Adam with betas 0.5 and 0.9 (code)", above=0.0)
   source: str = field(
     'global+local',
@@ -55,11 +59,12 @@ class Config:
     "'soft': the global model's predictions, or 'hard': the target labels",
     choices=('soft', 'hard'),
   )
-  kd_batch: int = field(64, 'generated samples in a local step (code 64)', low=1)
+  kd_batch: int = field(64, 'generated samples in a local step (code 64)', low=1, high=10**9)
   batch: int = field(
     0,
     'samples generated at a time: memory and time, not result; 0: what is fast here (32 on a CPU, else all)',
     low=0,
+    high=10**9,
   )
   shared: bool = field(
     False, "one set for all clients, from the global model alone (A.2); needs source 'global'"

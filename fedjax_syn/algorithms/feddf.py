@@ -17,17 +17,19 @@ from fedjax_syn.typing import Array, Variables
 @dataclasses.dataclass(frozen=True)
 class Config:
   steps: int = field(
-    100, 'distillation steps in a round (paper: up to 10,000, stopped early)', low=1
+    100, 'distillation steps in a round (paper: up to 10,000, stopped early)', low=1, high=10**6
   )
   lr: float = field(
     1e-3, 'rate of the distillation, Adam, to zero by a cosine (paper 1e-3)', above=0.0
   )
-  batch_size: int = field(128, 'server samples in a step (paper 128)', low=1)
+  batch_size: int = field(128, 'server samples in a step (paper 128)', low=1, high=10**9)
   keep_best: bool = field(
     False,
     'keep the best student, the average among them, by labels of the server data (paper: early stopping)',
   )
-  check_every: int = field(20, 'steps between the looks of keep_best (paper 100)', low=1)
+  check_every: int = field(
+    20, 'steps between the looks of keep_best (paper 100)', low=1, high=10**9
+  )
 
 
 def ensemble(logits: Array, present: Array) -> Array:

@@ -20,22 +20,24 @@ from fedjax_syn.typing import Array, Variables
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  images_per_class: int = field(10, 'distilled images of each class that a client has', low=1)
-  iterations: int = field(1000, 'matching iterations of a client in a round', low=1)
+  images_per_class: int = field(
+    10, 'distilled images of each class that a client has', low=1, high=10**5
+  )
+  iterations: int = field(1000, 'matching iterations of a client in a round', low=1, high=10**7)
   lr: float = field(1.0, 'rate of the images, SGD', above=0.0)
   momentum: float = field(0.5, 'of the images', low=0.0, high=1.0)
   real_batch: int = field(
-    256, 'real samples per class and iteration, drawn with replacement', low=1
+    256, 'real samples per class and iteration, drawn with replacement', low=1, high=10**6
   )
   radius: float = field(
     5.0, 'rho: a model is drawn within it around the global one in every iteration', low=0.0
   )
-  least: int = field(10, 'samples below which a class of a client is left out', low=1)
+  least: int = field(10, 'samples below which a class of a client is left out', low=1, high=10**9)
   init: str = field('real', "images begin as 'real' ones or as 'noise'", choices=('real', 'noise'))
   server_steps: int = field(
-    1000, "the server's steps in a round (500 passes over about two batches)", low=1
+    1000, "the server's steps in a round (500 passes over about two batches)", low=1, high=10**7
   )
-  server_batch: int = field(256, "images in a server's step", low=1)
+  server_batch: int = field(256, "images in a server's step", low=1, high=10**6)
   server_lr: float = field(0.01, "the server's rate, SGD with momentum 0.9", above=0.0)
   server_weight_decay: float = field(5e-4, "the server's weight decay", low=0.0)
 

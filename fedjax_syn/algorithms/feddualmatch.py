@@ -24,12 +24,12 @@ from fedjax_syn.typing import Array, Variables
 @dataclasses.dataclass(frozen=True)
 class Config:
   images_per_class: int = field(
-    10, 'distilled images of each class of a client (paper not stated)', low=1
+    10, 'distilled images of each class of a client (paper not stated)', low=1, high=10**5
   )
   init: str = field(
     'noise', "images begin as 'noise' (paper) or as 'real' ones", choices=('noise', 'real')
   )
-  iterations: int = field(200, 'local matching iterations (paper 200)', low=1)
+  iterations: int = field(200, 'local matching iterations (paper 200)', low=1, high=10**7)
   per_stage: bool = field(
     True, 'iterations count for each layer stage (Algorithm 1 loops so), not for all'
   )
@@ -63,8 +63,9 @@ class Config:
     'M, models that the server matches gradients at (paper 10), each anew: with `restart` the last alone counts and is'
     ' computed; 0: no gradient matching',
     low=0,
+    high=10**5,
   )
-  match_steps: int = field(10, 'steps at each (paper 10)', low=1)
+  match_steps: int = field(10, 'steps at each (paper 10)', low=1, high=10**6)
   match_lr: float = field(0.1, 'their rate (paper 0.1)', above=0.0)
   restart: bool = field(
     True, "S' begins at S for every model (Algorithm 1), and does not accumulate"
@@ -72,8 +73,8 @@ class Config:
   alternate: bool = field(
     False, 'fine-tune after every one of the M matches (text), not once (Algorithm 1)'
   )
-  server_steps: int = field(500, 'T_g, fine-tuning steps in a round (paper 500)', low=1)
-  server_batch: int = field(256, 'images in a step (paper 256)', low=1)
+  server_steps: int = field(500, 'T_g, fine-tuning steps in a round (paper 500)', low=1, high=10**7)
+  server_batch: int = field(256, 'images in a step (paper 256)', low=1, high=10**6)
   server_lr: float = field(1e-3, 'fine-tuning rate (paper 0.001)', above=0.0)
   server_optimizer: str = field(
     'adam', 'not stated; SGD of this rate hardly moves', choices=OPTIMIZERS

@@ -24,12 +24,14 @@ class Config:
   )
   decay: float = field(0.98, 'factor on both weights per round (code 0.98)', above=0.0, high=1.0)
   diversity: float = field(1.0, "weight of the generator's diversity loss (code 1)", low=0.0)
-  steps: int = field(50, "the generator's steps in a round (code 50)", low=1)
-  batch_size: int = field(32, "generated samples in the generator's step (code 32)", low=1)
+  steps: int = field(50, "the generator's steps in a round (code 50)", low=1, high=10**6)
+  batch_size: int = field(
+    32, "generated samples in the generator's step (code 32)", low=1, high=10_000
+  )
   lr: float = field(3e-4, "the generator's rate, Adam (code 3e-4)", above=0.0)
   weight_decay: float = field(1e-2, "L2 on the generator's weights (code 1e-2)", low=0.0)
-  noise: int = field(32, 'uniform noise per sample (code 32)', low=1)
-  hidden: int = field(256, "the generator's hidden units (code 256)", low=1)
+  noise: int = field(32, 'uniform noise per sample (code 32)', low=1, high=10**5)
+  hidden: int = field(256, "the generator's hidden units (code 256)", low=1, high=10**5)
 
 
 class Broadcast(NamedTuple):

@@ -22,7 +22,7 @@ class Config:
     high=1.0,
   )
   projection: bool = field(True, 'project every step by pseudo and perturbed data')
-  iterations: int = field(10, 'ascent steps on an input (code 10)', low=0)
+  iterations: int = field(10, 'ascent steps on an input (code 10)', low=0, high=10**6)
   eta_s: float = field(0.1, 'ascent step for pseudo data, in normalised pixels (code 0.1)', low=0.0)
   eta_p: float = field(1e-3, 'ascent step for perturbed data (code 1e-3)', low=0.0)
   beta: float = field(

@@ -18,6 +18,7 @@ class Config:
     10,
     'local epochs (steps, if client.steps is given) on the head, before client.epochs on the rest (paper 10)',
     low=0,
+    high=10_000,
   )
 
 

@@ -21,7 +21,10 @@ class Config:
   )
   temperature: float = field(0.5, 'tau (paper 0.5)', above=0.0)
   projection: int = field(
-    0, "size of a projection head's output (paper 256); 0: none, as in FedCOG's tables", low=0
+    0,
+    "size of a projection head's output (paper 256); 0: none, as in FedCOG's tables",
+    low=0,
+    high=10**5,
   )
 
 

@@ -28,12 +28,15 @@ class Config:
   )
   temperature: float = field(0.07, 'tau of the contrastive losses (code 0.07)', above=0.0)
   align_epochs: int = field(
-    5, 'passes of a visit that are aligned: steps 0 .. 5 ceil(size / batch) - 1 (code 5)', low=0
+    5,
+    'passes of a visit that are aligned: steps 0 .. 5 ceil(size / batch) - 1 (code 5)',
+    low=0,
+    high=1000,
   )
   noise_batch: int = field(
-    128, 'noise images in a local step, at most the whole set (code 128)', low=1
+    128, 'noise images in a local step, at most the whole set (code 128)', low=1, high=10**9
   )
-  images_per_class: int = field(100, 'noise images of a class (code 5000)', low=1)
+  images_per_class: int = field(100, 'noise images of a class (code 5000)', low=1, high=10**5)
   source: str = field(
     'gaussian',
     "noise: 'gaussian', or from an untrained 'generator' (paper: StyleGAN)",
@@ -48,7 +51,7 @@ class Config:
     False,
     'cross-entropy of real samples over all 2C outputs, as in the code, instead of the first C',
   )
-  seed: int = field(0, 'seed of the noise, the same for all seeds of a run', low=0)
+  seed: int = field(0, 'seed of the noise, the same for all seeds of a run', low=0, high=2**31 - 1)
 
 
 def vhl(base: Method | None = None, **fields) -> Method:
