@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
-
 from fedjax_syn.data.builders import image_files, layout, pixels
 from fedjax_syn.data.builders.layout import WANTED
 from fedjax_syn.data.builders.spelling import respelled, some
@@ -57,7 +55,7 @@ def read(folder: Path, size: int = 0) -> Found:
   clients = sorted({row.client for row in rows if row.split == layout.TRAIN} - {''})
   y = _numbers([row.label for row in rows], classes)
   owners = _numbers([row.client for row in rows], clients)
-  x = _images(files.paths, folder, size)
+  x, scaled = pixels.read(files.paths, f'data.dir={str(folder)!r}', size)
   of = {name: np.array([row.split == name for row in rows]) for name in _SPLITS}
   if not of[layout.TEST].any():
     of[layout.TEST] = held = of[layout.TRAIN] & _held_out(owners, y, of[layout.TRAIN])
@@ -80,7 +78,7 @@ def read(folder: Path, size: int = 0) -> Found:
     owners[of[layout.TRAIN]] if clients else None,
     tuple(clients),
     tuple(classes),
-    (_what_was_read(files, rows), *notes, *_spellings(files), *same_rows(train, test)),
+    (_what_was_read(files, rows), *notes, *scaled, *_spellings(files), *same_rows(train, test)),
     validation,
     said if (said >= 0).any() else None,
   )
@@ -116,41 +114,7 @@ def _spellings(files: image_files.Files) -> list[str]:
   return [f'{some(names)}: two Unicode spellings, taken as one name'] if names else []
 
 
-def fit(image: Image.Image, size: int) -> Image.Image:
-  """Cuts the middle square out of an image and resizes it to `size` pixels a side; 0 leaves it as it is."""
-  if not size or image.size == (size, size):
-    return image
-  side = min(image.size)
-  left, top = ((n - side) // 2 for n in image.size)
-  box = left, top, left + side, top + side
-  return image.resize(
-    (size, size), Image.Resampling.BOX if side > size else Image.Resampling.BICUBIC, box
-  )
-
-
 def _numbers(words: Sequence[str], names: Sequence[str]) -> np.ndarray:
   """Returns the number of every word among the names, -1 where it is none of them; int32."""
   number = {name: i for i, name in enumerate(names)}
   return np.array([number.get(word, -1) for word in words], np.int32)
-
-
-def _images(paths: Sequence[Path], folder: Path, size: int) -> np.ndarray:
-  """Returns uint8 [n, height, width, 1 or 3]."""
-  arrays = []
-  for path in paths:
-    try:
-      with Image.open(path) as image:
-        grey = image.mode in ('1', 'L')
-        arrays.append(np.asarray(fit(image.convert('L' if grey else 'RGB'), size)))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-      reason = str(error).splitlines()[0]
-      raise ValueError(f'data.dir={str(folder)!r}: {path} cannot be read ({reason})') from error
-    if arrays[-1].shape[:2] != arrays[0].shape[:2]:
-      first, other = ('x'.join(map(str, a.shape[:2][::-1])) for a in (arrays[0], arrays[-1]))
-      raise ValueError(
-        f'data.dir={str(folder)!r}: {paths[0]} has {first} pixels and {path} {other}; data.size=32, say,'
-        ' resizes all of them'
-      )
-  if all(a.ndim == 2 for a in arrays):
-    return np.stack(arrays)[..., None]
-  return np.stack([a if a.ndim == 3 else np.repeat(a[..., None], 3, axis=-1) for a in arrays])

@@ -1,47 +1,64 @@
 """What image files and arrays of pixels mean: which files are opened, and how their values become 8 bits.
 
-docs/data.md says the same for users. Nothing here starts a program, and no value is clipped or wrapped.
+docs/data.md says the same for users. Nothing here starts a program, and nothing is clipped or wrapped.
 """
 
 import contextlib
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
+
+from fedjax_syn.data.builders.scaling import bits_of, narrow, scale
 
 # Formats that Pillow decodes by itself and that say in their first bytes what they are. EPS starts Ghostscript.
-_WANTED = (
-  *('PNG', 'JPEG', 'MPO', 'TIFF', 'BMP', 'GIF', 'PPM', 'WEBP', 'AVIF', 'JPEG2000', 'QOI', 'SGI'),
-)
+_RARER = ('PPM', 'WEBP', 'AVIF', 'JPEG2000', 'QOI', 'SGI')
 Image.init()
-FORMATS = tuple(name for name in _WANTED if name in Image.OPEN)
+FORMATS = ('PNG', 'JPEG', 'TIFF', 'BMP', 'GIF', *(f for f in _RARER if f in Image.OPEN))
 _SIGNATURE = re.compile(
-  rb'\x89PNG\r\n\x1a\n|\xff\xd8\xff|(?:II\*\0|MM\0\*|II\+\0|MM\0\+)|BM.{4}\0{4}|GIF8[79]a|P[1-6f]\s+[\d#]'
+  rb'\x89PNG\r\n\x1a\n|\xff\xd8\xff|II\*\0|MM\0\*|II\+\0|MM\0\+|BM.{4}\0{4}|GIF8[79]a|P[1-6f]\s+[\d#]'
   rb'|RIFF.{4}WEBP|.{4}ftypavi[fs]|\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51|qoif|\x01\xda[\0\x01][\x01\x02]',
   re.DOTALL,
 )
 _HEAD = 32  # bytes that tell a format
-BITS = (8, 10, 12, 14, 16)  # what cameras, scanners and microscopes write into 16 bits
-BACKGROUND = 255  # white, behind what is transparent
+_TURNS = dict(
+  zip(
+    range(2, 9),
+    (
+      'FLIP_LEFT_RIGHT',
+      'ROTATE_180',
+      'FLIP_TOP_BOTTOM',
+      'TRANSPOSE',
+      'ROTATE_270',
+      'TRANSVERSE',
+      'ROTATE_90',
+    ),
+    strict=True,
+  )
+)  # by EXIF's orientation: what undoes it
+_ORIENTATION, _WHITE_IS_ZERO, _BITS, _FORMAT, _SIGNED = 274, 262, 258, 339, 2  # of EXIF and TIFF
 
 
 class Pixels(NamedTuple):
   """One decoded image."""
 
   array: np.ndarray  # [height, width, 1 or 3], uint8, or uint16 if the file has more than 8 bits
-  top: int  # the largest value in the file, before resizing; 0 where 8 bits are all there is
-  notes: tuple[str, ...]  # what was decided on the way, one phrase each
+  top: int = (
+    0  # of a file with more bits: its largest value before resizing, or what it says can be
+  )
+  notes: tuple[str, ...] = ()  # what was decided on the way, a phrase each
 
 
 def is_image(path: Path) -> bool:
   """Says whether the first bytes of a file are those of an image of `FORMATS`; its name does not matter.
 
   Args:
-    path: a regular file that can be read.
+    path: a regular file.
 
   Returns:
     False for everything else, damaged beyond recognition included.
@@ -75,7 +92,7 @@ def open_image(source: Path | BinaryIO, formats: Sequence[str] = FORMATS) -> Ite
     with image:
       yield image
   except Image.UnidentifiedImageError as error:
-    raise ValueError(f'no whole image of {", ".join(formats)}') from error
+    raise ValueError(f'not a whole image of {", ".join(formats)}') from error
   except Exception as error:  # what Pillow raises has no base class
     if isinstance(error, OSError) and error.errno:
       raise
@@ -99,7 +116,7 @@ def to_array(image: Image.Image, size: int = 0) -> np.ndarray:
   """Returns an image as uint8 [height, width, 1 or 3], upright, scaled by the range of its type.
 
   Args:
-    image: as Pillow opened it.
+    image: as `open_image` gives it.
     size: side in pixels of the middle square to return; 0 returns all of it.
 
   Returns:
@@ -111,83 +128,151 @@ def to_array(image: Image.Image, size: int = 0) -> np.ndarray:
   return narrow(decode(image, size).array, 16)
 
 
-def decode(image: Image.Image, size: int = 0) -> Pixels:
-  """Returns an image upright, with its own number of bits; see `to_array`."""
-  notes = ()
-  if getattr(image, 'is_animated', False):
-    image.seek(0)
-    notes += ('the first of several frames taken',)
-  image.load()
-  if image.getexif().get(0x0112, 1) in range(2, 9):
-    notes += ('turned upright by EXIF',)
-  image = ImageOps.exif_transpose(image)
-  if image.mode == 'F':
-    return Pixels(_resized(scale(np.asarray(image)), size), 0, (*notes, 'scaled from floats'))
-  if image.mode.startswith('I'):
-    values = np.asarray(image)
-    if values.min() < 0 or values.max() > 65535:
-      raise ValueError(f'32-bit values {values.min()}..{values.max()} have no range of their own')
-    wide = np.asarray(fit(Image.fromarray(values.astype(np.float32)), size))
-    array = np.clip(np.rint(wide), 0, 65535).astype(np.uint16)[..., None]
-    return Pixels(array, int(values.max()), notes)
-  clear = 'A' in image.mode or 'a' in image.mode or 'transparency' in image.info
-  grey = image.mode in ('1', 'L', 'LA', 'La')
-  if clear:
-    layer = image.convert('RGBA')
-    page = Image.new('RGBA', layer.size, (BACKGROUND,) * 3 + (255,))
-    if layer.getextrema()[3][0] < 255:
-      notes += ('laid on white where transparent',)
-    image = Image.alpha_composite(page, layer)
-  array = np.asarray(fit(image.convert('L' if grey else 'RGB'), size))
-  return Pixels(array if array.ndim == 3 else array[..., None], 0, notes)
-
-
-def _resized(pixels: np.ndarray, size: int) -> np.ndarray:
-  return np.asarray(fit(Image.fromarray(pixels), size))[..., None]
-
-
-def bits_of(top: int) -> int:
-  """Returns the fewest of `BITS` that hold a value."""
-  return next(bits for bits in BITS if top < 1 << bits)
-
-
-def narrow(array: np.ndarray, bits: int) -> np.ndarray:
-  """Returns integers 0 .. 2^bits - 1 as uint8 0..255, rounded; uint8 as it is."""
-  if array.dtype == np.uint8:
-    return array
-  top = (1 << bits) - 1
-  return ((array.astype(np.uint32) * 510 + top) // (2 * top)).astype(np.uint8)
-
-
-def scale(array: np.ndarray) -> np.ndarray:
-  """Returns pixels of any numeric type as uint8, by the range that they have.
+def read(paths: Sequence[Path], where: str, size: int = 0) -> tuple[np.ndarray, tuple[str, ...]]:
+  """Reads the images of one data set, and scales them alike.
 
   Args:
-    array: uint8; bool; floats in 0..1; integers of other types in 0..65535, whose range is the fewest of 8,
-      10, 12, 14 and 16 bits that hold them.
+    paths: the files.
+    where: what a message begins with.
+    size: as `to_array`.
 
   Returns:
-    uint8 of the same shape; values are rounded, never clipped or wrapped.
+    uint8 [n, height, width, channels], one channel if all of them are grey, and what was decided for how many.
 
   Raises:
-    ValueError: if the values lie outside, or the type is none of these.
+    ValueError: if a file cannot be read, or has another size than the first.
   """
-  array = np.asarray(array)
-  if array.dtype == np.uint8 or not array.size:
-    return array.astype(np.uint8, copy=False)
-  if array.dtype == bool:
-    return array.astype(np.uint8) * np.uint8(255)
-  low, high = (array.min(), array.max()) if array.dtype.kind in 'iuf' else (0, 0)
-  if array.dtype.kind == 'f':
-    if not (low >= -1e-6 and high <= 1 + 1e-6):  # NaN too
+  images = []
+  for path in paths:
+    try:
+      with open_image(path) as image:
+        images.append(decode(image, size))
+    except ValueError as error:
+      raise ValueError(f'{where}: {path} cannot be read ({error})') from error
+    shapes = [a.array.shape[1::-1] for a in (images[0], images[-1])]
+    if shapes[0] != shapes[1]:
+      first, other = ('x'.join(map(str, shape)) for shape in shapes)
       raise ValueError(
-        f'pixels are {array.dtype} {low:.6g}..{high:.6g}; floats must lie in 0..1, or hand uint8 0..255'
+        f'{where}: {paths[0]} has {first} pixels and {path} {other}; data.size=32, say, resizes all of them'
       )
-    return np.rint(np.clip(array, 0, 1) * 255).astype(np.uint8)
-  if array.dtype.kind not in 'iu':
-    raise ValueError(f'pixels are {array.dtype}; uint8 0..255 or floats in 0..1 would work')
-  if low < 0 or high > 65535 or high <= 1:
+  try:
+    return join(images)
+  except ValueError as error:
+    raise ValueError(f'{where}: {error}') from error
+
+
+def join(images: Sequence[Pixels]) -> tuple[np.ndarray, tuple[str, ...]]:
+  """Brings images of one size to 8 bits, those with more bits by one range, and to one number of channels.
+
+  Returns:
+    uint8 [n, height, width, channels], and notes.
+
+  Raises:
+    ValueError: if 16-bit values do not use their type.
+  """
+  notes = Counter(note for image in images for note in image.notes)
+  wide = [image for image in images if image.top or image.array.dtype == np.uint16]
+  top = max((image.top for image in wide), default=0)
+  bits = bits_of(top)
+  if bits < 16 and any(image.array.dtype == np.uint8 for image in wide):
     raise ValueError(
-      f'pixels are {array.dtype} {low}..{high}; hand uint8 0..255, floats in 0..1, or bool'
+      f'its 16-bit colours use {bits} bits at most, and of these the upper 8 of 16 would be read: save them'
+      ' with 8 bits per channel'
     )
-  return narrow(array, bits_of(int(high)))
+  if wide and top == 1:
+    raise ValueError('its 16-bit values are 0 and 1 alone: save them with 1 or 8 bits')
+  if wide:
+    notes[
+      f'scaled from {bits} bits' + (f', as the largest value is {top}' if bits < 16 else '')
+    ] = len(wide)
+  channels = max((image.array.shape[-1] for image in images), default=1)
+  x = np.stack([_channels(narrow(image.array, bits), channels) for image in images])
+  return x, tuple(f'{note}: {count} image{"s"[: count > 1]}' for note, count in notes.items())
+
+
+def _channels(array: np.ndarray, channels: int) -> np.ndarray:
+  return array if array.shape[-1] == channels else np.repeat(array, channels, axis=-1)
+
+
+def decode(image: Image.Image, size: int = 0) -> Pixels:
+  """Returns an image upright, with as many bits as it has; see `to_array`."""
+  notes = []
+  if getattr(image, 'is_animated', False):
+    image.seek(0)
+    notes.append('the first of several frames taken')
+  tags = image.tag_v2 if image.format == 'TIFF' else {}
+  tags = {tag: tags.get(tag) for tag in (_BITS, _WHITE_IS_ZERO, _FORMAT, _ORIENTATION)}
+  raw = _raw_mode(image)
+  image, turned = _upright(image)
+  if turned or tags[_ORIENTATION] in _TURNS:  # Pillow turns TIFF itself
+    notes.append('turned upright by EXIF')
+  if image.mode == 'F':
+    return _of_floats(image, size, bool(tags[_WHITE_IS_ZERO] == 0), notes)
+  deep = ';16' in raw and not raw.startswith('BGR')  # BMP's are of 5 and 6 bits, and scaled
+  if (deep or image.mode[0] == 'I') and 'transparency' in image.info:
+    raise ValueError('a transparent value among 16 bits; save it with 8 bits per channel')
+  if image.mode[0] == 'I':
+    return _of_integers(image, size, tags, notes)
+  if tags[_FORMAT] and _SIGNED in tags[_FORMAT]:
+    raise ValueError('signed 8-bit values have no range of their own')
+  grey = image.mode in ('1', 'L', 'LA', 'La') or raw.startswith('LA')
+  array = np.asarray(fit(_opaque(image, grey, notes), size))
+  if image.mode in ('P', 'PA') and (array == array[..., :1]).all():
+    array = array[..., 0]  # a palette of greys
+  top = int(array.max()) * 256 + 255 if deep else 0
+  return Pixels(array if array.ndim == 3 else array[..., None], top, tuple(notes))
+
+
+def _raw_mode(image: Image.Image) -> str:
+  """How the file stores its pixels: Pillow shortens 16-bit colours to their upper 8 bits."""
+  if not image.tile:
+    return ''
+  args = image.tile[0][3]
+  return str(args[0] if isinstance(args, tuple) and args else args)
+
+
+def _upright(image: Image.Image) -> tuple[Image.Image, bool]:
+  image.load()  # PNG may say it behind the pixels
+  try:
+    orientation = image.getexif().get(_ORIENTATION)
+  except Exception:  # damaged EXIF: what shows pictures shows them as they are stored
+    return image, False
+  if orientation not in _TURNS:
+    return image, False
+  turned = image.transpose(Image.Transpose[_TURNS[orientation]])
+  turned.info = image.info
+  return turned, True
+
+
+def _of_floats(image: Image.Image, size: int, inverted: bool, notes: list[str]) -> Pixels:
+  values = scale(np.asarray(image))
+  array = np.asarray(fit(Image.fromarray(255 - values if inverted else values), size))
+  return Pixels(array[..., None], 0, (*notes, 'scaled from floats in 0..1'))
+
+
+def _of_integers(image: Image.Image, size: int, tags: dict, notes: list[str]) -> Pixels:
+  values = np.asarray(image).astype(np.int64)
+  low, high = int(values.min()), int(values.max())
+  if low < 0 or high > 65535:
+    raise ValueError(f'32-bit values {low}..{high} have no range of their own')
+  known = {'PPM': 65535}.get(image.format) or (tags[_BITS] == (12,) and 4095)
+  if tags[_WHITE_IS_ZERO] == 0 and image.mode[0] == 'I':
+    values, high = 65535 - values, 65535
+  resized = np.asarray(fit(Image.fromarray(values.astype(np.float32)), size))
+  array = np.rint(resized).clip(0, known or high).astype(np.uint16)  # bicubic overshoots
+  return Pixels(array[..., None], known or high, tuple(notes))
+
+
+def _opaque(image: Image.Image, grey: bool, notes: list[str]) -> Image.Image:
+  """An image as L or RGB, on white."""
+  if image.mode == 'LAB':
+    raise ValueError('LAB colours are not read; save it as RGB')
+  if image.mode == 'CMYK':
+    notes.append('converted from CMYK without a colour profile')
+  if image.mode in ('LA', 'La', 'PA', 'RGBA', 'RGBa') or 'transparency' in image.info:
+    layer = (image.convert('LA') if image.mode == 'La' else image).convert('RGBA')
+    if layer.getextrema()[3][0] < 255:
+      notes.append('laid on white where transparent')
+      layer = Image.alpha_composite(Image.new('RGBA', layer.size, 'white'), layer)
+    image = layer
+  return image.convert('L' if grey else 'RGB')

@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from fedjax_syn.data.builders.arrays import first_line
-from fedjax_syn.data.builders.image_folder import fit
+from fedjax_syn.data.builders.pixels import fit
 from fedjax_syn.data.builders.split import Split, check_split
 
 PREFIX = 'tfds:'

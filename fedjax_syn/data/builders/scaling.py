@@ -1,0 +1,83 @@
+"""Arrays of pixels of any type become 8 bits, by the range that they have; numpy only."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+BITS = (8, 10, 12, 14, 16)  # what cameras, scanners and microscopes write into 16 bits
+_SLACK = 1e-6  # of floats that were computed
+
+
+def bits_of(top: int) -> int:
+  """Returns the fewest of `BITS` that hold a value."""
+  return next(bits for bits in BITS if top < 1 << bits)
+
+
+def narrow(array: np.ndarray, bits: int) -> np.ndarray:
+  """Returns integers 0 .. 2^bits - 1 as uint8 0..255, rounded; uint8 as it is."""
+  if array.dtype == np.uint8:
+    return array
+  top = (1 << bits) - 1
+  return ((array.astype(np.uint32) * 510 + top) // (2 * top)).astype(np.uint8)
+
+
+def scale(array: np.ndarray) -> np.ndarray:
+  """Returns pixels of any numeric type as uint8, by the range that they have; see `scale_together`."""
+  return scale_together([array])[0][0]
+
+
+def scale_together(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tuple[str, ...]]:
+  """Scales the arrays of one data set to 8 bits, integers by one range.
+
+  Args:
+    arrays: uint8; bool; floats in 0..1; integers of other types in 0..65535, whose range is the fewest of 8,
+      10, 12, 14 and 16 bits that hold them all.
+
+  Returns:
+    Arrays of uint8 and the same shapes, and what was scaled. Values are rounded, never clipped or wrapped.
+
+  Raises:
+    ValueError: if values lie outside, use nothing of their range, or the type is none of these.
+  """
+  arrays = [np.asarray(array) for array in arrays]
+  for array in arrays:
+    if array.dtype.kind not in 'buif':
+      raise ValueError(f'pixels are {array.dtype}; uint8 0..255 or floats in 0..1 would work')
+  whole = [a for a in arrays if a.dtype.kind in 'iu' and a.dtype != np.uint8 and a.size]
+  low, high = _range(whole)
+  if whole and not (low >= 0 and 1 < high <= 65535):
+    raise ValueError(
+      f'pixels are {whole[0].dtype} {low:.0f}..{high:.0f}; uint8 0..255, floats in 0..1 or bool would work'
+    )
+  real = [a for a in arrays if a.dtype.kind == 'f' and a.size]
+  low, top = _range(real)
+  if not (low >= -_SLACK and top <= 1 + _SLACK):  # not a number, too
+    raise ValueError(
+      f'pixels are {real[0].dtype} {low:.6g}..{top:.6g}; floats must lie in 0..1, before any normalisation, or'
+      ' be uint8 0..255'
+    )
+  if 0 < top <= 1 / 255:
+    raise ValueError(
+      f'pixels are {real[0].dtype} {low:.6g}..{top:.6g}, divided by 255 twice, it seems; floats must use 0..1'
+    )
+  bits = bits_of(int(high))
+  scaled = [_eight_bits(array, bits) for array in arrays]
+  ranges = {'f': '0..1', 'b': 'no and yes'}
+  kinds = {
+    (a.dtype.name, ranges.get(a.dtype.kind, f'{bits} bits')) for a in arrays if a.dtype != np.uint8
+  }
+  return scaled, tuple(f'pixels scaled from {kind} of {what}' for kind, what in sorted(kinds))
+
+
+def _range(arrays: Sequence[np.ndarray]) -> tuple[float, float]:
+  if not arrays:
+    return 0.0, 0.0
+  return float(np.min([a.min() for a in arrays])), float(np.max([a.max() for a in arrays]))
+
+
+def _eight_bits(array: np.ndarray, bits: int) -> np.ndarray:
+  if array.dtype.kind == 'f':
+    return np.rint(array.clip(0, 1) * 255).astype(np.uint8)
+  if array.dtype == bool:
+    return array.astype(np.uint8) * np.uint8(255)
+  return narrow(array, bits)
