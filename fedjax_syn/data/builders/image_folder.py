@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
 from fedjax_syn.data.builders import image_files, layout, pixels
 from fedjax_syn.data.builders.layout import WANTED
 from fedjax_syn.data.builders.spelling import respelled, some
