@@ -6,12 +6,14 @@ disk, and it is believed only when every byte of it is the one that was written:
 checkpoint with a flipped byte without complaint.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,8 +108,8 @@ def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
   """Writes named arrays as an Orbax checkpoint of a flat dict."""
   import orbax.checkpoint as ocp  # slow to import, and not needed to train
 
-  with _checkpointer(ocp) as checkpointer:
-    checkpointer.save(folder.absolute(), args=ocp.args.PyTreeSave(arrays))
+  with _checkpointer(ocp) as checkpointer, _address(folder) as path:
+    checkpointer.save(path, args=ocp.args.PyTreeSave(arrays))
 
 
 def read_arrays(folder: Path, names: list[str]) -> dict[str, np.ndarray]:
@@ -115,9 +117,26 @@ def read_arrays(folder: Path, names: list[str]) -> dict[str, np.ndarray]:
   import orbax.checkpoint as ocp
 
   as_numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}
-  with _checkpointer(ocp) as checkpointer:
+  with _checkpointer(ocp) as checkpointer, _address(folder) as path:
     args = ocp.args.PyTreeRestore(restore_args=as_numpy)
-    return checkpointer.restore(folder.absolute(), args=args)
+    return checkpointer.restore(path, args=args)
+
+
+@contextlib.contextmanager
+def _address(folder: Path) -> Iterator[Path]:
+  """The absolute path of a folder that may not be there, as Orbax can use it.
+
+  Orbax takes brackets and backslashes for a pattern, and then leaves arrays out of a checkpoint without a word; a
+  colon for an address, and a path that is not UTF-8, are errors to it. Such a folder is reached through a link.
+  """
+  path = folder.absolute()
+  if re.fullmatch(r'[^*?:\[\]\\\ud800-\udfff]*', str(path)):
+    yield path
+    return
+  with tempfile.TemporaryDirectory() as scratch:
+    link = Path(scratch) / 'parent'
+    link.symlink_to(path.parent, target_is_directory=True)
+    yield link / path.name
 
 
 def _checkpointer(ocp: Any) -> Any:

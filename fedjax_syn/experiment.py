@@ -1,6 +1,7 @@
 """The outer loop: a config becomes a run folder, and the same config goes on where the folder ends."""
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -126,7 +127,7 @@ def _sources(config: config_lib.Resolved, seeds: Sequence[int]) -> dict[str, str
   """The checkpoints of another run that seeds begin at; none if they begin anew."""
   if not config.start_from or not seeds:
     return {}
-  folder = Path(config.start_from).expanduser()
+  folder = Path(os.path.expanduser(config.start_from))
   return hosts.first(
     lambda: {str(s): str(p) for s, p in branch.find(folder, tuple(seeds), config.rounds).items()}
   )

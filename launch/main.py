@@ -24,6 +24,7 @@ $JAX_COMPILATION_CACHE_DIR, else ~/.cache/fedjax_syn/jax.
 
 import contextlib
 import importlib.util
+import logging as python_logging
 import os
 import pathlib
 import re
@@ -71,6 +72,8 @@ def parse(argv: list[str]) -> list[str]:
       raise app.UsageError(f'{rest[1]!r}: unexpected; settings are written --config.key=value')
   if flags.FLAGS['verbosity'].using_default_value:
     logging.set_verbosity(logging.WARNING)  # absl would let JAX tell which backends it did not find
+    # matplotlib would tell of each folder for its settings that it cannot write to, and go on.
+    python_logging.getLogger('matplotlib').setLevel(python_logging.ERROR)
   return [argv[0], *settings]
 
 
@@ -207,7 +210,7 @@ def check_paths(resolved, workdir: pathlib.Path) -> None:
   if not existing.is_dir() or not os.access(existing, os.W_OK):
     raise ValueError(f'--workdir={workdir}: {existing} is not a folder that can be written to')
   fresh = not os.path.exists(workdir / 'config.json')
-  if resolved.start_from and fresh and not pathlib.Path(resolved.start_from).expanduser().exists():
+  if resolved.start_from and fresh and not os.path.exists(os.path.expanduser(resolved.start_from)):
     raise ValueError(
       f'start_from={resolved.start_from!r}: no such folder; name a checkpoint of another run,'
       ' as in runs/X/checkpoints/50'
@@ -237,9 +240,8 @@ def prepare_jax(
     affinity = getattr(os, 'sched_getaffinity', lambda _: range(os.cpu_count() or 1))
     own = devices // max(processes, 1)
     jax.config.update('jax_num_cpu_devices', own or len(affinity(0)))
-  if not jax.config.jax_compilation_cache_dir:
-    cache = pathlib.Path.home() / '.cache' / 'fedjax_syn' / 'jax'
-    jax.config.update('jax_compilation_cache_dir', str(cache))
+  cache = jax.config.jax_compilation_cache_dir or os.path.expanduser('~/.cache/fedjax_syn/jax')
+  jax.config.update('jax_compilation_cache_dir', _usable(cache))
   hosts.join(coordinator, processes, process)
   try:
     jax.devices()
@@ -249,6 +251,23 @@ def prepare_jax(
       f'JAX_PLATFORMS={platforms}: no such device can be used ({error or "no plug-in"});'
       ' install the extra (cuda, tpu) or unset it'
     ) from error
+
+
+def _usable(cache: str) -> str | None:
+  """Returns the folder of compiled programs, or None after a line that says why it cannot be one."""
+  if '://' in cache:  # storage elsewhere, which JAX knows and this does not
+    return cache
+  try:
+    os.makedirs(cache, exist_ok=True)
+    if os.access(cache, os.W_OK | os.X_OK):
+      return cache
+    reason = 'it cannot be written to'
+  except OSError as error:
+    reason = error.strerror
+  print(
+    texts.one_line(f'WARNING: compiled programs are not kept: {cache}: {reason}'), file=sys.stderr
+  )
+  return None
 
 
 def _field_line(rules: dict) -> str:

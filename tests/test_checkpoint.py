@@ -220,3 +220,14 @@ def test_kill_while_saving_leaves_a_whole_checkpoint(tmp_path):
   assert last.note['serial'] >= done
   np.testing.assert_array_equal(last.tree['w'], last.note['serial'])
   assert not [name for name in os.listdir(tmp_path) if name.startswith('.')]
+
+
+@pytest.mark.parametrize(
+  'name', ['a[b]', 'a\\b', 'a:b*?', b'caf\xe9'.decode('utf-8', 'surrogateescape')]
+)
+def test_a_checkpoint_is_whole_whatever_its_folder_is_called(name, tmp_path):
+  """Orbax takes brackets for a pattern: without a word it wrote checkpoints that nobody could read."""
+  (tmp_path / name).mkdir()
+  checkpoint.write_arrays(tmp_path / name / 'arrays', {'x': np.arange(4.0)})
+  read = checkpoint.read_arrays(tmp_path / name / 'arrays', ['x'])
+  np.testing.assert_array_equal(read['x'], np.arange(4.0))

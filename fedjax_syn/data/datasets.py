@@ -142,7 +142,7 @@ def load(
 
 def _folder(data_dir: str) -> Path:
   chosen = data_dir or os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets'
-  return Path(chosen).expanduser()
+  return Path(os.path.expanduser(chosen))  # Path's own raises where there is no such user
 
 
 def _reader(name: str) -> Callable[[str, Path], Dataset]:

@@ -272,3 +272,14 @@ def test_a_missing_accelerator_is_one_clear_line():
   done = launch('-c', code, JAX_PLATFORMS='no_such_chip')
   assert done.returncode == 2 and done.stderr.count('\n') == 1
   assert done.stderr.startswith('JAX_PLATFORMS=no_such_chip: no such device can be used')
+
+
+def test_a_cache_that_cannot_be_written_costs_a_line_and_not_the_run(tmp_path, capsys):
+  """Without a home that can be written to JAX would warn of every program in two lines."""
+  (tmp_path / 'file').write_text('')
+  assert launcher._usable(str(tmp_path / 'file' / 'jax')) is None
+  line = f'WARNING: compiled programs are not kept: {tmp_path}/file/jax: Not a directory\n'
+  assert capsys.readouterr().err == line
+  assert launcher._usable(str(tmp_path / 'jax')) == str(tmp_path / 'jax')
+  assert launcher._usable('gs://bucket/jax') == 'gs://bucket/jax'
+  assert capsys.readouterr().err == ''
