@@ -61,7 +61,7 @@ class TensorBoard:
     from PIL import Image
 
     for path in pictures:
-      with Image.open(path) as image:
+      with Image.open(path, formats=['PNG']) as image:
         pixels = np.asarray(image.convert('RGB'))
       self.writer.add_image(f'figures/{path.stem}', pixels, dataformats='HWC')
     plain = {

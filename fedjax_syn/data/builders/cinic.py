@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from fedjax_syn.data.archives import Arrays
+from fedjax_syn.data.builders import pixels as pixels_lib
 
 CLASSES = (
   'airplane',
@@ -83,9 +83,9 @@ def _files(path: Path) -> Iterator[tuple[str, str, str, bytes]]:
 
 def _pixels(name: str, content: bytes) -> bytes:
   try:
-    with Image.open(io.BytesIO(content), formats=['PNG']) as image:
-      size, pixels = image.size, image.convert('RGB').tobytes()
-  except (OSError, SyntaxError, ValueError) as error:  # Pillow's errors share no base class
+    with pixels_lib.open_image(io.BytesIO(content), ['PNG']) as image:
+      size, pixels = image.size, pixels_lib.to_rgb(image).tobytes()
+  except ValueError as error:
     raise ValueError(f'{name} is no PNG file that can be read') from error
   if size != (SIDE, SIDE):
     raise ValueError(f'{name} has {size[0]} x {size[1]} pixels, expected {SIDE} x {SIDE}')

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_syn.data.builders.scaling import scale
 from fedjax_syn.data.builders.split import Split, check_split
 from fedjax_syn.data.domains import Domain, some
 
@@ -68,7 +69,7 @@ def parse(home: Path) -> list[Domain]:
 
 def _mnist(path: Path) -> tuple[Split, Split]:
   content = _load(path, 'train_28', 'test_28', 'label_train', 'label_test')
-  pixels = lambda name: _bytes(content[name].reshape(-1, 28, 28, 1))
+  pixels = lambda name: _bytes(content[name].reshape(-1, 28, 28, 1), path)
   return tuple(
     check_split(pixels(f'{s}_28'), content[f'label_{s}'].argmax(1), str(path), 10)
     for s in ('train', 'test')
@@ -78,7 +79,7 @@ def _mnist(path: Path) -> tuple[Split, Split]:
 def _mnist_m(path: Path) -> tuple[Split, Split]:
   content = _load(path, 'train', 'test', 'label_train', 'label_test')
   return tuple(
-    check_split(_bytes(content[s]), content[f'label_{s}'].argmax(1), str(path), 10)
+    check_split(_bytes(content[s], path), content[f'label_{s}'].argmax(1), str(path), 10)
     for s in ('train', 'test')
   )
 
@@ -86,7 +87,7 @@ def _mnist_m(path: Path) -> tuple[Split, Split]:
 def _street(path: Path) -> Split:
   """SVHN's own layout: X [32, 32, 3, n], y [n, 1] with 10 for the digit 0."""
   content = _load(path, 'X', 'y')
-  x = _bytes(np.moveaxis(content['X'], -1, 0))
+  x = _bytes(np.moveaxis(content['X'], -1, 0), path)
   return check_split(x, content['y'].ravel().astype(int) % 10, str(path), 10)
 
 
@@ -94,7 +95,7 @@ def _synth(path: Path) -> tuple[Split, Split]:
   content = _load(path, 'train_data', 'test_data', 'train_label', 'test_label')
   return tuple(
     check_split(
-      _bytes(content[f'{s}_data']), content[f'{s}_label'].ravel().astype(int), str(path), 10
+      _bytes(content[f'{s}_data'], path), content[f'{s}_label'].ravel().astype(int), str(path), 10
     )
     for s in ('train', 'test')
   )
@@ -106,17 +107,19 @@ def _usps(path: Path) -> tuple[Split, Split]:
   if cells.shape != (2, 2):
     raise ValueError(f'{path}: dataset must be 2 x 2 cells, got {list(cells.shape)}')
   return tuple(
-    check_split(_bytes(np.moveaxis(x, 1, -1)), y.ravel().astype(int), str(path), 10)
+    check_split(_bytes(np.moveaxis(x, 1, -1), path), y.ravel().astype(int), str(path), 10)
     for x, y in cells
   )
 
 
-def _bytes(x: np.ndarray) -> np.ndarray:
-  """Pixels as uint8: floats up to 1 are scaled, others are rounded."""
-  if x.dtype == np.uint8:
-    return x
-  scale = 255 if x.max(initial=0) <= 1 else 1
-  return np.rint(x * scale).clip(0, 255).astype(np.uint8)
+def _bytes(x: np.ndarray, path: Path) -> np.ndarray:
+  """Pixels as uint8: what lies in 0..255 is rounded, what lies in 0..1 scaled, and everything else refused."""
+  if x.dtype.kind in 'iuf' and x.size and x.min() >= 0 and 1 < x.max() <= 255:
+    return np.rint(x).astype(np.uint8)
+  try:
+    return scale(x)
+  except ValueError as error:
+    raise ValueError(f'{path}: {error}') from error
 
 
 def _load(path: Path, *names: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from fedjax_syn.data.builders import pixels
 from fedjax_syn.data.builders.arrays import first_line
 from fedjax_syn.data.builders.split import Split, check_split, checksum
 
@@ -185,6 +186,6 @@ def _fill(
 
 
 def _pixels(content: bytes, side: int) -> np.ndarray:
-  with Image.open(io.BytesIO(content), formats=['JPEG']) as image:
+  with pixels.open_image(io.BytesIO(content), ['JPEG']) as image:
     image.draft('RGB', (side, side))  # decodes at a half, a quarter ... of the size: no aliases
-    return np.asarray(image.convert('RGB').resize((side, side), Image.Resampling.BILINEAR))
+    return np.asarray(pixels.to_rgb(image).resize((side, side), Image.Resampling.BILINEAR))

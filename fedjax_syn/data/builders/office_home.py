@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from fedjax_syn.data.builders import pixels
 from fedjax_syn.data.builders.split import check_split, stratified
 from fedjax_syn.data.domains import Domain
 
@@ -113,7 +114,7 @@ def _opened(path: Path) -> zipfile.ZipFile:
 
 def _pixels(name: str, content: bytes) -> np.ndarray:
   try:
-    with Image.open(io.BytesIO(content)) as image:
-      return np.asarray(image.convert('RGB').resize((SIDE, SIDE), Image.Resampling.BILINEAR))
-  except (OSError, SyntaxError, ValueError) as error:  # Pillow's errors share no base class
+    with pixels.open_image(io.BytesIO(content)) as image:
+      return np.asarray(pixels.to_rgb(image).resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+  except ValueError as error:
     raise ValueError(f'{name} is no image that can be read') from error

@@ -17,12 +17,12 @@ from PIL import Image
 from fedjax_syn.data.builders.scaling import bits_of, narrow, scale
 
 # Formats that Pillow decodes by itself and that say in their first bytes what they are. EPS starts Ghostscript.
-_RARER = ('PPM', 'WEBP', 'AVIF', 'JPEG2000', 'QOI', 'SGI')
+_RARER = ('PPM', 'WEBP', 'AVIF', 'JPEG2000', 'QOI')
 Image.init()
 FORMATS = ('PNG', 'JPEG', 'TIFF', 'BMP', 'GIF', *(f for f in _RARER if f in Image.OPEN))
 _SIGNATURE = re.compile(
   rb'\x89PNG\r\n\x1a\n|\xff\xd8\xff|II\*\0|MM\0\*|II\+\0|MM\0\+|BM.{4}\0{4}|GIF8[79]a|P[1-6f]\s+[\d#]'
-  rb'|RIFF.{4}WEBP|.{4}ftypavi[fs]|\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51|qoif|\x01\xda[\0\x01][\x01\x02]',
+  rb'|RIFF.{4}WEBP|.{4}ftypavi[fs]|\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51|qoif',
   re.DOTALL,
 )
 _HEAD = 32  # bytes that tell a format
@@ -126,6 +126,11 @@ def to_array(image: Image.Image, size: int = 0) -> np.ndarray:
     ValueError: if its values have no range: floats beyond 0..1, 32-bit integers.
   """
   return narrow(decode(image, size).array, 16)
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+  """Returns an image as 8-bit RGB, upright; what is resized afterwards keeps its shape. As `to_array`."""
+  return Image.fromarray(_channels(to_array(image), 3))
 
 
 def read(paths: Sequence[Path], where: str, size: int = 0) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -275,4 +280,5 @@ def _opaque(image: Image.Image, grey: bool, notes: list[str]) -> Image.Image:
       notes.append('laid on white where transparent')
       layer = Image.alpha_composite(Image.new('RGBA', layer.size, 'white'), layer)
     image = layer
-  return image.convert('L' if grey else 'RGB')
+  mode = 'L' if grey else 'RGB'
+  return image if image.mode == mode else image.convert(mode)
