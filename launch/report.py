@@ -19,6 +19,7 @@ from absl import app, flags
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [path for path in (str(ROOT), os.getcwd()) if path not in sys.path]
 
+from fedjax_syn import texts  # noqa: E402
 from launch import main as launcher  # noqa: E402
 
 # Not absl's global flags: another launcher in the same process may call its own by the same names.
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> int:
       shown = report.write(folders, output, command_of)
     except OSError as error:
       raise ValueError(f'--output={output}: cannot be written ({error.strerror})') from error
-  print(f'{output.resolve()}: {shown} run{"s" if shown > 1 else ""}')
+  print(texts.printable(f'{output.resolve()}: {shown} run{"s" if shown > 1 else ""}'))
   return 0
 
 

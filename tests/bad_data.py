@@ -267,8 +267,16 @@ BAD_DATA = [
     file('W/summary.json', '{"test'),
   ),
   Bad('nothing to begin from', {'start_from': 'gone/5'}, "start_from='gone/5': no such folder"),
-  Bad('nobody of that name', {'start_from': '~nobody/5'}, "start_from='~nobody/5': no such folder"),
-  Bad('data of nobody', ARRAYS | {'data.dir': '~nobody/d'}, '~nobody/d/train.npz is missing'),
+  Bad(
+    'nobody of that name',
+    {'start_from': '~no_such_user/5'},
+    "start_from='~no_such_user/5': no such folder",
+  ),
+  Bad(
+    'data of nobody',
+    ARRAYS | {'data.dir': '~no_such_user/d'},
+    '~no_such_user/d/train.npz is missing',
+  ),
   Bad(
     'no checkpoint to begin from',
     DIGITS | {'start_from': 'gone/5'},
