@@ -94,6 +94,7 @@ def run(
     seed=partition_seed,
     num_classes=dataset.num_classes,
     client_ids=dataset.clients,
+    natural_clients=dataset.num_clients(),
   )
   if round(participation * clients, 9) < 1:
     raise ValueError(
@@ -107,7 +108,8 @@ def run(
   splits |= {f'test/{name}': split for name, split in dataset.test_by_domain().items()}
   evaluators = {name: engine.evaluator(*split) for name, split in splits.items()}
   test = dataset.test
-  personal = engine.personal(test.x, test.y) if personal_every else None
+  owners = partition_lib.owners_of(part, dataset.test_clients)
+  personal = engine.personal(test.x, test.y, owners) if personal_every else None
   plan = loop.Plan(rounds, eval_every, personal_every=personal_every)
   history, variables, last = [], {}, {}
   with Clock() as clock:

@@ -23,6 +23,8 @@ class Problem(NamedTuple):
   counts: np.ndarray  # [clients, classes]
   data: federated.FederatedData
   model: Model
+  test_owners: np.ndarray | None = None  # int32 [test rows], whose each is, -1: nobody's
+  client_names: tuple[str, ...] = ()  # of the run's clients, by number; () where they have none
 
 
 class Job(NamedTuple):
@@ -69,13 +71,21 @@ def load(resolved: config_lib.Resolved) -> Problem:
     min_size=d.min_size,
     labels=d.labels,
     client_ids=dataset.clients,
+    natural_clients=dataset.num_clients(),
   )
   settings = {k: v for k, v in dataclasses.asdict(m).items() if k != 'name'}
   model = models.create(
     m.name, shape=dataset.train.x.shape[1:], num_classes=dataset.num_classes, **settings
   )
   counts = partition_lib.class_counts(part, dataset.train.y, dataset.num_classes)
-  return Problem(dataset, counts, federated.from_partition(dataset, part), model)
+  return Problem(
+    dataset,
+    counts,
+    federated.from_partition(dataset, part),
+    model,
+    partition_lib.owners_of(part, dataset.test_clients),
+    partition_lib.names_of(part, dataset.client_names),
+  )
 
 
 def read_line(resolved: config_lib.Resolved, problem: Problem) -> str:
@@ -160,7 +170,7 @@ def describe(job: Job, problem: Problem, config_name: str) -> None:
     'checksum': d.checksum,
     'num_classes': d.num_classes,
     'class_names': list(d.class_names),
-    'client_names': list(d.client_names),
+    'client_names': list(problem.client_names or d.client_names),
     'shape': list(d.train.x.shape[1:]),
     'rows': {'train': len(d.train.y), 'test': len(d.test.y)},
     'normalisation': {

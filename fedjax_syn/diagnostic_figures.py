@@ -82,6 +82,7 @@ def client_losses(
   shown: Sequence[int],
   path: Path | None = None,
   title: str = '',
+  names: Sequence[str] = (),
 ) -> Figure:
   """Draws Figure 3: some clients' losses on their own data through a round, and the mean over all data.
 
@@ -91,6 +92,7 @@ def client_losses(
     shown: out of these.
     path: where the picture goes; None: it is only returned.
     title: above the axes.
+    names: what the data call the clients, by number; () if they do not.
 
   Returns:
     The figure.
@@ -102,7 +104,8 @@ def client_losses(
   for client in shown:
     row = list(clients).index(client)
     done = np.minimum(losses.at, losses.steps[row]) / losses.steps[row]
-    (line,) = axes.plot(done, losses.local[row], linewidth=1.4, label=f'client {client}')
+    label = caption(f'client {names[client] if names else client}', 24)
+    (line,) = axes.plot(done, losses.local[row], linewidth=1.4, label=label)
     jump = [losses.local[row, -1], losses.tuned[0, client]]
     axes.plot([1, 1], jump, color=line.get_color(), linewidth=1, linestyle=':')
     axes.plot(tuned, losses.tuned[:, client], color=line.get_color(), linewidth=1.4)

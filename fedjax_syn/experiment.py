@@ -91,7 +91,12 @@ def run_experiment(
       if write:
         results.save_partition(job.folder, problem.counts)
         results.attempt(
-          show.say, results.draw_partition, job.folder, problem.dataset, problem.counts
+          show.say,
+          results.draw_partition,
+          job.folder,
+          problem.dataset,
+          problem.counts,
+          problem.client_names,
         )
       summary = hosts.first(lambda path=job.folder: workdir_lib.read_json(path / 'summary.json'))
       summary = summary or _train(job, problem, show, stop, write)
@@ -157,7 +162,8 @@ def _train(
     k: engine.evaluator(s.x, s.y) for k, s in splits.items() if s is not None and len(s.y)
   }
   test = dataset.test
-  personal = engine.personal(test.x, test.y) if config.personal_every else None
+  owners = problem.test_owners
+  personal = engine.personal(test.x, test.y, owners) if config.personal_every else None
   settings = same_run.used(config)
   recorder = Recorder(
     job.folder, config.checkpoint_every, show.say, write, config.trackers, settings
@@ -253,11 +259,15 @@ def _train_group(
       status['collapsed_round'] = since
     recorder.status[str(seed)] = status
     over[seed] = config.rounds, live[seed]
-    by_class = evaluators['test'].by_class(live[seed].params, live[seed].stats)
+    model, test = (live[seed].params, live[seed].stats), evaluators['test']
+    by_class, owners = test.by_class(*model), problem.test_owners
+    worth = results.own_accuracy(problem.counts, by_class)
+    if owners is not None:
+      worth = test.by_owner(*model, owners, len(problem.counts))
     if recorder.write:
       measured, found = own.get(seed, (0, None))
       last = found if measured == config.rounds else None
-      results.save_clients(job.folder, seed, problem.counts, by_class, last)
+      results.save_clients(job.folder, seed, by_class, worth, last, problem.client_names)
       first = seed == config.seeds[0]
       learned = engine.synthetic(live[seed])
       results.save_synthetic(job.folder, problem.dataset, seed, first, learned, show.say)

@@ -106,6 +106,7 @@ def partition_bubbles(
   path: Path | None = None,
   title: str = '',
   class_names: Sequence[str] | None = None,
+  client_names: Sequence[str] | None = None,
 ) -> Figure:
   """Draws who holds what: a bubble for every client and class, its area proportional to the samples.
 
@@ -116,6 +117,7 @@ def partition_bubbles(
     path: where the picture goes; None: it is only returned.
     title: above the axes.
     class_names: labels of the classes; numbers by default.
+    client_names: labels of the clients, shown if there are at most 40; numbers by default.
 
   Returns:
     The figure.
@@ -142,7 +144,11 @@ def partition_bubbles(
   # The first class on top, as in pictures of learned sets.
   axes.set(ylabel='class', xlim=(-1, shown), ylim=(classes, -1), title=caption(title))
   axes.set_xlabel(f'client\n({notes})', fontsize='small')
-  axes.xaxis.get_major_locator().set_params(integer=True)
+  if client_names is not None and clients <= 40:
+    names = [caption(name, 24) for name in client_names]
+    axes.set_xticks(range(clients), names, rotation=90 if max(map(len, names)) > 2 else 0)
+  else:
+    axes.xaxis.get_major_locator().set_params(integer=True)
   axes.grid(alpha=0.2)
   return save(figure, path)
 

@@ -1,7 +1,7 @@
 """What is left when a run is over: its summary, the learned data set and the figures."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,16 +83,19 @@ def save_partition(folder: Path, counts: np.ndarray) -> None:
   _save_arrays(folder / 'partition.npz', {'counts': counts.astype(np.int32)})
 
 
-def own_accuracy(counts: np.ndarray, by_class: np.ndarray) -> np.ndarray:
+def own_accuracy(counts: np.ndarray, by_class: np.ndarray | None) -> np.ndarray | None:
   """What one model is worth to each client: its accuracy on test rows weighted like the client's labels.
 
   Args:
     counts: samples, [clients, classes].
-    by_class: the model's accuracy on each class's test rows, [classes]; nan for a class without rows.
+    by_class: the model's accuracy on each class's test rows, [classes]; nan for a class without rows; None with
+      several labels per row, and so is what is returned.
 
   Returns:
     [clients], nan for a client without a sample of a class that the test split has. Source: FedCOG, A.4.
   """
+  if by_class is None:
+    return None
   held = np.where(np.isnan(by_class), 0, counts)
   total = held.sum(axis=1)
   right = held @ np.nan_to_num(by_class)
@@ -100,24 +103,32 @@ def own_accuracy(counts: np.ndarray, by_class: np.ndarray) -> np.ndarray:
 
 
 def save_clients(
-  folder: Path, seed: int, counts: np.ndarray, by_class: np.ndarray | None, own: Any | None
+  folder: Path,
+  seed: int,
+  by_class: np.ndarray | None,
+  worth: np.ndarray | None,
+  own: Any | None,
+  names: Sequence[str] = (),
 ) -> None:
   """Saves what the clients have of a seed's last round: `clients/seed_<seed>.npz`.
 
   Args:
     folder: the run's folder.
     seed: the seed.
-    counts: samples, [clients, classes].
     by_class: the global model's test accuracy by class, [classes]; None with several labels per row.
+    worth: its accuracy for each client, on its own test rows if the data say whose they are, else
+      `own_accuracy`, [clients], nan where it cannot be measured; None as above.
     own: the engine's `Personal` of the last round; None if it was not measured.
+    names: what the data call the clients; () if they do not.
   """
   arrays = {}
   if by_class is not None:
-    arrays = {'class_accuracy': by_class, 'global_accuracy': own_accuracy(counts, by_class)}
+    arrays = {'class_accuracy': by_class, 'global_accuracy': worth}
   if own is not None:
     present = np.asarray(own.present, bool)
     arrays['personal_accuracy'] = np.where(present, np.asarray(own.accuracy, float), np.nan)
   if arrays:
+    arrays |= {'client_names': np.array(names)} if names else {}
     _save_arrays(folder / 'clients' / f'seed_{seed}.npz', arrays)
 
 
@@ -145,19 +156,22 @@ def attempt(say: Callable[[str], None], draw: Callable[..., None], *arguments: A
     say(f'WARNING: a figure is left out ({type(error).__name__}: {reason})')
 
 
-def draw_partition(folder: Path, dataset: Dataset, counts: np.ndarray) -> None:
+def draw_partition(
+  folder: Path, dataset: Dataset, counts: np.ndarray, client_names: Sequence[str] = ()
+) -> None:
   """Draws who holds what.
 
   Args:
     folder: the run's folder.
     dataset: gives the title and the names of the classes.
     counts: [clients, classes].
+    client_names: labels of the clients; numbers by default.
   """
   from fedjax_syn import figures  # matplotlib is slow to import
 
   title = f'{dataset.title}: {len(counts)} clients'
   path = folder / 'figures' / 'partition.png'
-  figures.partition_bubbles(counts, path, title, dataset.class_names or None)
+  figures.partition_bubbles(counts, path, title, dataset.class_names or None, client_names or None)
 
 
 def draw_curves(

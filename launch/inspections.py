@@ -182,7 +182,7 @@ def losses(subject: Subject, figures: pathlib.Path, shown: int) -> dict:
   )
   drawn = np.asarray(jax.random.permutation(fold(subject.key, 3), jnp.asarray(clients)))[:shown]
   path, title = figures / 'client_losses.png', f'{subject.title}, round {number}'
-  diagnostic_figures.client_losses(found, clients, drawn, path, title)
+  diagnostic_figures.client_losses(found, clients, drawn, path, title, subject.problem.client_names)
   rows = [list(clients).index(client) for client in drawn]
   return {
     'round': number,

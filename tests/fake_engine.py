@@ -111,9 +111,10 @@ class Fake(NamedTuple):
         return {'accuracy': 1 / (1 + w), 'loss': w, **top}
 
       evaluate.by_class = lambda params, stats: np.linspace(0, 1, 10)
+      evaluate.by_owner = lambda params, stats, owners, clients: np.linspace(0, 1, clients)
       return evaluate
 
-    def personal(x, y):
+    def personal(x, y, owners=None):
       def measure(seed, state):
         self.on('personal', seed, int(state.round))
         own = np.full(4, 1 / (1 + np.abs(np.asarray(state.params['w'])).sum()))

@@ -303,6 +303,7 @@ def _take_out(dataset: Dataset, key: str, share: float, draw: list[int]) -> tupl
     dataset,
     train=check_split(x[~held], y[~held], dataset.name),
     clients=None if dataset.clients is None else dataset.clients[~held],
+    natural_clients=dataset.num_clients(),
   )
   return left, check_split(x[held], y[held], dataset.name)
 

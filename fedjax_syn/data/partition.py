@@ -7,6 +7,7 @@ and the rows of a client once more.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ class Partition(NamedTuple):
   order: np.ndarray  # int32 [rows that are dealt]
   start: np.ndarray  # int32 [clients]
   size: np.ndarray  # int32 [clients], zero is legal
+  natural: np.ndarray | None = None  # int32 [clients], the natural client of each; None: of none
 
 
 def partition(
@@ -35,6 +37,7 @@ def partition(
   min_size: int = 10,
   labels: int = 2,
   client_ids: np.ndarray | None = None,
+  natural_clients: int = 0,
 ) -> Partition:
   """Deals rows to exactly `clients` clients; a function of its arguments alone.
 
@@ -48,6 +51,7 @@ def partition(
     min_size: rows that 'dirichlet_min' gives every client at least.
     labels: classes per client in 'labels_per_client'.
     client_ids: 0..clients-1 for every row [rows], for 'natural' and 'natural_sample'.
+    natural_clients: how many the data set has, some without a row perhaps; 0: as many as `client_ids` name.
 
   Returns:
     A Partition whose order is a permutation of all rows that are dealt.
@@ -66,7 +70,7 @@ def partition(
     raise ValueError(f'data.partition = {name!r}: there are no training rows to deal')
   if chosen.by_class:
     num_classes = _classes(name, y, num_classes)
-  spec = Spec(y, clients, num_classes or 0, alpha, min_size, labels, client_ids)
+  spec = Spec(y, clients, num_classes or 0, alpha, min_size, labels, client_ids, natural_clients)
   owner = chosen.deal(spec, _generator(seed, _SHARES))
   if chosen.by_class:
     owner = _owners(owner, spec, _generator(seed, _ROWS))
@@ -74,7 +78,9 @@ def partition(
   shuffled = shuffled[owner[shuffled] != LEFT_OUT]
   order = shuffled[np.argsort(owner[shuffled], kind='stable')]
   size = np.bincount(owner[shuffled], minlength=clients)
-  return Partition(*(a.astype(np.int32) for a in (order, np.cumsum(size) - size, size)))
+  arrays = (a.astype(np.int32) for a in (order, np.cumsum(size) - size, size))
+  natural = chosen.choose and chosen.choose(spec, _generator(seed, _SHARES)).astype(np.int32)
+  return Partition(*arrays, natural)
 
 
 def names() -> dict[str, str]:
@@ -101,6 +107,30 @@ def class_counts(partition: Partition, y: np.ndarray, num_classes: int) -> np.nd
   else:
     np.add.at(counts, owner, y.astype(np.int32))
   return counts
+
+
+def owners_of(partition: Partition, natural: np.ndarray | None) -> np.ndarray | None:
+  """Numbers rows' natural clients as the clients of a partition, test rows for instance.
+
+  Args:
+    partition: who takes part.
+    natural: the natural client of each row, -1 for nobody's [rows]; None if nobody says them.
+
+  Returns:
+    int32 [rows], -1 for a row of nobody who takes part; None if all are, or clients are not the data set's own.
+  """
+  if partition.natural is None or natural is None:
+    return None
+  number = {int(client): i for i, client in enumerate(partition.natural)}
+  owners = np.array([number.get(int(client), -1) for client in natural], np.int32)
+  return owners if (owners >= 0).any() else None
+
+
+def names_of(partition: Partition, names: Sequence[str]) -> tuple[str, ...]:
+  """Returns the names of a partition's clients from those of the natural clients; () where they have none."""
+  if partition.natural is None or not names:
+    return ()
+  return tuple(names[client] for client in partition.natural)
 
 
 def _classes(name: str, y: np.ndarray, num_classes: int | None) -> int:

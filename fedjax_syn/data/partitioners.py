@@ -21,6 +21,7 @@ class Spec(NamedTuple):
   min_size: int
   labels: int
   client_ids: np.ndarray | None  # [rows]
+  natural_clients: int  # of the data set; 0: as many as `client_ids` name
 
   @property
   def totals(self) -> np.ndarray:
@@ -33,12 +34,16 @@ class Spec(NamedTuple):
     return np.full((self.classes, self.clients), float(self.alpha))
 
 
+Deal = Choose = Callable[[Spec, np.random.Generator], np.ndarray]
+
+
 class Partitioner(NamedTuple):
   """One way to deal rows."""
 
   summary: str
-  deal: Callable[[Spec, np.random.Generator], np.ndarray]
+  deal: Deal
   by_class: bool  # `deal` returns counts [classes, clients]; otherwise owners [rows]
+  choose: Choose | None = None  # with the same draw: the natural client of each client [clients]
 
 
 def _iid(spec: Spec, rng: np.random.Generator) -> np.ndarray:
@@ -155,8 +160,25 @@ def _labels_per_client(spec: Spec, rng: np.random.Generator) -> np.ndarray:
   return counts
 
 
-def _natural(spec: Spec, rng: np.random.Generator) -> np.ndarray:
+def _all_natural(spec: Spec, rng: np.random.Generator) -> np.ndarray:
   del rng
+  own = _natural_clients(spec)
+  if own != spec.clients:
+    raise ValueError(
+      f'data.clients = {spec.clients}, but the data set has {own} clients: use {own}'
+    )
+  return np.arange(own)
+
+
+def _some_natural(spec: Spec, rng: np.random.Generator) -> np.ndarray:
+  own = _natural_clients(spec)
+  if own <= spec.clients:
+    return _all_natural(spec, rng)
+  return np.sort(rng.choice(own, spec.clients, replace=False))
+
+
+def _natural_clients(spec: Spec) -> int:
+  """The number of the data set's own clients, whether or not they have a row left."""
   if spec.client_ids is None:
     raise ValueError(
       "data.partition = 'natural': this data set does not say whose its rows are (a folder of images does as CLIENT/CLASS/IMAGE)"
@@ -166,22 +188,19 @@ def _natural(spec: Spec, rng: np.random.Generator) -> np.ndarray:
     raise ValueError(
       f'client_ids must be {len(spec.y)} numbers 0, 1, ...: got {ids.dtype}{ids.shape}'
     )
-  if (own := int(ids.max()) + 1) != spec.clients:
-    raise ValueError(
-      f'data.clients = {spec.clients}, but the data set has {own} clients: use {own}'
-    )
-  return ids
+  return max(spec.natural_clients, int(ids.max()) + 1)
 
 
-def _natural_sample(spec: Spec, rng: np.random.Generator) -> np.ndarray:
-  own = 0 if spec.client_ids is None else int(np.max(spec.client_ids, initial=-1)) + 1
-  if own <= spec.clients:
-    return _natural(spec, rng)
-  _natural(spec._replace(clients=own), rng)
-  chosen = rng.choice(own, spec.clients, replace=False)
-  number = np.full(own, LEFT_OUT)
-  number[np.sort(chosen)] = np.arange(spec.clients)
-  return number[spec.client_ids]
+def _by_choice(choose: Choose) -> Deal:
+  """Gives every row to its natural client, if that is chosen, under its number among the chosen."""
+
+  def deal(spec: Spec, rng: np.random.Generator) -> np.ndarray:
+    chosen = choose(spec, rng)
+    number = np.full(_natural_clients(spec), LEFT_OUT)
+    number[chosen] = np.arange(len(chosen))
+    return number[np.asarray(spec.client_ids)]
+
+  return deal
 
 
 PARTITIONERS: dict[str, Partitioner] = {
@@ -201,10 +220,13 @@ PARTITIONERS: dict[str, Partitioner] = {
   'labels_per_client': Partitioner(
     'a fixed number of classes per client (FedCOG NIID-2)', _labels_per_client, True
   ),
-  'natural': Partitioner("the data set's own clients", _natural, by_class=False),
+  'natural': Partitioner(
+    "the data set's own clients", _by_choice(_all_natural), by_class=False, choose=_all_natural
+  ),
   'natural_sample': Partitioner(
     "data.clients of the data set's own clients, by data.seed; the others' rows are left out",
-    _natural_sample,
+    _by_choice(_some_natural),
     by_class=False,
+    choose=_some_natural,
   ),
 }

@@ -1,9 +1,11 @@
 """Evaluation of a model on a whole split, sharded over the devices."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn.data import federated
@@ -18,6 +20,7 @@ class Evaluator(NamedTuple):
   sums: Callable[[Params, Stats], tuple[dict[str, Array], Array]]  # counts, sum of the losses
   objective: Objective
   y: np.ndarray  # labels, [rows] or multi-hot [rows, labels]
+  rows: Callable[[Params, Stats], Array]  # the class that each row is taken for, int32 [rows]
 
   def __call__(self, params: Params, stats: Stats) -> dict[str, float]:
     """Returns 'accuracy', the objective's other scores, and 'loss', the mean over all rows."""
@@ -33,6 +36,24 @@ class Evaluator(NamedTuple):
       return None
     rows = np.bincount(self.y, minlength=len(hits))
     return np.divide(hits, rows, out=np.full(len(rows), np.nan), where=rows > 0)
+
+  def by_owner(
+    self, params: Params, stats: Stats, owners: np.ndarray, clients: int
+  ) -> np.ndarray | None:
+    """Returns the accuracy on each client's own rows, [clients]; nan without rows, None with several labels per row.
+
+    Args:
+      params: the model's parameters.
+      stats: and its statistics.
+      owners: the client whose row it is, -1 for nobody's [rows].
+      clients: how many there are.
+    """
+    if self.y.ndim > 1:
+      return None
+    owned, right = owners >= 0, self.rows(params, stats) == self.y
+    rows = np.bincount(owners[owned], minlength=clients)
+    hits = np.bincount(owners[owned], right[owned], minlength=clients)
+    return np.divide(hits, rows, out=np.full(clients, np.nan), where=rows > 0)
 
 
 def make_evaluator(
@@ -89,6 +110,12 @@ def make_evaluator(
       check_vma=False,
     )
   )
+
+  @functools.partial(jax.jit, out_shardings=everywhere)
+  def predict(variables, data, x):
+    logits = lambda xb: model.apply(variables, federated.normalise(data, xb), train=False).logits
+    return jax.lax.map(lambda xb: jnp.argmax(logits(xb), axis=-1), x)
+
   few = jax.tree.map(lambda leaf: np.asarray(leaf[:1]), (data.x, data.y, data.order))
   small = place(data._replace(x=few[0], y=few[1], order=few[2], proxy=None), everywhere)
 
@@ -96,4 +123,8 @@ def make_evaluator(
     variables = place(Variables(params, stats), everywhere)
     return total(variables, small, x, y, mask)
 
-  return Evaluator(sums, objective, labels)
+  def classes(params, stats):
+    variables = place(Variables(params, stats), everywhere)
+    return np.asarray(predict(variables, small, x)).reshape(-1)[:rows]
+
+  return Evaluator(sums, objective, labels, classes)

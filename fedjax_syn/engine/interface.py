@@ -26,7 +26,8 @@ class Engine(NamedTuple):
   bytes_per_round: Callable  # () -> (up, down), all sampled clients
   synthetic: Callable  # (state) -> dict of numpy arrays, or None
   diagnose: Callable  # (seed, state) -> cosine distances by label, or {}
-  personal: Callable  # (x, y) -> ((seed, state) -> Personal, arrays [clients])
+  # (x, y, the client of each row or None) -> ((seed, state) -> Personal, arrays [clients])
+  personal: Callable
   message: Callable  # (seed, state, client) -> the Message that it would send in the next round
   client_state_bytes: int = 0  # of all clients together
   client_state_place: str = (

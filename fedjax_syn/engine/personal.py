@@ -1,4 +1,4 @@
-"""Personal models: what each client's own model is worth on test data like its own (FedCOG, Figure 2 and A.4)."""
+"""Personal models: what each client's own model is worth on its own test data, or on data like them (FedCOG, Figure 2 and A.4)."""
 
 import functools
 from collections.abc import Callable
@@ -26,10 +26,14 @@ ROWS = 500  # test rows that a block of lanes sees at once
 class Personal(NamedTuple):
   """What the clients' models are worth; without `personal` hooks all of it is of the local model."""
 
-  accuracy: Array  # [clients], personalisation: the personal model, test rows weighted like the client's labels
+  # [clients], personalisation: the personal model on the client's own test rows where the data say whose they
+  # are; otherwise on all of them, weighted like the client's labels
+  accuracy: Array
   generalisation: Array  # [clients], the local model, all test rows alike
   difference: Array  # [clients], L2 distance local - global model, over what is not private
-  present: Array  # [clients], bool: holds a sample of a class that the test split has too
+  present: (
+    Array  # [clients], bool: holds a sample, and test rows of its own or of one of its classes
+  )
 
 
 class Split(NamedTuple):
@@ -39,6 +43,7 @@ class Split(NamedTuple):
   y: Array  # int32 [batches, batch]
   mask: Array  # int32 [batches, batch], 0 for padding
   rows: Array  # int32 [classes]
+  owner: Array | None = None  # int32 [batches, batch], the client whose row it is, -1: nobody's
 
 
 def own_accuracy(hits: Array, rows: Array, counts: Array) -> Array:
@@ -56,15 +61,42 @@ def own_accuracy(hits: Array, rows: Array, counts: Array) -> Array:
   return jnp.sum(held * (hits / jnp.maximum(rows, 1))) / jnp.maximum(held.sum(), 1)
 
 
-def class_hits(model: Model, data: federated.FederatedData, w: Variables, split: Split) -> Array:
-  """Counts by class the test rows that a model classifies correctly; int32 [classes]."""
+def count_hits(
+  model: Model, data: federated.FederatedData, w: Variables, split: Split, client: Array
+) -> tuple[Array, Array]:
+  """Counts the test rows that a model classifies correctly.
+
+  Args:
+    model: the network.
+    data: gives the normalisation.
+    w: the model's variables.
+    split: the test rows.
+    client: whose own rows are counted apart, [].
+
+  Returns:
+    Those of each class, int32 [classes], and the client's own, int32 [] (0 if nobody says whose rows are whose).
+  """
 
   def batch(hits, batch):
-    x, y, mask = batch
+    x, y, mask, owner = batch
     logits = model.apply(w, federated.normalise(data, x), train=False).logits
-    return hits.at[y].add((jnp.argmax(logits, axis=-1) == y) * mask), None
+    right = (jnp.argmax(logits, axis=-1) == y) * mask
+    own = 0 if owner is None else jnp.sum(right * (owner == client))
+    return (hits[0].at[y].add(right), hits[1] + own), None
 
-  return jax.lax.scan(batch, jnp.zeros_like(split.rows), (split.x, split.y, split.mask))[0]
+  none = jnp.zeros_like(split.rows), jnp.zeros((), split.rows.dtype)
+  return jax.lax.scan(batch, none, (split.x, split.y, split.mask, split.owner))[0]
+
+
+def _accuracy(
+  hits: tuple[Array, Array], split: Split, counts: Array, client: Array
+) -> tuple[Array, Array]:
+  """What a model is worth to a client, from `count_hits`, and whether that can be measured."""
+  by_class, own = hits
+  if split.owner is None:
+    return own_accuracy(by_class, split.rows, counts), jnp.any((counts > 0) & (split.rows > 0))
+  rows = jnp.sum(split.owner == client)
+  return own / jnp.maximum(rows, 1), (rows > 0) & jnp.any(counts > 0)
 
 
 def _measuring(
@@ -73,17 +105,18 @@ def _measuring(
   """The same client, but in the place of a message it brings back what its models are worth."""
 
   def measure(visit: Visit, local: Variables, own: Variables | None):
-    counts, rows = visit.shard.class_counts, split.rows
-    local_hits = class_hits(task.model, task.data, local, split)
-    hits = local_hits if own is None else class_hits(task.model, task.data, own, split)
+    client, counts = visit.shard.client, visit.shard.class_counts
+    local_hits = count_hits(task.model, task.data, local, split, client)
+    hits = local_hits if own is None else count_hits(task.model, task.data, own, split, client)
+    accuracy, present = _accuracy(hits, split, counts, client)
     private = functools.partial(method.is_private, task.model)
     square = lambda path, a, b: jnp.zeros(()) if private(path) else jnp.sum((a - b) ** 2)
     squares = jax.tree_util.tree_map_with_path(square, local.params, w_global)
     found = Personal(
-      accuracy=own_accuracy(hits, rows, counts),
-      generalisation=local_hits.sum() / rows.sum(),
+      accuracy=accuracy,
+      generalisation=local_hits[0].sum() / split.rows.sum(),
       difference=jnp.sqrt(optax.tree.sum(squares)),
-      present=jnp.any((counts > 0) & (rows > 0)),
+      present=present,
     )
     return Message(jnp.ones(()), {}), {}, found._asdict()
 
@@ -118,6 +151,7 @@ def make_personal(
   store: Store,
   x: np.ndarray,
   y: np.ndarray,
+  owners: np.ndarray | None = None,
 ) -> Callable[[int, State], Personal]:
   """Places a test split and returns a function that measures every client's personal model on it.
 
@@ -137,6 +171,7 @@ def make_personal(
     store: where per-client state lives; from host memory it comes a cohort at a time.
     x: uint8 [rows, height, width, channels].
     y: [rows].
+    owners: int32 [rows], the client whose row it is, -1 for nobody's; None if nobody says.
 
   Returns:
     (seed, state) -> Personal; the state is only read. Source: FedCOG, Figure 2 and A.4.
@@ -148,7 +183,7 @@ def make_personal(
   num_clients = data.start.shape[0]
   classes = task_of(data, hyper, 1).num_classes
   everywhere = replicated(mesh)
-  split = place(_cut(x, y, classes, max(1, ROWS // layout.lanes)), everywhere)
+  split = place(_cut(x, y, owners, classes, max(1, ROWS // layout.lanes)), everywhere)
 
   @functools.partial(jax.jit, static_argnums=6, out_shardings=everywhere)
   def measure_part(seed, state, clients, data, hyper, split, first_round):
@@ -191,7 +226,9 @@ def make_personal(
   return personal
 
 
-def _cut(x: np.ndarray, y: np.ndarray, classes: int, batch_size: int) -> Split:
+def _cut(
+  x: np.ndarray, y: np.ndarray, owners: np.ndarray | None, classes: int, batch_size: int
+) -> Split:
   x, y = np.asarray(x), np.asarray(y).astype(np.int32)
   batch_size = min(batch_size, len(y))
   batches = -(-len(y) // batch_size)
@@ -200,7 +237,9 @@ def _cut(x: np.ndarray, y: np.ndarray, classes: int, batch_size: int) -> Split:
   mask = np.concatenate([np.ones(len(y), np.int32), np.zeros(fill, np.int32)])
   padded = (np.concatenate([a, np.repeat(a[:1], fill, axis=0)]) for a in (x, y))
   rows = np.bincount(y, minlength=classes).astype(np.int32)
-  return Split(*map(cut, padded), cut(mask), rows)
+  nobody = np.full(fill, -1, np.int32)
+  owner = None if owners is None else cut(np.concatenate([owners, nobody]).astype(np.int32))
+  return Split(*map(cut, padded), cut(mask), rows, owner)
 
 
 def report(measured: Personal) -> dict[str, float]:

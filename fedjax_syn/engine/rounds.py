@@ -309,8 +309,8 @@ def build(
   def evaluator(x, y):
     return make_evaluator(model, data, objective, np.asarray(x), np.asarray(y), mesh)
 
-  def personal(x, y):
-    return make_personal(method, task_of, data, hyper, layout, mesh, store, x, y)
+  def personal(x, y, owners=None):
+    return make_personal(method, task_of, data, hyper, layout, mesh, store, x, y, owners)
 
   if method.mechanism is not None:  # now and not in round 1: this traces what clients send
     refusals.check_privacy(method, task_of(data, hyper, 1))

@@ -53,7 +53,8 @@ class Run(NamedTuple):
   def client_name(self, number: int) -> str:
     """What the data set calls a client; its number where clients are not the data set's own, or not all of them."""
     names = self.stored['dataset'].get('client_names', ())
-    own = self.settings['data.partition'] in NATURAL and len(names) == len(self.counts)
+    clients = 0 if self.counts is None else len(self.counts)
+    own = self.settings['data.partition'] in NATURAL and len(names) == clients
     return names[number] if own else f'{number}'
 
 

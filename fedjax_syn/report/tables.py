@@ -43,7 +43,7 @@ def _result(run: Run, targets: Sequence[str]) -> list[str]:
   epsilon = NONE if s.get('epsilon') is None else f'{s["epsilon"]:.3g}'
   seconds = f'{s["seconds"]["total"]:,.1f}'
   sent = [size(s.get('bytes_up')), size(s.get('bytes_down'))]
-  return [run.label, *accuracies, *rounds, seconds, *sent, epsilon, _ended(s)]
+  return [run.label, *accuracies, *rounds, seconds, *sent, epsilon, _ended(run, s)]
 
 
 def percent(value: Mapping[str, Any]) -> str:
@@ -74,11 +74,12 @@ def size(count: float | None) -> str:
   return f'{count:,.3g} TB'
 
 
-def _ended(summary: Mapping[str, Any]) -> str:
+def _ended(run: Run, summary: Mapping[str, Any]) -> str:
   ends = []
   for seed, status in summary['status'].items():
     if status['status'] == 'diverged':
-      where = '' if status.get('client') is None else f', client {status["client"]}'
+      client = status.get('client')
+      where = '' if client is None else f', client {run.client_name(client)}'
       ends.append(f'seed {seed} diverged in round {status["round"]}{where}')
   return '; '.join(ends) or 'finished'
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedjax_syn.data import datasets
+from fedjax_syn.data import datasets, partition
 from fedjax_syn.data.builders import layout
 
 NFC, NFD = 'caf\u00e9', 'cafe\u0301'
@@ -278,3 +278,24 @@ def test_images_in_memory_are_what_was_written(tmp_path):
   by_hand = [('ann', 'a', '0'), ('ann', 'b', '0.jfif'), ('bob', 'a', '1')]
   read = [np.asarray(Image.open(io.BytesIO((tmp_path.joinpath(*p)).read_bytes()))) for p in by_hand]
   np.testing.assert_array_equal(found.train.x[..., 0], read)
+
+
+# ---- the number of clients
+
+
+def test_the_number_of_clients_is_what_the_data_say(tmp_path):
+  """Nine of ten rows are held out: whoever has none left keeps its number, zed's as the last one too."""
+  put(tmp_path, *grid('ann/cat', images=6), *grid('bob/cat', 'zed/cat', images=2), 'test/cat/0')
+  empty = set()
+  for seed in range(5):
+    for held in ({'validation': 0.8}, {'proxy': 'held_out', 'proxy_share': 0.8}):
+      found = load(tmp_path, seed=seed, **held)
+      assert found.num_clients() == 3 and found.client_names == ('ann', 'bob', 'zed')
+      ids = found.clients
+      dealt = partition.partition(
+        'natural', found.train.y, 3, client_ids=ids, natural_clients=found.num_clients()
+      )
+      assert dealt.size.tolist() == np.bincount(ids, minlength=3).tolist()
+      assert partition.names_of(dealt, found.client_names) == found.client_names
+      empty |= set(np.flatnonzero(dealt.size == 0))
+  assert {1, 2} <= empty  # every small client has lost all its rows once

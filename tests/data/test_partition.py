@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjax_syn.data import shares
-from fedjax_syn.data.partition import class_counts, names, partition
+from fedjax_syn.data.partition import Partition, class_counts, names, owners_of, partition
 
 DIRICHLET = ('dirichlet', 'balanced_dirichlet', 'dirichlet_per_client', 'dirichlet_min')
 EQUAL = ('iid', 'balanced_dirichlet', 'dirichlet_per_client')
@@ -32,7 +32,7 @@ def assert_exact_cover(p, rows, clients):
   assert p.size.sum() == rows and p.size.min() >= 0
   np.testing.assert_array_equal(p.start, np.cumsum(p.size) - p.size)
   np.testing.assert_array_equal(np.sort(p.order), np.arange(rows))
-  assert all(a.dtype == np.int32 for a in p)
+  assert all(a.dtype == np.int32 for a in p[:3])
 
 
 def entropy_bits(counts):
@@ -247,6 +247,35 @@ def test_natural_keeps_the_owners():
   assert_exact_cover(p, 6, 4)
   np.testing.assert_array_equal(p.size, [2, 0, 3, 1])
   np.testing.assert_array_equal(ids[p.order], [0, 0, 2, 2, 2, 3])
+
+
+@pytest.mark.parametrize('name', ['natural', 'natural_sample'])
+def test_a_client_without_rows_keeps_its_number(name):
+  """Of five clients the second and the last have lost their rows: nobody takes their numbers."""
+  ids = np.array([2, 0, 3, 0])
+  p = partition(name, np.arange(4), 5, client_ids=ids, natural_clients=5)
+  np.testing.assert_array_equal(p.size, [2, 0, 1, 1, 0])
+  np.testing.assert_array_equal(p.natural, np.arange(5))
+  with pytest.raises(ValueError, match='data.clients = 4, but the data set has 5 clients: use 5'):
+    partition('natural', np.arange(4), 4, client_ids=ids, natural_clients=5)
+
+
+def test_whether_a_client_has_rows_changes_no_draw_of_clients():
+  ids = np.arange(40) % 10
+  chosen = lambda kept: partition(
+    'natural_sample', kept, 4, seed=3, client_ids=ids[kept], natural_clients=10
+  )
+  everyone, fewer = chosen(np.arange(40)), chosen(np.flatnonzero(ids < 5))
+  np.testing.assert_array_equal(everyone.natural, fewer.natural)
+  np.testing.assert_array_equal(fewer.size > 0, fewer.natural < 5)
+
+
+def test_whose_test_rows_are_whose():
+  """Clients 1 and 4 of six take part, as 0 and 1; -1 is nobody's row, 9 that of a client without training rows."""
+  p = Partition(np.arange(2), np.arange(2), np.ones(2, int), np.array([1, 4]))
+  np.testing.assert_array_equal(owners_of(p, np.array([4, 1, 0, 9, -1, 4])), [1, 0, -1, -1, -1, 1])
+  assert owners_of(p, None) is None and owners_of(p, np.array([0, -1])) is None
+  assert owners_of(p._replace(natural=None), np.array([4, 1])) is None
 
 
 def test_multi_hot_labels():

@@ -60,6 +60,24 @@ def test_a_confusion_by_hand(layout):
   assert got['personal/test/accuracy_worst_decile'] == pytest.approx(13 / 24, rel=1e-6)
 
 
+def test_a_clients_own_test_rows_by_hand():
+  """The confusion above, the rows being A's, A's, A's, C's, B's and nobody's: A has 2 of 3, B 0 of 1.
+
+  C has no sample and D no test row. Without owners the first test holds."""
+  pixels, labels = np.array([0, 0, 1, 1, 0, 2], np.uint8), np.array([0, 0, 0, 1, 1, 2])
+  held = np.array([0, 0, 0, 1, 1, 1, 2, 2])
+  data = tiny.clients_of(np.zeros((8, 1, 1, 1), np.uint8), held, [2, 4, 0, 2], 3)
+  engine = build(sgd(), tiny.table(3), data, layout=Layout(2, 'blocks', 2))
+  owners = np.array([0, 0, 0, 2, 1, -1])
+  measured = engine.personal(pixels.reshape(-1, 1, 1, 1), labels, owners)(0, engine.init(0))
+  np.testing.assert_array_equal(measured.present, [True, True, False, False])
+  np.testing.assert_allclose(np.asarray(measured.accuracy)[:2], [2 / 3, 0], rtol=1e-6)
+  np.testing.assert_allclose(measured.generalisation, 4 / 6, rtol=1e-6)
+  evaluate, state = engine.evaluator(pixels.reshape(-1, 1, 1, 1), labels), engine.init(0)
+  of_clients = evaluate.by_owner(state.params, state.stats, owners, 4)
+  np.testing.assert_allclose(of_clients, [2 / 3, 0, 1, np.nan])
+
+
 def test_the_local_model_is_that_after_local_training_by_hand():
   """w = 1, SGD 0.5, one step: A goes to 0.5, B to 2.5 (`test_one_fedavg_round_by_hand`); FedProx starts alike.
 
