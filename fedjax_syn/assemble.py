@@ -33,6 +33,7 @@ class Job(NamedTuple):
   config: config_lib.Resolved
   folder: Path
   engine: Engine
+  beside: tuple[privacy.Mechanism, ...] = ()  # noise of the methods whose folders lie in this one
 
 
 def load(resolved: config_lib.Resolved) -> Problem:
@@ -120,7 +121,48 @@ def tasks(resolved: config_lib.Resolved, folder: Path) -> list[tuple[config_lib.
   return [(other, folder / 'compare'), (resolved, folder)]
 
 
-def job(config: config_lib.Resolved, folder: Path, problem: Problem, show: progress.Silent) -> Job:
+def check_privacy(resolved: config_lib.Resolved) -> None:
+  """Refuses, before data are read, a run whose epsilon could not be stated or would not hold; see `privacy`."""
+  words = filter(None, (resolved.algorithm, resolved.compare))
+  mechanisms = {word: algorithms.create(word, resolved).mechanism for word in words}
+  privacy.check_config(resolved, mechanisms)
+
+
+def jobs(
+  resolved: config_lib.Resolved, folder: Path, problem: Problem, show: progress.Silent
+) -> list[Job]:
+  """Closes all algorithms of a run over the problem, in the order of `tasks`.
+
+  Args:
+    resolved: a checked config.
+    folder: the run's folder.
+    problem: what all algorithms share.
+    show: as in `job`.
+
+  Returns:
+    The jobs; the last one's folder holds the others'.
+
+  Raises:
+    ValueError: as `job`, and if no epsilon could be stated of what they give away together.
+  """
+  tasks_ = tasks(resolved, folder)
+  # The run itself is number 0: its draws do not depend on what it is compared with.
+  made = [job(c, f, problem, show, len(tasks_) - 1 - i) for i, (c, f) in enumerate(tasks_)]
+  noise = [m for m in (job.engine.method.mechanism for job in made) if privacy.promises(m)]
+  if noise:
+    privacy.check_data(noise[0], problem.dataset.normalisation.name)
+    units = {'client': resolved.data.clients, 'example': len(problem.dataset.train.y)}
+    privacy.check(noise, privacy.sampling_of(resolved), units[noise[0].unit])
+  return [*made[:-1], made[-1]._replace(beside=tuple(noise[:-1]))]
+
+
+def job(
+  config: config_lib.Resolved,
+  folder: Path,
+  problem: Problem,
+  show: progress.Silent,
+  number: int = 0,
+) -> Job:
   """Closes one algorithm over the problem.
 
   Args:
@@ -128,6 +170,7 @@ def job(config: config_lib.Resolved, folder: Path, problem: Problem, show: progr
     folder: the algorithm's folder; the layout that a run there began with is used again.
     problem: what all algorithms share.
     show: told if that layout cannot be had any more.
+    number: of the algorithm in its run: methods that see the same clients must not share their noise.
 
   Returns:
     The job.
@@ -152,8 +195,8 @@ def job(config: config_lib.Resolved, folder: Path, problem: Problem, show: progr
     participation=config.client.participation,
     sampler=config.client.sampler,
     layout=layout,
+    noise_number=number,
   )
-  privacy.check(engine.method.mechanism, config.start_from)
   return Job(config, folder, engine)
 
 

@@ -66,11 +66,12 @@ def run_experiment(
         )
         show.summary(_rows(resolved, folder, summary), folder)
         return _exit_status(summary)
+      assemble.check_privacy(resolved)
       stack.enter_context(jax.default_matmul_precision(resolved.precision))
       stop = stack.enter_context(workdir_lib.stoppable())
       problem = hosts.together(lambda: assemble.load(resolved))
       hosts.first(lambda: workdir_lib.check_data(folder, problem.dataset.checksum))
-      jobs = [assemble.job(c, f, problem, show) for c, f in assemble.tasks(resolved, folder)]
+      jobs = assemble.jobs(resolved, folder, problem, show)
       for job in jobs:
         _try_branch(job)
       if write:
@@ -182,7 +183,7 @@ def _train(
       )
       if not over or (seeds[-1] != config.seeds[-1] and hosts.anywhere(bool(stop))):
         return None
-    summary = results.summarise(config, dataset, engine, recorder, clock)
+    summary = results.summarise(config, dataset, engine, recorder, clock, job.beside)
     recorder.finish(summary)
     return summary
 

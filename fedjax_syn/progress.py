@@ -196,12 +196,7 @@ def summary_panel(rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -
       own = _statistics(summary['personal']['test/accuracy'])
       notes.append(_text(f'{label}: accuracy of personal models {own}'))
     if summary.get('epsilon') is not None:
-      private = summary['privacy']
-      notes.append(
-        _text(
-          f'{label}: epsilon {summary["epsilon"]:.3f} at delta {private["delta"]:g}, for one {private["unit"]}'
-        )
-      )
+      notes.append(_text(f'{label}: {epsilon_text(summary)}'))
   parts = ', '.join(f'{k} {v:.1f}' for k, v in first['seconds'].items() if k != 'total' and v)
   notes.append(_text(f'seconds: {parts}'))
   notes.append(_text(f'{folder}/: summary.json, metrics.jsonl, figures/, checkpoints/'))
@@ -224,6 +219,19 @@ def diverged_text(seed: int | str, status: Mapping[str, Any]) -> str:
   return (
     f'seed {seed} diverged in round {status["round"]}{client}{reason}; last good checkpoint: {good}'
   )
+
+
+def epsilon_text(summary: Mapping[str, Any]) -> str:
+  """Says in one line what epsilon a run states, and of what."""
+  private, seeds = summary['privacy'], len(summary['seeds'])
+  at = f'at delta {private["delta"]:g}, for one {private["unit"]}'
+  if seeds == 1:
+    of = ''
+  elif 'epsilon_per_seed' in summary:
+    of = f' over {seeds} seeds ({summary["epsilon_per_seed"]:.3f} each)'
+  else:  # written before seeds were counted
+    of = f' of one of {seeds} seeds, which together give away more'
+  return f'epsilon {summary["epsilon"]:.3f}{of} {at}'
 
 
 def collapsed_text(seed: int | str, since: int) -> str:

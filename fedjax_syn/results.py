@@ -17,7 +17,12 @@ from fedjax_syn.recorder import Recorder, peak_memory_bytes
 
 
 def summarise(
-  config: config_lib.Resolved, dataset: Dataset, engine: Engine, recorder: Recorder, clock: Clock
+  config: config_lib.Resolved,
+  dataset: Dataset,
+  engine: Engine,
+  recorder: Recorder,
+  clock: Clock,
+  beside: Sequence[privacy.Mechanism] = (),
 ) -> dict[str, Any]:
   """Makes the content of summary.json.
 
@@ -27,11 +32,13 @@ def summarise(
     engine: the run's engine.
     recorder: holds the metrics lines and the seeds' status.
     clock: holds the seconds.
+    beside: noise of the methods whose folders lie in this run's.
 
   Returns:
     JSON values; bytes up and down are per seed over all rounds, those up with `bytes_before` round 1, `client_state_bytes` are those of all clients at any
-    time, on every device or in host memory; `epsilon` and `privacy` (delta, and what is protected
-    from what noise) are null without noise.
+    time, on every device or in host memory; `epsilon` (of all seeds, whether or not they came
+    to their end, and of the methods beside this one), `epsilon_per_seed` (of one seed of this method alone) and `privacy`
+    (delta, what is protected by what noise, what neighbours differ by, what is counted) are null without noise.
   """
   shapes = jax.eval_shape(engine.model.init, jax.random.key(0)).params
   up, down = engine.bytes_per_round()
@@ -56,26 +63,30 @@ def summarise(
     'bytes_down': down * config.rounds,
     'client_state_bytes': engine.client_state_bytes,
     'client_state_place': engine.client_state_place,
-    'epsilon': _epsilon(config, engine),
-    'privacy': _privacy(engine),
+    **_privacy(config, engine.method.mechanism, beside),
     'peak_memory_bytes': max(recorder.peak, peak_memory_bytes()),
   }
 
 
-def _epsilon(config: config_lib.Resolved, engine: Engine) -> float | None:
-  """Epsilon of the whole run, None without differential privacy or without noise."""
-  mechanism = engine.method.mechanism
-  if mechanism is None or not mechanism.noise_multiplier:
-    return None
-  c = config.client
-  sampling = privacy.Sampling(c.sampler, config.data.clients, c.participation, config.rounds)
-  return privacy.epsilon(mechanism, sampling)
-
-
-def _privacy(engine: Engine) -> dict[str, Any] | None:
-  mechanism = engine.method.mechanism
-  noised = mechanism is not None and mechanism.noise_multiplier
-  return mechanism._asdict() if noised else None
+def _privacy(
+  config: config_lib.Resolved,
+  mechanism: privacy.Mechanism | None,
+  beside: Sequence[privacy.Mechanism],
+) -> dict[str, Any]:
+  """What is stated of noise: nulls without it."""
+  if not privacy.promises(mechanism):
+    return dict.fromkeys(('epsilon', 'epsilon_per_seed', 'privacy'))
+  sampling = privacy.sampling_of(config)
+  return {
+    'epsilon': privacy.composed([(m, sampling) for m in (mechanism, *beside)]),
+    'epsilon_per_seed': privacy.epsilon(mechanism, sampling._replace(seeds=1)),
+    'privacy': {
+      **mechanism._asdict(),
+      'neighbours': privacy.neighbours(mechanism, sampling),
+      'seeds': sampling.seeds,
+      'methods': 1 + len(beside),
+    },
+  }
 
 
 def save_partition(folder: Path, counts: np.ndarray) -> None:

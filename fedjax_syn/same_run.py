@@ -43,6 +43,8 @@ def diff(old: Any, new: Any) -> list[str]:
   """Returns a line 'client.lr: 0.001 -> 0.01' for every field in use that differs; one line if one cannot be read."""
   try:
     a, b = flatten(_used(old)), flatten(_used(new))
+    # What methods fill in from the rest of a config (noise for a target) is what the run began with.
+    a |= {key: value for key, value in flatten(to_dict(old)).items() if key in a}
   except ConfigError as error:  # a folder that another version of the library wrote
     return [f'of another version: {error}']
   show = lambda flat, key: repr(flat[key]) if key in flat else '(absent)'

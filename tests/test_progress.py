@@ -37,7 +37,11 @@ def test_summary_names_everything(tmp_path):
   rows[1][1].update(epsilon=7.9449, privacy={'delta': 1e-5, 'unit': 'client'})
   progress.Plain(console).summary(rows, tmp_path)
   shown = file.getvalue()
-  assert 'fedavg: epsilon 7.945 at delta 1e-05, for one client' in shown
+  older = 'fedavg: epsilon 7.945 of one of 2 seeds, which together give away more at delta 1e-05'
+  assert older in shown
+  rows[1][1].update(epsilon_per_seed=4.5)
+  total = 'epsilon 7.945 over 2 seeds (4.500 each) at delta 1e-05, for one client'
+  assert progress.epsilon_text(rows[1][1]) == total
   assert 'dynafed: epsilon' not in shown
   assert '0.6000 ± 0.1414' in shown  # |0.5 - 0.7| / sqrt(2)
   assert '0.2500, -' in shown  # no mean where a seed diverged

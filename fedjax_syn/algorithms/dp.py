@@ -26,25 +26,26 @@ class Config:
   delta: float = field(1e-5, 'delta, at which epsilon is stated', above=0.0, high=0.5)
 
 
-def sampling_of(config: Any) -> privacy.Sampling:
-  """Reads from a checked config who takes part, and how often."""
-  c = config.client
-  return privacy.Sampling(c.sampler, config.data.clients, c.participation, config.rounds)
-
-
 def resolve(block: Config, config: Any) -> Config:
   """Returns the block with the noise that its target epsilon needs, if it has one.
 
   Args:
     block: the fields.
-    config: the whole checked config: sampler, clients, participation and rounds decide.
+    config: the whole checked config: sampler, clients, participation, rounds, seeds and how many of its methods add
+      this noise decide.
 
   Raises:
     ValueError: if no noise is enough, or dp-accounting is not installed.
   """
   if not block.target_epsilon:
     return block
-  noise = privacy.noise_multiplier(block.target_epsilon, block.delta, sampling_of(config))
+  words = config.algorithm, config.compare
+  noise = privacy.noise_multiplier(
+    block.target_epsilon,
+    block.delta,
+    privacy.sampling_of(config),
+    methods=sum('dp' in word.split('+') for word in words),
+  )
   return dataclasses.replace(block, noise_multiplier=noise)
 
 
@@ -62,7 +63,8 @@ def dp(
     base: a method that trains locally and sends only its update; FedAvg by default.
     clip: C; a client with any samples weighs 1, whatever the base's weighting.
     noise_multiplier: z.
-    target_epsilon: unused here; see `resolve`.
+    target_epsilon: a run with less noise than this needs over all its seeds and rounds is refused; a config chooses
+      the noise, `privacy.noise_multiplier` from Python.
     delta: at which epsilon is stated.
 
   Returns:
@@ -74,7 +76,6 @@ def dp(
     ValueError: if the base's server looks at each client's model (FedDF, FedBE); if its clients send anything but
       their update (when an engine is built).
   """
-  del target_epsilon
   base = base or fedavg()
 
   def stays(task, path):  # on the client: not sent, and not noised
@@ -118,7 +119,7 @@ def dp(
 
     return noised
 
-  mechanism = privacy.Mechanism(noise_multiplier, delta)
+  mechanism = privacy.Mechanism(noise_multiplier, delta, target_epsilon=target_epsilon)
   hyper = {'clip': clip, 'noise_multiplier': noise_multiplier}
   method = base.extend('dp', client=client, aggregate=aggregate, sums_only=True, hyper=hyper)
   return method._replace(mechanism=mechanism)

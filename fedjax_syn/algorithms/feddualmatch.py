@@ -105,7 +105,7 @@ def resolve(block: Config, config: Any) -> Config:
 
   Args:
     block: the fields.
-    config: the whole checked config: its rounds decide.
+    config: the whole checked config: its rounds and seeds decide.
 
   Raises:
     ValueError: if there is nothing to be noised, no noise is enough, or dp-accounting is not installed.
@@ -117,7 +117,7 @@ def resolve(block: Config, config: Any) -> Config:
       f'feddualmatch.target_epsilon={block.target_epsilon}: needs feddualmatch.clip above 0 and'
       " feddualmatch.clipping=example; that of 'set' depends on the clients' classes and is only reported"
     )
-  sampling = privacy.Sampling('fixed', 1, 1.0, config.rounds)
+  sampling = privacy.sampling_of(config)
   sigma = privacy.noise_multiplier(block.target_epsilon, block.delta, sampling, 'example')
   return dataclasses.replace(block, sigma_s=sigma)
 
@@ -303,11 +303,11 @@ def feddualmatch(base: Method | None = None, **fields) -> Method:
 
   def mechanism(task: Task) -> privacy.Mechanism:
     if c.clipping == 'example':
-      return privacy.Mechanism(c.sigma_s, c.delta, 'example')
+      return privacy.Mechanism(c.sigma_s, c.delta, 'example', target_epsilon=c.target_epsilon)
     images = c.images_per_class * int((np.asarray(task.data.class_counts) > 0).sum(axis=1).max())
     return privacy.Mechanism(c.sigma_s / images, c.delta, 'example', iterations_in(task))
 
   rates = ('lr', 'radius_lr', 'match_lr', 'server_lr', 'clip', 'sigma_s', 'sigma_r')
   hyper = {name: getattr(c, name) for name in rates}
   made = _sets.method('feddualmatch', base, client, server, hyper)
-  return made._replace(mechanism=mechanism if c.clip else None)
+  return made._replace(mechanism=mechanism if c.clip and c.sigma_s else None)

@@ -39,6 +39,7 @@ def build(
   sampler: str = 'fixed',
   layout: Layout = Layout(),  # noqa: B008 (an immutable NamedTuple)
   loss: Callable[[Array, Array, Array], Array] | None = None,
+  noise_number: int = 0,
 ) -> Engine:
   """Closes a method into an engine.
 
@@ -51,6 +52,8 @@ def build(
     sampler: 'fixed' or 'poisson'.
     layout: how clients lie on devices; zeros are filled in from the table.
     loss: (logits, y, mask) -> mean loss; default: that of the labels' kind, `losses.objective_of`.
+    noise_number: of the method among those that see the same clients with the same seeds: where they add noise for privacy,
+      each has its own, since equal noise could be subtracted.
 
   Returns:
     An `Engine`.
@@ -73,6 +76,10 @@ def build(
   everywhere = replicated(mesh)
   data = place(data, everywhere)
   hyper = place(jax.tree.map(jnp.asarray, method.hyper), everywhere)
+
+  def noisy(seed, purpose, number):  # the key of draws that noise may be among
+    key = stream(seed, purpose, number)
+    return fold(key, noise_number) if noise_number and method.mechanism is not None else key
 
   def task_of(data, hyper, first_round):
     sizes = num_clients, num_classes
@@ -136,7 +143,7 @@ def build(
     size = jnp.where(sampled < num_clients, data.size[jnp.minimum(sampled, num_clients - 1)], 0)
     rows = store.read(state.clients, sampled)
     sent, alike = downlink(servers, stream(seed, Purpose.SHARED, number), number, state)
-    key = stream(seed, Purpose.CLIENT, number)
+    key = noisy(seed, Purpose.CLIENT, number)
     down = state.params, state.stats, sent | alike
     operands = Operands(key, number, hyper, data, *down, rows, sampled)
 
@@ -161,7 +168,7 @@ def build(
     clients = store.write(state.clients, visited, rows)
 
     aggregate = method.aggregate(task) if method.aggregate else weighted_mean
-    new, logged = aggregate(stream(seed, Purpose.AGGREGATE, number), state.params, messages)
+    new, logged = aggregate(noisy(seed, Purpose.AGGREGATE, number), state.params, messages)
     any_weight = messages.weight.sum() > 0
     sent = messages.mean('stats') if 'stats' in messages.weighted else state.stats
     stats = jax.tree.map(lambda old, mean: jnp.where(any_weight, mean, old), state.stats, sent)

@@ -41,6 +41,8 @@ def _result(run: Run, targets: Sequence[str]) -> list[str]:
   accuracies = [percent(s['test_accuracy'][name]) for name in ('last', 'mean_last_5', 'best')]
   rounds = [_rounds(s['rounds_to_accuracy'].get(t)) for t in targets]
   epsilon = NONE if s.get('epsilon') is None else f'{s["epsilon"]:.3g}'
+  if epsilon != NONE and 'epsilon_per_seed' not in s and len(s['seeds']) > 1:
+    epsilon += ' (one seed)'  # written before seeds were counted
   seconds = f'{s["seconds"]["total"]:,.1f}'
   sent = [size(s.get('bytes_up')), size(s.get('bytes_down'))]
   return [run.label, *accuracies, *rounds, seconds, *sent, epsilon, _ended(run, s)]

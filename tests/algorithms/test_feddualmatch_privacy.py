@@ -105,11 +105,12 @@ def test_more_noise_gives_a_smaller_epsilon_in_both_forms():
 def test_without_noise_there_is_no_mechanism_worth_its_name():
   assert mechanism_of() is None
   assert mechanism_of(sigma_r=1.0) is None  # the sets are sent in the clear
-  assert mechanism_of(clip=1.0).noise_multiplier == 0
+  assert mechanism_of(clip=1.0) is None
 
 
 def test_a_target_in_the_config_becomes_a_sigma():
   resolved = config_lib.check(settings(clip=1.0, target_epsilon=8.0))
+  assert resolved.seeds == (0,)
   sampling = privacy.Sampling('fixed', 20, 0.4, 7)
   of = lambda sigma: privacy.epsilon(privacy.Mechanism(sigma, 1e-5, 'example'), sampling)
   sigma = resolved.blocks['feddualmatch'].sigma_s
@@ -149,9 +150,14 @@ def test_a_run_states_epsilon_and_what_it_is_of(tmp_path):
   summary = workdir.read_json(tmp_path / 'summary.json')
   exact = gaussian_epsilon(15 / np.sqrt(2), 1e-5)
   assert exact < summary['epsilon'] < 1.25 * exact
+  assert summary['epsilon_per_seed'] == summary['epsilon']
   assert summary['privacy'] == {
     'noise_multiplier': 30.0,
     'delta': 1e-5,
     'unit': 'example',
     'releases': 1,
+    'target_epsilon': 0.0,
+    'neighbours': 'one example exchanged for another of its class at the same client',
+    'seeds': 1,
+    'methods': 1,
   }
