@@ -157,7 +157,9 @@ BAD_DATA = [
   Bad('arrays of other names', ARRAYS, "it has no array 'y'", nameless),
   Bad('meta.json cut off', ARRAYS, 'd/meta.json is not JSON', meta('{"name": ')),
   Bad('meta.json unknown', ARRAYS, "normalisation='zscore'", meta('{"normalisation": "zscore"}')),
-  Bad('clients of too few rows', ARRAYS, 'clients must be an integer', clients(np.arange(39))),
+  Bad(
+    'clients of too few rows', ARRAYS, 'clients must be integers or texts', clients(np.arange(39))
+  ),
   Bad(
     'as many clients as there are not',
     ARRAYS | {'data.partition': 'natural'},

@@ -250,7 +250,16 @@ def _from_folder(
   name: str, shown: str, found: arrays.Folder, classes: int, default: str
 ) -> Dataset:
   dataset = make(
-    name, '', found.train, found.test, classes, found.normalisation or default, found.clients
+    name,
+    '',
+    found.train,
+    found.test,
+    classes,
+    found.normalisation or default,
+    found.clients,
+    client_names=found.client_names,
+    notes=found.notes,
+    test_clients=found.test_clients,
   )
   title = found.title or f'{shown} (arrays {dataset.checksum[:8]})'
   return dataclasses.replace(dataset, title=title)

@@ -1,9 +1,12 @@
 """Data sets from outside of the package: a function that a name says."""
 
+import dataclasses
 import importlib
 import traceback
 
-from fedjax_syn.data.builders import arrays
+import numpy as np
+
+from fedjax_syn.data.builders import arrays, client_ids
 from fedjax_syn.data.builders.split import check_split
 from fedjax_syn.data.dataset import Dataset
 
@@ -46,9 +49,32 @@ def load(name: str) -> Dataset:
     )
   for split in (dataset.train, dataset.test):
     check_split(*split, name, dataset.num_classes)
+  if dataset.clients is not None:
+    dataset = _numbered(dataset, name)
   named = dataset.class_names
   if named and len(named) != dataset.num_classes:
     raise ValueError(
       f'data.name={name!r}: {len(named)} class_names for {dataset.num_classes} classes'
     )
+  return dataset
+
+
+def _numbered(dataset: Dataset, name: str) -> Dataset:
+  """Numbers natural clients from 0 on, unless there are names for their numbers."""
+  sizes = len(dataset.train.y), len(dataset.test.y)
+  where = f'data.name={name!r}'
+  found = client_ids.number(dataset.clients, dataset.test_clients, sizes, (where, where))
+  if not dataset.client_names:
+    return dataclasses.replace(
+      dataset,
+      clients=found.train,
+      test_clients=found.test,
+      client_names=found.names,
+      notes=(*dataset.notes, *found.notes),
+    )
+  count = len(dataset.client_names)
+  for ids in (dataset.clients, dataset.test_clients):
+    ids = np.zeros(1, int) if ids is None else np.asarray(ids)
+    if not np.issubdtype(ids.dtype, np.integer) or ids.max() >= count:
+      raise ValueError(f'{where}: {count} client_names, so that clients must be 0..{count - 1}')
   return dataset

@@ -188,7 +188,12 @@ def _natural_clients(spec: Spec) -> int:
     raise ValueError(
       f'client_ids must be {len(spec.y)} numbers 0, 1, ...: got {ids.dtype}{ids.shape}'
     )
-  return max(spec.natural_clients, int(ids.max()) + 1)
+  own = max(spec.natural_clients, int(ids.max()) + 1)
+  if own > np.iinfo(np.int32).max:
+    raise ValueError(
+      f'client_ids must be numbered 0, 1, ..., and one is {own - 1}: np.unique(ids, return_inverse=True)[1] would work'
+    )
+  return own
 
 
 def _by_choice(choose: Choose) -> Deal:

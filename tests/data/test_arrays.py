@@ -96,20 +96,6 @@ def test_bad_arrays_are_one_line(tmp_path, values, message):
   assert str(tmp_path) in _line(error)
 
 
-@pytest.mark.parametrize(
-  'clients, message',
-  [
-    (np.arange(39), r'clients must be an integer type \[40\], got int64 \[39\]'),
-    (np.zeros(40), 'clients must be an integer type .* got float64'),
-    (np.arange(40) - 1, 'numbered from 0, got -1'),
-  ],
-)
-def test_bad_clients_are_one_line(tmp_path, clients, message):
-  fakes.write_arrays(tmp_path, fakes.arrays(1), clients=clients)
-  with pytest.raises(ValueError, match=message):
-    datasets.load('arrays', str(tmp_path))
-
-
 @pytest.mark.parametrize('damage', [lambda b: b[: len(b) // 2], lambda b: b'', lambda b: b'PK'])
 def test_damaged_arrays_are_one_line(tmp_path, damage):
   fakes.write_arrays(tmp_path, fakes.arrays(1))

@@ -217,7 +217,7 @@ REFUSED = {
   ),
   'clients that differ in spaces': (
     ['ann/cat/0', 'ann /cat/0'],
-    "clients 'ann' and 'ann ' differ in spaces",
+    "clients 'ann', 'ann ' differ in spaces",
   ),
   'no clients in train': (['train/cat/0', 'test/ann/cat/0'], 'test/ann/cat/0 is out of place'),
 }
@@ -261,7 +261,7 @@ def test_letters_in_two_cases_are_two_classes_where_they_lie_beside_each_other(t
   put(tmp_path, 'Ann/a/0', 'Ann/A/0', 'ann/a/0', 'test/A/0')
   found = load(tmp_path)
   assert found.class_names == ('A', 'a') and found.client_names == ('Ann', 'ann')
-  assert "'Ann' and 'ann' are two clients, though they differ in case alone" in found.notes
+  assert "'Ann', 'ann' are 2 clients, though they differ in case alone" in found.notes
 
 
 def test_the_same_image_in_train_and_test_is_said(tmp_path):

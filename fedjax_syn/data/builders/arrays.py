@@ -1,11 +1,13 @@
 """A folder of prepared arrays, taken as it is, and the cache of a prepared data set; numpy only.
 
 A folder holds `train.npz` and `test.npz`, each with `x` (uint8 [n, height, width, channels]) and
-`y` (any integer type [n], or multi-hot [n, labels]); `train.npz` may name the natural client of every row in `clients`
-(integers [n]). An optional `meta.json` says {"name": for tables and figures, "normalisation": a
-known name or {"mean": [...], "std": [...]}}.
+`y` (any integer type [n], or multi-hot [n, labels]); both may name the client of every row in `clients`
+(integers or texts [n]). An optional `meta.json` says {"name": for tables and figures, "normalisation": a
+known name or {"mean": [...], "std": [...]}, "labels": "classes" if y is one-hot, "layout": "NHWC" if images of
+few rows or columns and many channels are meant}.
 """
 
+import difflib
 import json
 import os
 import tempfile
@@ -17,10 +19,23 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_syn.data import normalisation
-from fedjax_syn.data.builders.split import Split, check_split, checksum
+from fedjax_syn.data.builders import array_checks, client_ids
+from fedjax_syn.data.builders.spelling import some
+from fedjax_syn.data.builders.split import Split, check_split, checksum, same_rows
 
 FILES = ('train.npz', 'test.npz')
+_SAID = {'labels': ('classes', 'several'), 'layout': ('NHWC',)}  # keys of meta.json, and values
 _CACHED = ('train_x', 'train_y', 'test_x', 'test_y', 'checksum')
+
+
+class Meta(NamedTuple):
+  """What `meta.json` says."""
+
+  title: str
+  normalisation: str | normalisation.Normalisation
+  labels: str  # 'classes': y is one-hot; 'several': it is not, though it looks so
+  layout: str  # 'NHWC': the order of the axes of x is right, though it does not look so
+  notes: tuple[str, ...]
 
 
 class Folder(NamedTuple):
@@ -31,6 +46,9 @@ class Folder(NamedTuple):
   train: Split
   test: Split
   clients: np.ndarray | None  # int32 [n], natural client of each training row
+  client_names: tuple[str, ...] = ()  # by number; () where the numbers are the data's own
+  test_clients: np.ndarray | None = None  # int32 [test rows], -1: of no client with training rows
+  notes: tuple[str, ...] = ()  # what was left out or taken in one way of several
 
 
 def is_folder(folder: Path) -> bool:
@@ -58,14 +76,32 @@ def read(folder: Path, num_classes: int | None = None) -> Folder:
         f'{folder / file} is missing: a folder of arrays holds train.npz and test.npz, each with '
         'x (uint8 [n, height, width, channels]) and y (integers [n])'
       )
-  (train, clients), (test, _) = (_read_split(folder / file, num_classes) for file in FILES)
+  meta = _read_meta(folder / 'meta.json')
+  (train, train_ids), (test, test_ids) = (
+    _read_split(folder / file, num_classes, meta) for file in FILES
+  )
   if train.x.shape[1:] != test.x.shape[1:]:
     shapes = [list(split.x.shape[1:]) for split in (train, test)]
     raise ValueError(f'{folder}: training images are {shapes[0]}, but test images {shapes[1]}')
   if train.y.shape[1:] != test.y.shape[1:]:
     shapes = [list(split.y.shape) for split in (train, test)]
     raise ValueError(f'{folder}: training labels are {shapes[0]}, but test labels {shapes[1]}')
-  return Folder(*_read_meta(folder / 'meta.json'), train, test, clients)
+  array_checks.check_classes(train.y, test.y, folder / FILES[0])
+  owners, notes = client_ids.Clients(None, None, (), ()), [*meta.notes, *_unused(folder)]
+  if train_ids is not None:
+    sizes, where = (len(train.y), len(test.y)), [str(folder / file) for file in FILES]
+    owners = client_ids.number(train_ids, test_ids, sizes, where)
+  elif test_ids is not None:
+    notes.append(f"'clients' of {FILES[1]} is not used, as {FILES[0]} has none")
+  notes += array_checks.one_hot_note(train.y, test.y, meta.labels)
+  line = f'read {len(train.y)} training and {len(test.y)} test rows'
+  if owners.train is not None:
+    line += f' of {1 + int(owners.train.max())} clients'
+    line += f' ({some(owners.names)})' if owners.names else ''
+  notes = line, *notes, *owners.notes, *same_rows(train, test)
+  return Folder(
+    meta.title, meta.normalisation, train, test, owners.train, owners.names, owners.test, notes
+  )
 
 
 def write_cache(path: Path, train: Split, test: Split) -> None:
@@ -129,34 +165,60 @@ def _load(path: Path, names: tuple[str, ...]) -> list[np.ndarray]:
     raise ValueError(f'{path} cannot be read: {first_line(error)}') from error
 
 
-def _read_split(path: Path, num_classes: int | None) -> tuple[Split, np.ndarray | None]:
-  split = check_split(*_load(path, ('x', 'y')), str(path), num_classes)
+def _read_split(path: Path, num_classes: int | None, meta: Meta) -> tuple[Split, np.ndarray | None]:
+  """Returns images and labels, and whose each row is, if the file says so."""
+  x, y = _load(path, ('x', 'y'))
+  if meta.layout != 'NHWC':
+    array_checks.check_order(x, len(y), path)
+  if meta.labels == 'classes':
+    y = array_checks.classes_of(y, path)
+  split = check_split(x, y, str(path), num_classes)
   with np.load(path, allow_pickle=False) as file:
     has_clients = 'clients' in file
-  if not has_clients:
-    return split, None
-  (clients,) = _load(path, ('clients',))
-  if not np.issubdtype(clients.dtype, np.integer) or clients.shape != (len(split.y),):
-    raise ValueError(
-      f'{path}: clients must be an integer type [{len(split.y)}], '
-      f'got {clients.dtype} {list(clients.shape)}'
-    )
-  if clients.min() < 0:
-    raise ValueError(f'{path}: clients must be numbered from 0, got {clients.min()}')
-  return split, clients.astype(np.int32)
+  return split, _load(path, ('clients',))[0] if has_clients else None
 
 
-def _read_meta(path: Path) -> tuple[str, str | normalisation.Normalisation]:
+def _unused(folder: Path) -> list[str]:
+  """Says which arrays and files beside those that are read are not used."""
+  notes = []
+  for file in FILES:
+    with np.load(folder / file, allow_pickle=False) as opened:
+      others = sorted(set(opened.files) - {'x', 'y', 'clients'})
+    if others:
+      notes.append(f'{file}: {some(others)} not used')
+  beside = sorted(
+    path.name
+    for path in folder.iterdir()
+    if path.suffix in ('.npz', '.npy') and path.name not in FILES
+  )
+  if beside:
+    notes.append(f'{some(beside)} beside {FILES[0]} not read')
+  return notes
+
+
+def _read_meta(path: Path) -> Meta:
   if not path.exists():
-    return '', ''
+    return Meta('', '', '', '', ())
   try:
-    meta = json.loads(path.read_text(encoding='utf-8'))
-  except ValueError as error:  # not JSON, or not text
+    meta = json.loads(path.read_text(encoding='utf-8-sig'))  # some editors write a byte order mark
+  except (ValueError, RecursionError) as error:  # not JSON, or not text
     raise ValueError(f'{path} is not JSON: {first_line(error)}') from error
   if not isinstance(meta, dict) or not isinstance(meta.get('name', ''), str):
     raise ValueError(f'{path} must hold {{"name": text, "normalisation": ...}}')
+  for key, values in _SAID.items():
+    if meta.get(key, values[0]) not in values:
+      raise ValueError(f'{path}: {key}={meta[key]!r} must be one of {", ".join(map(repr, values))}')
+  known = ('name', 'normalisation', *_SAID)
+  unknown = sorted(set(meta) - set(known))
+  for key in unknown:
+    if near := difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.8):
+      raise ValueError(f'{path}: {key!r} is unknown; did you mean {near[0]!r}?')
   constants = meta.get('normalisation', '')
-  return meta.get('name', ''), constants and normalisation.parse(constants, str(path))
+  constants = constants and normalisation.parse(constants, str(path))
+  notes = (f'{path.name}: {some(unknown)} not used',) if unknown else ()
+  return Meta(
+    meta.get('name', ''), constants, meta.get('labels', ''), meta.get('layout', ''), notes
+  )
 
 
 def first_line(error: BaseException) -> str:

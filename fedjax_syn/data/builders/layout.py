@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedjax_syn.data.builders.spelling import alike, differ_in_case, some
+from fedjax_syn.data.builders.spelling import alike, alike_clients, differ_in_case, some
 
 TRAIN, TEST, VALIDATION = 'train', 'test', 'validation'
 _ROLES = {
@@ -101,7 +101,7 @@ def arrange(parts: Sequence[tuple[str, ...]]) -> tuple[list[Row], list[str]]:
     rows = [row._replace(split=TEST) if row.split == VALIDATION else row for row in rows]
     notes.append(f'the test split is {named[VALIDATION][0]!r}, as there is no folder test')
   _check_classes(rows)
-  return rows, notes + _alike_clients(rows)
+  return rows, notes + alike_clients({row.client for row in rows})
 
 
 def _check_classes(rows: Sequence[Row]) -> None:
@@ -127,16 +127,3 @@ def _check_classes(rows: Sequence[Row]) -> None:
       raise ValueError(
         f'class {some(only)} has images in {split} and none to train on; add some, or take it away'
       )
-
-
-def _alike_clients(rows: Sequence[Row]) -> list[str]:
-  notes = []
-  for group in alike({row.client for row in rows}):
-    if not differ_in_case(group):
-      raise ValueError(
-        f'the clients {" and ".join(map(repr, group))} differ in spaces alone: give one client one name'
-      )
-    notes.append(
-      f'{" and ".join(map(repr, group))} are two clients, though they differ in case alone'
-    )
-  return notes

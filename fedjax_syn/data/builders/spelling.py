@@ -43,3 +43,18 @@ def some(names: Sequence[str], most: int = 3) -> str:
   shown = ', '.join(map(repr, names[:most]))
   rest = len(names) - most
   return shown if rest <= 0 else f'{shown} and {rest} other{"s" if rest > 1 else ""}'
+
+
+def alike_clients(names: Iterable[str]) -> list[str]:
+  """Says which clients' names differ in case alone; clients are distinct even so.
+
+  Raises:
+    ValueError: if two names differ in spaces or the width of letters.
+  """
+  notes = []
+  for group in alike(names):
+    shown = some(group)
+    if not differ_in_case(group):
+      raise ValueError(f'the clients {shown} differ in spaces alone: give one client one name')
+    notes.append(f'{shown} are {len(group)} clients, though they differ in case alone')
+  return notes

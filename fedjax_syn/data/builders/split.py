@@ -38,7 +38,7 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
     )
   if not np.issubdtype(y.dtype, np.integer) or not (y.ndim == 1 or y.ndim == 2 and y.shape[1] > 1):
     raise ValueError(
-      f'{where}: y must be an integer type [n] or [n, labels], got {y.dtype} {list(y.shape)}'
+      f'{where}: y must be an integer type [n] or [n, labels], got {y.dtype} {list(y.shape)}{_help(y)}'
     )
   if len(x) != len(y):
     raise ValueError(f'{where}: {len(x)} images in x, but {len(y)} labels in y')
@@ -57,6 +57,18 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
   for array in split:
     array.flags.writeable = False  # a data set is shared by everything that runs on it
   return split
+
+
+def _help(y: np.ndarray) -> str:
+  """Says what would make labels of another type or shape into labels; nothing if that is not known."""
+  if y.dtype.kind == 'f' and not np.isfinite(y).all():
+    return f'; row {np.argwhere(~np.isfinite(y))[0][0]} has no label: take it out'
+  if y.dtype.kind in 'US':
+    return '; np.unique(y, return_inverse=True) numbers names'
+  if y.shape[1:] == (1,):
+    return '; y[:, 0] would work'
+  whole = y.dtype.kind == 'b' or (y.dtype.kind == 'f' and (y == np.round(y)).all())
+  return '; y.astype(int) would work' if whole and y.ndim in (1, 2) else ''
 
 
 def checksum(
