@@ -1,12 +1,13 @@
 """What a data set is to everything else."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fedjax_syn.data.builders.scaling import scale_together
 from fedjax_syn.data.builders.split import Split, checksum
-from fedjax_syn.data.normalisation import Normalisation, normalise_by, spread
+from fedjax_syn.data.normalisation import Normalisation, check_constants, normalise_by, spread
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,6 +34,23 @@ class Dataset:
   )
   notes: tuple[str, ...] = ()  # what was scaled, renamed or left out, and why; a sentence each
 
+  def __post_init__(self):
+    """Brings pixels of other types to uint8, all splits by one range; see docs/data.md.
+
+    Raises:
+      ValueError: if they have no such range, or the constants are for another one.
+    """
+    try:
+      splits, notes = scaled({name: getattr(self, name) for name in _SPLITS})
+      images = np.ndim(self.train.x) == 4
+      constants = spread(self.normalisation, self.shape[-1]) if images else self.normalisation
+      check_constants(constants)
+    except ValueError as error:
+      raise ValueError(f'data set {self.name!r}: {error}') from error
+    changed = {**splits, 'normalisation': constants, 'notes': (*self.notes, *notes)}
+    for name, value in changed.items():
+      object.__setattr__(self, name, value)
+
   @property
   def shape(self) -> tuple[int, ...]:
     """Height, width and channels of an image; the length of a row of tokens."""
@@ -49,6 +67,28 @@ class Dataset:
     """The test rows of each domain, by 'domain/NAME'; none where there are no domains."""
     rows = {f'domain/{name}': self.test_domains == i for i, name in enumerate(self.domains)}
     return {name: Split(self.test.x[own], self.test.y[own]) for name, own in rows.items()}
+
+
+_SPLITS = ('train', 'test', 'validation', 'proxy')
+
+
+def scaled(splits: Mapping[str, Split | None]) -> tuple[dict[str, Split | None], tuple[str, ...]]:
+  """Returns the splits with their images as uint8, scaled by one range, and what was scaled.
+
+  Args:
+    splits: by name; images [rows, height, width, channels] of any numeric type, other shapes are left as they are.
+
+  Raises:
+    ValueError: if the values have no such range.
+  """
+  images = {
+    name: np.asarray(s.x) for name, s in splits.items() if s is not None and np.ndim(s.x) == 4
+  }
+  other = {name: x for name, x in images.items() if x.dtype != np.uint8}
+  if not other:
+    return dict(splits), ()
+  x, notes = scale_together(list(other.values()))
+  return {**splits, **{n: splits[n]._replace(x=a) for n, a in zip(other, x, strict=True)}}, notes
 
 
 def make(
@@ -87,6 +127,8 @@ def make(
   Raises:
     ValueError: if the normalisation does not fit the images.
   """
+  splits, scalings = scaled({'train': train, 'test': test})
+  train, test = splits['train'], splits['test']
   if isinstance(normalisation, str):
     constants = normalise_by(normalisation, train.x)
   else:
@@ -105,5 +147,5 @@ def make(
     class_names=tuple(class_names),
     client_names=tuple(client_names),
     test_clients=test_clients,
-    notes=tuple(notes),
+    notes=(*notes, *scalings),
   )

@@ -75,9 +75,17 @@ def _proxy(dataset: Dataset) -> Proxy | None:
 
 
 def normalise(data: FederatedData, x: Array) -> Array:
-  """Turns uint8 pixels [..., channels] into the floats that a model sees, (x / 255 - mean) / std; keeps tokens."""
+  """Turns uint8 pixels [..., channels] into the floats that a model sees, (x / 255 - mean) / std; keeps tokens.
+
+  Raises:
+    ValueError: if the type is another one, whose range nobody knows here.
+  """
   if x.dtype == jnp.int32:
     return x
+  if x.dtype != jnp.uint8:
+    raise ValueError(
+      f'pixels are {x.dtype}; a Dataset, or data.builders.scaling.scale(x), makes them uint8'
+    )
   per_channel = lambda v: jnp.expand_dims(v, tuple(range(x.ndim - 1)))
   scale, shift = per_channel(1 / (255 * data.std)), per_channel(data.mean / data.std)
   return x.astype(data.mean.dtype) * scale - shift

@@ -85,6 +85,20 @@ def measure(x: np.ndarray) -> Normalisation:
   return Normalisation('auto', tuple(mean.tolist()), tuple(std.tolist()))
 
 
+def check_constants(normalisation: Normalisation) -> None:
+  """Refuses constants that are not for pixels in 0..1.
+
+  Raises:
+    ValueError: if a mean lies outside of 0..1, or a deviation outside of 0 < std <= 10.
+  """
+  name, mean, std = (np.asarray(value) for value in normalisation)
+  if not ((mean >= 0) & (mean <= 1)).all() or not ((std > 0) & (std <= 10)).all():
+    raise ValueError(
+      f'normalisation {str(name)!r} has mean {mean.tolist()} and std {std.tolist()}; they are of pixels scaled to 0..1:'
+      ' divide those of 0..255 by 255'
+    )
+
+
 def spread(normalisation: Normalisation, channels: int) -> Normalisation:
   """Returns the constants with one entry per channel; a single constant serves all channels."""
   name, mean, std = normalisation
@@ -115,11 +129,17 @@ def parse(value: Any, where: str) -> str | Normalisation:
   try:
     mean, std = (np.array(value[key], np.float64) for key in ('mean', 'std'))
     good = mean.ndim == 1 and mean.shape == std.shape and np.isfinite([mean, std]).all()
-    if good and mean.size and (std > 0).all():
-      return Normalisation('own', tuple(mean.tolist()), tuple(std.tolist()))
+    good = good and mean.size and (std > 0).all()
   except (TypeError, KeyError, ValueError, IndexError):
-    pass  # the line below says what would work
-  raise ValueError(
-    f'{where}: normalisation={value!r} must be one of {", ".join(NORMALISATIONS)}, or '
-    '{"mean": [...], "std": [...]} with a positive std per channel'
-  )
+    good = False
+  if not good:
+    raise ValueError(
+      f'{where}: normalisation={value!r} must be one of {", ".join(NORMALISATIONS)}, or '
+      '{"mean": [...], "std": [...]} with a positive std per channel'
+    )
+  constants = Normalisation('own', tuple(mean.tolist()), tuple(std.tolist()))
+  try:
+    check_constants(constants)
+  except ValueError as error:
+    raise ValueError(f'{where}: {error}') from error
+  return constants
