@@ -53,8 +53,8 @@ def scale_together(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tupl
   low, top = _range(real)
   if not (low >= -_SLACK and top <= 1 + _SLACK):  # not a number, too
     raise ValueError(
-      f'pixels are {real[0].dtype} {low:.6g}..{top:.6g}; floats must lie in 0..1, before any normalisation, or'
-      ' be uint8 0..255'
+      f'pixels are {real[0].dtype} {low:.6g}..{top:.6g}; floats must lie in 0..1, before any normalisation: divide'
+      ' 0..255 by 255'
     )
   if 0 < top <= 1 / 255:
     raise ValueError(
@@ -66,7 +66,7 @@ def scale_together(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tupl
   kinds = {
     (a.dtype.name, ranges.get(a.dtype.kind, f'{bits} bits')) for a in arrays if a.dtype != np.uint8
   }
-  return scaled, tuple(f'pixels scaled from {kind} of {what}' for kind, what in sorted(kinds))
+  return scaled, tuple(f'pixels scaled from {kind}, {what}' for kind, what in sorted(kinds))
 
 
 def _range(arrays: Sequence[np.ndarray]) -> tuple[float, float]:
