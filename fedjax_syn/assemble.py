@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedjax_syn import algorithms, hosts, models, privacy, progress, same_run
+from fedjax_syn import algorithms, continuation, hosts, models, privacy, progress, same_run
 from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.data import datasets, federated
@@ -36,6 +36,21 @@ class Job(NamedTuple):
   beside: tuple[privacy.Mechanism, ...] = ()  # noise of the methods whose folders lie in this one
 
 
+def read(resolved: config_lib.Resolved) -> datasets.Dataset:
+  """Loads the data of a config; see `load`."""
+  d = resolved.data
+  return datasets.load(
+    d.name,
+    d.dir,
+    normalisation=d.normalisation,
+    validation=d.validation,
+    seed=d.seed,
+    proxy=d.proxy,
+    proxy_share=d.proxy_share,
+    size=d.size,
+  )
+
+
 def load(resolved: config_lib.Resolved) -> Problem:
   """Loads, partitions and places the data of a config, and makes its model.
 
@@ -49,17 +64,7 @@ def load(resolved: config_lib.Resolved) -> Problem:
     ValueError: if data, partition and model do not fit together.
     FileNotFoundError: if the data set is not there.
   """
-  d, m = resolved.data, resolved.model
-  dataset = datasets.load(
-    d.name,
-    d.dir,
-    normalisation=d.normalisation,
-    validation=d.validation,
-    seed=d.seed,
-    proxy=d.proxy,
-    proxy_share=d.proxy_share,
-    size=d.size,
-  )
+  d, m, dataset = resolved.data, resolved.model, read(resolved)
   if resolved.personal_every:
     personal.check(dataset.train.y)
   part = partition_lib.partition(
@@ -117,8 +122,14 @@ def tasks(resolved: config_lib.Resolved, folder: Path) -> list[tuple[config_lib.
   """
   if not resolved.compare:
     return [(resolved, folder)]
-  other = dataclasses.replace(resolved, algorithm=resolved.compare, compare='')
-  return [(other, folder / 'compare'), (resolved, folder)]
+  compare = folder / 'compare'
+  other = dataclasses.replace(
+    resolved,
+    algorithm=resolved.compare,
+    compare='',
+    start_from=hosts.first(lambda: continuation.start_of_compared(resolved, compare)),
+  )
+  return [(other, compare), (resolved, folder)]
 
 
 def check_privacy(resolved: config_lib.Resolved) -> None:
@@ -180,8 +191,10 @@ def job(
   """
   method = algorithms.create(config.algorithm, config)
   configured = Layout(**dataclasses.asdict(config.layout))
-  stored = (hosts.first(lambda: workdir_lib.read_json(folder / 'config.json')) or {}).get('layout')
-  layout = Layout(**stored) if stored else configured
+  stored = hosts.first(lambda: continuation.stored_layout(folder))
+  layout = configured
+  if stored:  # where per-client state lies changes nothing
+    layout = Layout(**stored)._replace(client_state_bytes=configured.client_state_bytes)
   if layout.devices > jax.device_count() and not configured.devices:
     show.say(
       f'WARNING: {folder} ran on {layout.devices} devices before; the last digits may differ from here on'
@@ -201,12 +214,20 @@ def job(
 
 
 def describe(job: Job, problem: Problem, config_name: str) -> None:
-  """Writes config.json, once: what a resumed run finds there is what the run began with."""
+  """Writes config.json: what a resumed run finds there is what the run began with, and how many rounds it has now."""
   path = job.folder / 'config.json'
-  if path.exists():
+  d = problem.dataset
+  now = {
+    'hash': same_run.hash8(job.config),
+    'config': config_lib.to_dict(job.config),
+    'own_code': same_run.own_code(job.config),
+    'data_digests': continuation.digests(d),
+  }
+  if continuation.begun(job.folder) and (before := workdir_lib.read_json(path)):
+    if before != (written := {**before, **now}):
+      workdir_lib.write_json(path, written)
     return
   job.folder.mkdir(parents=True, exist_ok=True)
-  d = problem.dataset
   described = {
     'name': d.name,
     'title': d.title,
@@ -226,9 +247,7 @@ def describe(job: Job, problem: Problem, config_name: str) -> None:
     path,
     {
       'config_name': config_name,
-      'hash': same_run.hash8(job.config),
-      'config': config_lib.to_dict(job.config),
-      'own_code': same_run.own_code(job.config),
+      **now,
       'dataset': described,
       'layout': job.engine.layout._asdict(),
       **workdir_lib.environment(),

@@ -14,6 +14,7 @@ from fedjax_syn import (
   assemble,
   branch,
   checkpoint,
+  continuation,
   hosts,
   loop,
   metrics,
@@ -59,7 +60,11 @@ def run_experiment(
   with contextlib.ExitStack() as stack:
     try:
       resolved = config_lib.check(config)
-      summary = hosts.first(lambda: _open(folder, resolved, stack))
+      tasks = assemble.tasks(resolved, folder)
+      summary = hosts.first(lambda: _open(folder, tasks, stack))
+      if summary is not None and hosts.first(lambda: _moved(folder, resolved)):
+        dataset = hosts.together(lambda: assemble.read(resolved))
+        hosts.first(lambda: workdir_lib.check_data(folder, dataset))
       if summary is not None:
         show.read(
           f'finished {_when(folder / "summary.json")}; nothing was trained now: another --workdir begins anew'
@@ -70,18 +75,21 @@ def run_experiment(
       stack.enter_context(jax.default_matmul_precision(resolved.precision))
       stop = stack.enter_context(workdir_lib.stoppable())
       problem = hosts.together(lambda: assemble.load(resolved))
-      hosts.first(lambda: workdir_lib.check_data(folder, problem.dataset.checksum))
       jobs = assemble.jobs(resolved, folder, problem, show)
       for job in jobs:
+        hosts.first(lambda path=job.folder: workdir_lib.check_data(path, problem.dataset))
         _try_branch(job)
       if write:
         for job in reversed(jobs):  # the main folder first: it is what a resumed run checks
+          continuation.put_aside(job.folder, job.config.rounds)
           assemble.describe(job, problem, config_name)
     except (ValueError, OSError) as error:
       print(texts.one_line(error), file=sys.stderr)
       return REFUSED
     for line in (assemble.read_line(resolved, problem), *problem.dataset.notes):
       show.read(line)
+    if resolved.start_from and resolved.compare and not jobs[0].config.start_from:
+      show.read(f'{resolved.compare} has no model of its own in {resolved.start_from}: begins anew')
     # Fresh ones only: a run that goes on may be past a program. One process only: the others would have
     # to compile in the same order.
     for job in jobs if not hosts.several() else ():
@@ -99,7 +107,7 @@ def run_experiment(
           problem.counts,
           problem.client_names,
         )
-      summary = hosts.first(lambda path=job.folder: workdir_lib.read_json(path / 'summary.json'))
+      summary = hosts.first(lambda job=job: continuation.finished(job.folder, job.config.rounds))
       summary = summary or _train(job, problem, show, stop, write)
       if summary is None:
         show.say(
@@ -117,12 +125,21 @@ def run_experiment(
 
 
 def _open(
-  folder: Path, resolved: config_lib.Resolved, stack: contextlib.ExitStack
+  folder: Path,
+  tasks: Sequence[tuple[config_lib.Resolved, Path]],
+  stack: contextlib.ExitStack,
 ) -> dict[str, Any] | None:
   """Takes a folder for this run; returns its summary if the run was finished before."""
   stack.enter_context(workdir_lib.lock(folder))
-  workdir_lib.check_config(folder, resolved)
-  return workdir_lib.read_json(folder / 'summary.json')
+  for config, path in reversed(tasks):  # the main folder's reasons first
+    workdir_lib.check_config(path, config)
+  return continuation.finished(folder, tasks[-1][0].rounds)
+
+
+def _moved(folder: Path, resolved: config_lib.Resolved) -> bool:
+  """Whether a run's data are said to lie elsewhere than before."""
+  before = (workdir_lib.read_json(folder / 'config.json') or {}).get('config', {}).get('data', {})
+  return not same_run.same_place(before.get('dir', resolved.data.dir), resolved.data.dir)
 
 
 def _when(path: Path) -> str:
@@ -166,8 +183,16 @@ def _train(
   owners = problem.test_owners
   personal = engine.personal(test.x, test.y, owners) if config.personal_every else None
   settings = same_run.used(config)
+  plan = _plan(config)
   recorder = Recorder(
-    job.folder, config.checkpoint_every, show.say, write, config.trackers, settings
+    job.folder,
+    config.checkpoint_every,
+    show.say,
+    write,
+    config.trackers,
+    settings,
+    rounds=config.rounds,
+    evaluated=lambda lines: loop.planned(lines, plan, engine.next_stop),
   )
   with contextlib.closing(recorder), Clock(recorder.seconds) as clock:
     width = engine.layout.seeds
@@ -186,6 +211,10 @@ def _train(
     summary = results.summarise(config, dataset, engine, recorder, clock, job.beside)
     recorder.finish(summary)
     return summary
+
+
+def _plan(config: config_lib.Resolved) -> loop.Plan:
+  return loop.Plan(config.rounds, config.eval_every, config.checkpoint_every, config.personal_every)
 
 
 def _label(config: config_lib.Resolved, seeds: Sequence[int]) -> str:
@@ -239,7 +268,7 @@ def _train_group(
 ) -> bool:
   """Trains seeds side by side to their end; returns False if they were interrupted and saved."""
   config, engine = job.config, job.engine
-  plan = loop.Plan(config.rounds, config.eval_every, config.checkpoint_every, config.personal_every)
+  plan = _plan(config)
   live = dict(states)  # by seed
   del states  # they are consumed
   collapsed: set[str] = set()  # seeds of which it was said

@@ -12,6 +12,7 @@ def field(
   high: float | None = None,
   above: float | None = None,
   choices: tuple | None = None,
+  identity: bool = True,
 ) -> Any:
   """Declares one config field; `fedjax_syn.config.check` enforces what is said here.
 
@@ -22,9 +23,12 @@ def field(
     high: largest allowed number.
     above: the number must be strictly greater than this.
     choices: the only allowed values.
+    identity: whether another value makes another run; False for what changes no result, as where data lie or how
+      often a run is saved.
 
   Returns:
     A `dataclasses.field` that carries the rest as metadata.
   """
   metadata = {'help': help, 'low': low, 'high': high, 'above': above, 'choices': choices}
+  metadata |= {'identity': identity}
   return dataclasses.field(default=default, metadata=metadata)

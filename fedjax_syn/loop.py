@@ -1,10 +1,10 @@
 """The rounds of seeds side by side, as a stream of steps; what is done with them (files, bars) is the reader's business."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedjax_syn import hosts
+from fedjax_syn import hosts, metrics
 from fedjax_syn.clock import Clock
 from fedjax_syn.engine import personal as personal_lib
 from fedjax_syn.method import State
@@ -49,6 +49,36 @@ def personal_due(round: int, plan: Plan) -> bool:
   """Says whether an evaluated round looks at personal models: every so often, and in the last round."""
   every = plan.personal_every
   return every > 0 and round > 0 and (round % every == 0 or round == plan.rounds)
+
+
+def planned(
+  lines: Sequence[metrics.Line], plan: Plan, next_stop: Callable[[int], int | None]
+) -> list[metrics.Line]:
+  """Returns the lines that a run of this plan logs: those of a shorter one have its last rounds too.
+
+  Args:
+    lines: metrics lines of a run of the same settings, of any number of rounds.
+    plan: of the run that goes on.
+    next_stop: the engine's; the end of a phase is evaluated.
+  """
+  stops, stop = set(), 0
+  while stop := next_stop(stop):
+    stops.add(stop)
+  first: dict[int, int] = {}  # by seed, w^0 or where a branch begins
+  out: list[metrics.Line] = []
+  for line in lines:
+    round = line['round']
+    begins = first.setdefault(line['seed'], round) == round
+    if begins or round in stops or next_evaluation(round - 1, plan) == round:
+      other = 'personal/' if plan.personal_every and not personal_due(round, plan) else ()
+      out.append({k: v for k, v in line.items() if not k.startswith(other)})
+  if out == list(lines):
+    return out
+  for i, line in enumerate(out):  # what is said of several evaluations in a row
+    line.pop('collapsed_since', None)
+    if (since := metrics.collapsed_since(out[: i + 1], line['seed'])) is not None:
+      line['collapsed_since'] = since
+  return out
 
 
 def evaluate(evaluators: Evaluators, state: State, clock: Clock) -> dict[str, float]:

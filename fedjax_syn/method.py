@@ -48,6 +48,9 @@ class Task(NamedTuple):
   slots: int = 0  # messages that a round keeps at most, for servers that look at every one
   # For privacy: what the server does must not tell an empty round from another.
   noised: bool = False
+  local: LocalTraining | None = (
+    None  # how clients train; None if they do not, or where a Task is made by hand
+  )
 
 
 class Visit(NamedTuple):
@@ -122,6 +125,9 @@ class LocalTraining(NamedTuple):
   schedule: Callable[[Array], Array] = lambda round: jnp.ones(
     ()
   )  # factor on hyper['client']['lr'] by round
+  # the same by the rounds of the run, if it depends on them; `rounds` is what `schedule` was made for, 0: not known
+  schedule_of: Callable[[int], Callable[[Array], Array]] | None = None
+  rounds: int = 0
   augment: Callable[[PRNGKey, Array, Array], Array] | None = None  # (key, x, black) -> x
 
 
@@ -292,6 +298,30 @@ class Method(NamedTuple):
       private=self.private + ((private,) if private else ()),
       hyper={**self.hyper, name: dict(hyper or {})},
     )
+
+
+def for_rounds(method: Method, rounds: int) -> Method:
+  """Gives a method the number of rounds of its run, on which a schedule of its learning rate may depend.
+
+  Args:
+    method: as the user wrote it.
+    rounds: of the run.
+
+  Returns:
+    The method; itself if nothing depends on the rounds.
+
+  Raises:
+    ValueError: if it was made for another number of rounds.
+  """
+  local = method.client
+  if not isinstance(local, LocalTraining) or local.schedule_of is None:
+    return method
+  if local.rounds not in (0, rounds):
+    raise ValueError(
+      f'rounds={rounds}: the schedule of {method.name!r} was made for rounds={local.rounds}; leave it out there, or'
+      ' give the same number'
+    )
+  return method._replace(client=local._replace(schedule=local.schedule_of(rounds), rounds=rounds))
 
 
 class State(NamedTuple):

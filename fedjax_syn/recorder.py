@@ -1,5 +1,6 @@
 """Keeps one run's folder: metrics lines, events and checkpoints; and finds where a run is to go on."""
 
+import os
 import resource
 import sys
 import time
@@ -41,8 +42,14 @@ class Recorder:
     write: bool = True,
     tracked: Sequence[str] = (),
     settings: Mapping[str, Any] = types.MappingProxyType({}),
+    *,
+    rounds: int = 0,
+    evaluated: Callable[[list[metrics.Line]], list[metrics.Line]] = list,
   ):
     """Opens a folder at its newest whole checkpoint, and forgets what was logged after it.
+
+    A run of fewer rounds that was finished here goes on: its seeds are not over, and evaluations that are only due at
+    the end of a run are taken out of the log.
 
     Args:
       folder: the run's folder.
@@ -51,23 +58,36 @@ class Recorder:
       write: False in all processes but the first.
       tracked: trackers besides TensorBoard.
       settings: what trackers show of the config, by dotted key.
+      rounds: of the run.
+      evaluated: takes metrics lines and returns those that a run of so many rounds logs.
     """
     self.folder, self.checkpoint_every, self.say, self.write = folder, checkpoint_every, say, write
     self.checkpoints = folder / 'checkpoints'
     self.path = folder / 'metrics.jsonl'
     self.last = self._shared(self._newest)
     note = self.last.note if self.last else {}
-    self.status: dict[str, dict[str, Any]] = note.get('status', {})  # of seeds that are over
+    noted = note.get('status', {})
+    ended = lambda s: s['status'] == 'finished' and s['round'] < rounds
+    # Of seeds that are over, and of those that were over in a run of fewer rounds, with their last checkpoints.
+    self.status: dict[str, dict[str, Any]] = {k: s for k, s in noted.items() if not ended(s)}
+    self.ends: dict[str, str] = hosts.first(
+      lambda: self._ends({k: s['round'] for k, s in noted.items() if ended(s)})
+    )
+    self.ended = {k: noted[k] for k in self.ends}
     self.marks: dict[str, int] = note.get('marks', {})  # by seed: the round with work after it
     self.seconds: dict[str, float] | None = note.get('seconds')
     self.peak: int = note.get('peak_memory_bytes', 0)
     self.serial: int = note.get('serial', 0)
     size = note.get('metrics_bytes', 0)
-    self.lines = hosts.first(lambda: metrics.read(self.path, size))
+    logged = hosts.first(lambda: metrics.read(self.path, size))
+    lost = {k for k, s in noted.items() if ended(s)} - {*self.ends}
+    self.lines = evaluated([line for line in logged if str(line['seed']) not in lost])
     self.saved_at, self.save_cost = time.monotonic(), 0.0
     self.board = None
     if write:
       metrics.truncate(self.path, size)
+      if self.lines != logged:
+        self._log_again()
       self.board = trackers.Trackers(folder, tracked, settings, self.lines, say)
 
   def _newest(self) -> Saved | None:
@@ -100,6 +120,37 @@ class Recorder:
           self.say(f'WARNING: {error}; using the one before')
     return {seed: trees[seed] for seed in group} if len(trees) == len(group) else None
 
+  def _ends(self, rounds: Mapping[str, int]) -> dict[str, str]:
+    """The last checkpoints of seeds that were over in a run of fewer rounds, as far as they are whole."""
+    ends = {}
+    for seed, round in rounds.items():
+      saved = [p for p in checkpoint.found(self.checkpoints) if str(checkpoint.seed_of(p)) == seed]
+      try:
+        if not saved or saved[-1].parent.name != str(round):
+          raise checkpoint.DamagedError(f'{self.checkpoints}: no checkpoint of round {round}')
+        checkpoint.read(saved[-1])
+        ends[seed] = str(saved[-1])
+      except checkpoint.DamagedError as error:
+        self.say(f'WARNING: {error}; seed {seed} begins again')
+    return ends
+
+  def _at_ends(self, seeds: Sequence[int]) -> Saved:
+    return Saved({seed: checkpoint.read(Path(self.ends[str(seed)])).tree for seed in seeds}, {})
+
+  def _log_again(self) -> None:
+    """Replaces the log by `lines`; the checkpoint that knows of it comes first, so that a kill loses neither."""
+    path, self.path = self.path, self.path.with_name('.metrics.jsonl.tmp')
+    self.path.unlink(missing_ok=True)
+    for line in self.lines:
+      metrics.append(self.path, line)
+    trees = self.last.trees
+    rounds = {
+      s: int(t.round) if t is not None else self.last.note['round'] for s, t in trees.items()
+    }
+    self.save({s: (rounds[s], t) for s, t in trees.items()}, self.seconds or {}, keep=True)
+    os.replace(self.path, path)
+    self.path = path
+
   @staticmethod
   def _shared(read: Callable[[], Saved | None]) -> Saved | None:
     def encodable():
@@ -118,6 +169,10 @@ class Recorder:
       seeds: side by side, of which none is over.
     """
     trees = self.last.trees if self.last else {}
+    for seed in seeds:
+      self.ended.pop(str(seed), None)  # at work again
+    if ended := [seed for seed in seeds if str(seed) in self.ends and seed not in trees]:
+      trees = {**trees, **self._shared(lambda: self._at_ends(ended)).trees}
     if any(trees.get(seed) is None for seed in seeds):
       return {}
     return {seed: _placed(trees[seed]) for seed in seeds}
@@ -177,7 +232,7 @@ class Recorder:
         'group': list(states),
         'round': round,
         'keep': keep,
-        'status': self.status,
+        'status': {**self.ended, **self.status},
         'marks': self.marks,
         'metrics_bytes': metrics.length(self.path),
         'seconds': seconds,

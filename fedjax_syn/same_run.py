@@ -1,68 +1,187 @@
-"""What makes a run the run that it is: the fields that are in use, and the user's own code that they name.
+"""What makes a run the run that it is: the fields that change a result, and the user's own code that they name.
 
-A folder is gone on with, and a table's cell is taken as done, only if these are still what they were.
+A folder is gone on with, and a table's cell is taken as done, only if these are still what they were. What a folder
+says of itself is compared as text: nothing that it names is imported.
 """
 
+import dataclasses
 import hashlib
 import importlib.util
 import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedjax_syn import algorithms
-from fedjax_syn.config import TFDS, check, to_dict
-from fedjax_syn.schema import ConfigError, Resolved, flatten
+from fedjax_syn import config as config_lib
+from fedjax_syn.method import LocalTraining
+from fedjax_syn.schema import SECTIONS, ConfigError, Resolved, coerce, flatten, plain
+
+_CODE = re.compile(r'([A-Za-z_][\w.]*):([A-Za-z_]\w*)')  # package.module:function
 
 
 def hash8(config: Any) -> str:
-  """Returns 8 hex digits of the resolved config and of the code it names; blocks of unused algorithms do not count."""
-  content = _used(config) | ({'own_code': code} if (code := own_code(config)) else {})
+  """Returns 8 hex digits of the fields that make a run, and of the code that they name."""
+  return _digest(identity(config), own_code(config))
+
+
+def hash_of_folder(config: Any) -> str:
+  """Returns `hash8` without the number of rounds, unless something depends on it: more rounds go on in one folder."""
+  resolved = _resolved(config)
+  fields = identity(resolved)
+  if not depends_on_rounds(resolved):
+    del fields['rounds']
+  return _digest(fields, own_code(resolved))
+
+
+def _digest(fields: Mapping[str, Any], code: Mapping[str, str]) -> str:
+  content = {**fields, **({'own_code': code} if code else {})}
   return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def own_code(config: Any) -> dict[str, str]:
-  """Returns, for each `module:function` that a config names, a hash of the file in which the module stands.
+  """Returns, for each `module:function` that a field in use names, a hash of the file in which it is written.
 
   A config says by it which method, network or data set is meant, and not what is written there: a run of another
-  version is another run. What the module imports is not looked at.
+  version is another run. The file is that of the module; if the function comes from another file, that one counts
+  too. What these import is not looked at.
   """
-  resolved = config if isinstance(config, Resolved) else check(config)
-  words = *resolved.parts, resolved.model.name, resolved.data.name
   hashes = {}
-  for word in words:
-    module, colon, _ = word.partition(':')
-    if not colon or word.startswith(TFDS):
+  for word in _words(identity(config)):
+    module, _, name = word.partition(':')
+    if (path := _file_of(module)) is None:
       continue
-    spec = importlib.util.find_spec(module)
-    if spec is not None and spec.has_location:
-      with open(spec.origin, 'rb') as file:
-        hashes[word] = hashlib.sha256(file.read()).hexdigest()[:16]
+    hashes[word] = _hash_of_file(path)
+    defined = getattr(getattr(sys.modules.get(module), name, None), '__module__', module)
+    written = _file_of(defined) if isinstance(defined, str) else None
+    if written not in (None, path):
+      hashes[f'{word} in {defined}'] = _hash_of_file(written)
   return hashes
 
 
-def diff(old: Any, new: Any) -> list[str]:
-  """Returns a line 'client.lr: 0.001 -> 0.01' for every field in use that differs; one line if one cannot be read."""
+def _words(fields: Mapping[str, Any]) -> Iterator[str]:
+  """The `module:function` of a run's fields, each once."""
+  texts = [value for value in fields.values() if isinstance(value, str)]
+  parts = [part for text in texts for part in text.split('+') if _CODE.fullmatch(part)]
+  return iter(dict.fromkeys(p for p in parts if not p.startswith(config_lib.TFDS)))
+
+
+def _file_of(module: str) -> str | None:
+  """A module's file; None for one that is not there, or has none (built in, a folder without __init__.py)."""
   try:
-    a, b = flatten(_used(old)), flatten(_used(new))
-    # What methods fill in from the rest of a config (noise for a target) is what the run began with.
-    a |= {key: value for key, value in flatten(to_dict(old)).items() if key in a}
-  except ConfigError as error:  # a folder that another version of the library wrote
-    return [f'of another version: {error}']
-  show = lambda flat, key: repr(flat[key]) if key in flat else '(absent)'
-  keys = [*b, *(key for key in a if key not in b)]
+    spec = importlib.util.find_spec(module)
+  except (ImportError, ValueError, AttributeError):
+    return None
+  return spec.origin if spec is not None and spec.has_location else None
+
+
+def _hash_of_file(path: str) -> str:
+  with open(path, 'rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()[:16]
+
+
+def diff(old: Any, new: Any) -> list[str]:
+  """Returns a line 'client.lr: 0.001 -> 0.01' for every field that makes the one another run than the other.
+
+  Args:
+    old: a config, also as in a config.json of whatever version; it is not checked, and nothing in it is imported.
+    new: a config of this version.
+  """
+  new = _resolved(new)
+  a, b = _fields(config_lib.to_dict(old), new), identity(new)
   return [
-    f'{key}: {show(a, key)} -> {show(b, key)}' for key in keys if show(a, key) != show(b, key)
+    f'{key}: {_shown(a, key)} -> {_shown(b, key)}'
+    for key in [*b, *(key for key in a if key not in b)]
+    if _shown(a, key) != _shown(b, key) and not _same_folder(key, a.get(key), b.get(key))
   ]
 
 
+def _shown(fields: Mapping[str, Any], key: str) -> str:
+  return repr(fields[key]) if key in fields else '(absent)'
+
+
+def _same_folder(key: str, a: Any, b: Any) -> bool:
+  """Whether two spellings of `start_from` are one folder."""
+  return key == 'start_from' and bool(a and b) and same_place(a, b)
+
+
+def same_place(a: str, b: str) -> bool:
+  """Says whether two paths lead to one place, through links, `~` and `..`; both may be missing."""
+  return os.path.realpath(os.path.expanduser(a)) == os.path.realpath(os.path.expanduser(b))
+
+
+def depends_on_rounds(config: Any, before: int | None = None) -> list[str]:
+  """Names what would be another in a run of another number of rounds, so that such a run is no continuation.
+
+  Args:
+    config: a config.
+    before: the number of rounds to compare with; None: any.
+
+  Returns:
+    'client.schedule='cosine'' and fields that a method derives from the number of rounds; empty if rounds can follow.
+  """
+  resolved = _resolved(config)
+  words = [word for word in (resolved.algorithm, resolved.compare) if word]
+  clients = [algorithms.create(word, resolved).client for word in words]
+  named = [f'client.schedule={resolved.client.schedule!r}'] * any(
+    isinstance(client, LocalTraining) and client.schedule_of for client in clients
+  )
+  if before is None or before == resolved.rounds:
+    return named
+  try:
+    at_before = config_lib.check(dataclasses.replace(resolved, rounds=before))
+  except ConfigError:  # not the settings of a run of so few rounds
+    return named
+  derived = [line for line in diff(at_before, resolved) if not line.startswith('rounds:')]
+  return named + [line.partition(':')[0] for line in derived]
+
+
 def used(config: Any) -> dict[str, Any]:
-  """Returns the fields that make a run what it is, by dotted key: without the blocks of methods that are not in use."""
-  return flatten(_used(config))
-
-
-def _used(config: Any) -> dict[str, Any]:
-  resolved = config if isinstance(config, Resolved) else check(config)
-  # Who is told of a run does not make it another one.
-  unused = {'outside', 'trackers', *resolved.blocks} - {
-    algorithms.block_name(part) for part in resolved.parts
+  """Returns a run's fields by dotted key, for whoever shows them: without the blocks of methods that are not in use."""
+  resolved = _resolved(config)
+  flat = flatten(config_lib.to_dict(resolved))
+  return {
+    key: value
+    for key, value in flat.items()
+    if _in_use(key, resolved.parts) and key not in ('outside', 'trackers')
   }
-  return {key: value for key, value in to_dict(resolved).items() if key not in unused}
+
+
+def identity(config: Any) -> dict[str, Any]:
+  """Returns the fields that make a run, by dotted key: what is in use and changes a result."""
+  resolved = _resolved(config)
+  return _fields(config_lib.to_dict(resolved), resolved)
+
+
+def _fields(config: Mapping[str, Any], known: Resolved) -> dict[str, Any]:
+  """The same of plain dicts: values as their fields have them, defaults for fields that an older version lacks."""
+  leaves = config_lib.leaves(*known.outside)
+  flat = flatten(config)
+  parts = [part for key in ('algorithm', 'compare') for part in str(flat.get(key, '')).split('+')]
+  wanted = {k: leaf.default for k, leaf in leaves.items() if _in_use(k, parts)} | {
+    k: v for k, v in flat.items() if _in_use(k, parts)
+  }
+  return {
+    key: _value(key, value, leaves.get(key))
+    for key, value in wanted.items()
+    if key not in leaves or leaves[key].rules.get('identity', True)
+  }
+
+
+def _value(key: str, value: Any, leaf: config_lib.Leaf | None) -> Any:
+  try:
+    return plain(value if leaf is None else coerce(key, value, leaf.kind))
+  except ConfigError:  # what another version allowed
+    return plain(value)
+
+
+def _in_use(key: str, parts: Any) -> bool:
+  """Whether a field belongs to no method, or to one of these."""
+  section, dot, _ = key.partition('.')
+  return not dot or section in SECTIONS or section in map(algorithms.block_name, parts)
+
+
+def _resolved(config: Any) -> Resolved:
+  return config if isinstance(config, Resolved) else config_lib.check(config)

@@ -19,7 +19,9 @@ from fedjax_syn.texts import shown
 @dataclasses.dataclass(frozen=True)
 class Data:
   name: str = field('digits', 'data set (--list=datasets), or package.module:function')
-  dir: str = field('', "where data sets lie; '' is $TFDS_DATA_DIR, else ~/tensorflow_datasets")
+  dir: str = field(
+    '', "where data sets lie; '' is $TFDS_DATA_DIR, else ~/tensorflow_datasets", identity=False
+  )
   size: int = field(
     0,
     'side in pixels to which images of folder and tfds:NAME are resized; 0: as they are',
@@ -105,6 +107,7 @@ class Layout:
     " gets its clients' rows; 0: no limit",
     low=0,
     high=2**60,
+    identity=False,
   )
 
 
@@ -138,6 +141,7 @@ class Resolved:
     ' ends of phases and at the end',
     low=1,
     high=2**31 - 1,
+    identity=False,
   )
   targets: tuple[float, ...] = field((), 'accuracies for rounds_to_accuracy', above=0, high=1)
   start_from: str = field(
@@ -150,11 +154,13 @@ class Resolved:
     (),
     "who is told of the metrics besides TensorBoard: 'wandb', 'mlflow', or both; changes no result",
     choices=('wandb', 'mlflow'),
+    identity=False,
   )
   outside: tuple[str, ...] = field(
     (),
     'filled in by itself: the package.module:function methods of `algorithm` and `compare`, whose blocks'
     ' stand beside those of the package',
+    identity=False,
   )
   data: Data = Data()
   client: Client = Client()

@@ -19,8 +19,9 @@ import jax
 
 import fedjax_syn
 from fedjax_syn import config as config_lib
-from fedjax_syn import same_run
+from fedjax_syn import continuation
 from fedjax_syn.checkpoint import fsync
+from fedjax_syn.data.dataset import Dataset
 
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'chex', 'orbax-checkpoint', 'numpy')
 
@@ -105,7 +106,7 @@ def read_json(path: Path) -> Any:
 
 
 def check_config(folder: Path, resolved: config_lib.Resolved) -> None:
-  """Checks that a folder is free, or holds a run of this very config.
+  """Checks that a folder is free, or holds this run: of no more rounds than are asked for now.
 
   Args:
     folder: the run's folder.
@@ -126,34 +127,14 @@ def check_config(folder: Path, resolved: config_lib.Resolved) -> None:
     return
   if not isinstance(stored, dict) or 'config' not in stored:
     raise ValueError(f'{folder / "config.json"} is not that of a run; name another folder')
-  if changes := same_run.diff(stored['config'], resolved):
-    listed = '; '.join(changes)
-    raise ValueError(
-      f'workdir={folder}: was started under another config ({listed}); name another folder'
-    )
-  for word, now in same_run.own_code(resolved).items():
-    if stored.get('own_code', {}).get(word, now) != now:
-      raise ValueError(
-        f'workdir={folder}: was started with another version of {word}; name another folder'
-      )
+  if continuation.begun(folder):
+    continuation.check_settings(folder, stored, resolved)
 
 
-def check_data(folder: Path, checksum: str) -> None:
-  """Checks that a run that goes on finds the data that it began with.
-
-  Args:
-    folder: the run's.
-    checksum: of the data set that was read now.
-
-  Raises:
-    ValueError: if they are others.
-  """
-  stored = read_json(folder / 'config.json') or {}
-  before = stored.get('dataset', {}).get('checksum', checksum)
-  if before != checksum:
-    raise ValueError(
-      f'workdir={folder}: was started with other data (checksum {before[:8]}, now {checksum[:8]}); name another folder'
-    )
+def check_data(folder: Path, dataset: Dataset) -> None:
+  """Checks that a run that goes on finds the data that it began with, see `continuation.check_data`."""
+  if continuation.begun(folder):
+    continuation.check_data(folder, read_json(folder / 'config.json') or {}, dataset)
 
 
 def environment() -> dict[str, Any]:

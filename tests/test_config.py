@@ -240,7 +240,11 @@ def test_the_hash_and_the_difference_ignore_the_blocks_of_unused_methods():
   assert hash8(changed({**both, 'dynafed.iterations': 7})) != hash8(changed(both))
 
 
-def test_every_field_in_use_changes_the_hash():
+# What changes no result: where data lie, how often a run is saved, where per-client state is kept, who is told.
+NOT_OF_A_RUN = {'data.dir', 'checkpoint_every', 'layout.client_state_bytes', 'trackers', 'outside'}
+
+
+def test_every_field_in_use_that_changes_a_result_changes_the_hash():
   """Each number plus one (or halved where a share), each word another word: no two hashes agree."""
   base = check(get_default())
   flat = same_run.used(base)
@@ -264,15 +268,26 @@ def test_every_field_in_use_changes_the_hash():
     else:
       # The hash of another algorithm also covers another block.
       changed_one = dataclasses.replace(base, **new)
+    if key in NOT_OF_A_RUN:
+      assert hash8(changed_one) == hash8(base), key
+      assert diff(base, changed_one) == diff(to_dict(changed_one), base) == [], key
     hashes.add(hash8(changed_one))
-  assert len(hashes) == len(flat) + 1
+  assert len(hashes) == len({*flat} - NOT_OF_A_RUN) + 1
+  assert {*flat} | NOT_OF_A_RUN == {*same_run.identity(base)} | NOT_OF_A_RUN
 
 
 def test_diff_with_a_config_of_another_version_is_one_line():
-  """A field that is unknown here, even of a method that is not used, or a value that is refused now."""
-  for key, value in (('moon.temper', 1.0), ('client.colour', 'red'), ('rounds', -1)):
-    (line,) = diff(changed({key: value}), get_default())
-    assert line.startswith(f'of another version: {key}={value!r}')
+  """A field that is unknown here, or a value that is refused now; not a field of a method that is not in use."""
+  for key, value, line in (
+    ('client.colour', 'red', "client.colour: 'red' -> (absent)"),
+    ('rounds', -1, 'rounds: -1 -> 200'),
+    ('client.lr', 'fast', "client.lr: 'fast' -> 0.001"),
+  ):
+    assert diff(changed({key: value}), get_default()) == [line]
+  assert diff(changed({'moon.temper': 1.0}), get_default()) == []
+  stored = to_dict(check(get_default()))
+  del stored['client']['weight_decay']  # a version that had no such field
+  assert diff(stored, get_default()) == []
 
 
 def test_diff_names_each_field_with_both_values():

@@ -1,7 +1,9 @@
 """FedAvg: local training and a mean of the models (McMahan et al., 2017)."""
 
+import functools
 from typing import Any
 
+from fedjax_syn.client.optimizers import ENDING
 from fedjax_syn.client.optimizers import optimizer as optimizer_by_name
 from fedjax_syn.client.optimizers import schedule as schedule_by_name
 from fedjax_syn.data.augment import resolve_augment
@@ -19,7 +21,7 @@ def fedavg(
   batch_size: int = 32,
   persistent: bool = False,
   schedule: str = '',
-  rounds: int = 1,
+  rounds: int = 0,
   augment: str = 'none',
   weighting: str = 'uniform',
 ) -> Method:
@@ -35,7 +37,7 @@ def fedavg(
     batch_size: samples in a step; the last batch of an epoch may be partial.
     persistent: keep each client's optimizer state between its visits (the authors of DynaFed did).
     schedule: factor on `lr` by round, see `fedjax_syn.client.optimizers.schedule`.
-    rounds: rounds of the run, for the schedule.
+    rounds: rounds of the run, for a schedule that ends with it; 0: those of the run that it is used in.
     augment: augmentation of the clients' batches, see `fedjax_syn.data.augment`.
     weighting: 'uniform' (1 for a client with samples; DynaFed, Algorithm 2, line 7) or 'size' (Eq. 2).
 
@@ -59,6 +61,8 @@ def fedavg(
     persistent=persistent,
     momentum=momentum if optimizer == 'sgd' else None,
     schedule=schedule_by_name(schedule, rounds),
+    schedule_of=functools.partial(schedule_by_name, schedule) if schedule in ENDING else None,
+    rounds=rounds,
     augment=resolve_augment(augment),
   )
   return Method(name='fedavg', client=client, weighting=weighting, hyper={'client': {'lr': lr}})

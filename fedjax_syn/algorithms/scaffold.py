@@ -87,7 +87,7 @@ def scaffold(
       return jax.tree.map(jnp.zeros_like, initial.params)
 
     def rate(visit):  # eta
-      return task.hyper['client']['lr'] * base.client.schedule(visit.round)
+      return task.hyper['client']['lr'] * (task.local or base.client).schedule(visit.round)
 
     def prepare(visit):
       return visit.state['scaffold'], visit.broadcast['scaffold'], rate(visit)

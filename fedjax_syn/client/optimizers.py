@@ -46,12 +46,15 @@ def optimizer(
   return build
 
 
+ENDING = ('cosine',)  # schedules that end with the run
+
+
 def schedule(name: str, rounds: int) -> Callable[[Array], Array]:
   """Returns a factor on the learning rate as a function of the round 1, 2, ...
 
   Args:
     name: '' (constant 1), 'cosine' (to zero over all rounds) or 'exponential(r)' (r per round).
-    rounds: rounds of the run.
+    rounds: rounds of the run; 0: not known yet, so that those of `ENDING` cannot be used.
 
   Raises:
     ValueError: if the name is unknown.
@@ -60,7 +63,9 @@ def schedule(name: str, rounds: int) -> Callable[[Array], Array]:
   if kind == '' and not argument:
     return lambda round: jnp.ones(())
   if kind == 'cosine' and not argument:
-    decay = optax.cosine_decay_schedule(1.0, max(rounds, 1))
+    if not rounds:
+      return _needs_rounds
+    decay = optax.cosine_decay_schedule(1.0, rounds)
     return lambda round: decay(round - 1)
   try:
     rate = float(argument) if kind == 'exponential' else None
@@ -72,3 +77,9 @@ def schedule(name: str, rounds: int) -> Callable[[Array], Array]:
     )
   decay = optax.exponential_decay(1.0, 1, rate)
   return lambda round: decay(round - 1)
+
+
+def _needs_rounds(round: Array) -> Array:
+  raise ValueError(
+    "client.schedule='cosine' ends with the run, and the number of rounds is not known here: fedavg(..., rounds=...)"
+  )

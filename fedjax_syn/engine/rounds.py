@@ -25,7 +25,7 @@ from fedjax_syn.engine.tracing import traced
 from fedjax_syn.engine.visits import Operands, close, downlink, first_round_of, servers_of, visit_of
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import objective_of
-from fedjax_syn.method import Method, State, Task, weighted_mean
+from fedjax_syn.method import LocalTraining, Method, State, Task, weighted_mean
 from fedjax_syn.typing import Array, Model, Variables
 
 
@@ -85,7 +85,8 @@ def build(
     sizes = num_clients, num_classes
     rest = hyper, first_round, cohort, objective
     noised = method.mechanism is not None
-    return Task(model, objective.loss, data, *sizes, *rest, slots=slots, noised=noised)
+    local = method.client if isinstance(method.client, LocalTraining) else None
+    return Task(model, objective.loss, data, *sizes, *rest, slots=slots, noised=noised, local=local)
 
   if callable(method.mechanism):
     method = method._replace(mechanism=method.mechanism(task_of(data, method.hyper, 1)))

@@ -1,0 +1,428 @@
+"""Going on in a folder: more rounds than before, moved data, a method of one's own that was mended; and what is refused."""
+
+import dataclasses
+import json
+import os
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from fedjax_syn import config as config_lib
+from fedjax_syn import continuation, experiment, loop, same_run
+from fedjax_syn.data import datasets
+from tests.runs import config_of, lines_of, outcome
+
+pytest_plugins = ['tests.run_fixtures']
+
+SPARSE = {'eval_every': 4, 'personal_every': 8}
+
+
+def run(folder, **changes):
+  return experiment.run_experiment(config_of(**changes), folder)
+
+
+def refusal(capsys):
+  error = capsys.readouterr().err
+  assert error.count('\n') == 1, error
+  return error
+
+
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {},
+    SPARSE,
+    {'layout.seeds': 2},
+    {'algorithm': 'fedavgm', 'compare': 'fedavg', **SPARSE},
+    {'algorithm': 'fedavg', 'seeds': (2, 0, 1), 'eval_every': 3},
+  ],
+)
+def test_more_rounds_go_on_in_the_folder_and_come_to_what_they_come_to_from_the_start(
+  fake, tmp_path, changes
+):
+  dynafed = changes.get('algorithm', 'dynafed') == 'dynafed'
+  for rounds in (7, 9, 17):
+    assert run(tmp_path / 'on', rounds=rounds, **changes) == 0
+  assert run(tmp_path / 'whole', rounds=17, **changes) == 0
+  parts = ['', 'compare'] if changes.get('compare') else ['']
+  for part in parts:
+    on, whole = tmp_path / 'on' / part, tmp_path / 'whole' / part
+    assert lines_of(on) == lines_of(whole)
+    timeless = [json.loads((f / 'summary.json').read_text()) for f in (on, whole)]
+    for summary in timeless:
+      for key in ('seconds', 'peak_memory_bytes', 'sha256'):
+        summary.pop(key, None)
+    assert timeless[0] == timeless[1]
+    assert json.loads((on / 'summary_9.json').read_text())['rounds'] == 9
+    stored = json.loads((on / 'config.json').read_text())
+    assert stored['config']['rounds'] == 17
+    assert stored['hash'] == json.loads((whole / 'config.json').read_text())['hash']
+  if dynafed:
+    assert outcome(tmp_path / 'on') == outcome(tmp_path / 'whole')
+
+
+def test_more_rounds_survive_a_stop_at_any_piece_of_work(fake, tmp_path):
+  """Killed again and again: seeds that were over in the shorter run are not begun anew."""
+  whole, folder = tmp_path / 'whole', tmp_path / 'run'
+  assert run(whole, rounds=12, **SPARSE) == 0
+  assert run(folder, rounds=7, **SPARSE) == 0
+
+  class Stop(Exception):
+    pass
+
+  def on(what, seed, round):
+    calls.append(what)
+    if len(calls) == stop_after:
+      raise Stop
+
+  for stop_after in range(1, 100):  # noqa: B007 (read by `on`)
+    calls = []
+    fake(on=on)
+    try:
+      assert run(folder, rounds=12, **SPARSE) == 0
+      break
+    except Stop:
+      continue
+  assert stop_after > 3
+  assert outcome(folder) == outcome(whole)
+
+
+def test_fewer_rounds_than_are_done_are_one_line(fake, tmp_path, capsys):
+  assert run(tmp_path / 'run', algorithm='fedavg', rounds=9) == 0
+  before = sorted(p.name for p in (tmp_path / 'run').iterdir())
+  assert run(tmp_path / 'run', algorithm='fedavg', rounds=8) == 2
+  assert 'was started for rounds=9, and 9 are done: rounds=8' in refusal(capsys)
+  assert sorted(p.name for p in (tmp_path / 'run').iterdir()) == before
+
+
+def test_without_its_checkpoints_a_finished_run_is_shown_and_cannot_go_on(fake, tmp_path, capsys):
+  assert run(tmp_path / 'run', algorithm='fedavg', rounds=5) == 0
+  shutil.rmtree(tmp_path / 'run' / 'checkpoints')
+  assert run(tmp_path / 'run', algorithm='fedavg', rounds=5) == 0
+  lines = (tmp_path / 'run' / 'metrics.jsonl').read_bytes()
+  capsys.readouterr()
+  assert run(tmp_path / 'run', algorithm='fedavg', rounds=6) == 2
+  assert 'holds no checkpoint to go on from' in refusal(capsys)
+  assert (tmp_path / 'run' / 'metrics.jsonl').read_bytes() == lines
+
+
+def test_what_depends_on_the_number_of_rounds_is_named_with_the_command_of_a_branch(
+  fake, tmp_path, capsys
+):
+  cosine = {'algorithm': 'fedavg', 'client.schedule': 'cosine', 'rounds': 5}
+  folder = tmp_path / 'run'
+  assert run(folder, **cosine) == 0
+  assert run(folder, **{**cosine, 'rounds': 8}) == 2
+  error = refusal(capsys)
+  assert "client.schedule='cosine' depends on it: rounds=8 is another run" in error
+  start = f'--config.start_from={folder}/checkpoints/5 --config.rounds=8 --workdir={folder}-8'
+  assert start in error
+  branch = {**cosine, 'rounds': 8, 'start_from': f'{folder}/checkpoints/5'}
+  assert run(tmp_path / 'run-8', **branch) == 0
+
+
+@pytest.mark.parametrize('algorithm', ['dp', 'fedprox+dp'])
+def test_the_noise_of_a_target_epsilon_depends_on_the_number_of_rounds(
+  fake, tmp_path, capsys, algorithm
+):
+  pytest.importorskip('dp_accounting')
+  private = {'algorithm': algorithm, 'dp.target_epsilon': 50.0, 'seeds': (0,)}
+  assert run(tmp_path / 'run', rounds=5, **private) == 0
+  assert run(tmp_path / 'run', rounds=6, **private) == 2
+  error = refusal(capsys)
+  assert 'dp.noise_multiplier depends on it' in error and 'start_from' not in error
+  fixed = config_of(algorithm='dp', rounds=5)
+  assert same_run.depends_on_rounds(fixed, 6) == []  # epsilon is that of all rounds
+
+
+def test_folders_of_runs_that_can_go_on_are_called_the_same():
+  name = lambda **changes: same_run.hash_of_folder(config_of(**changes))
+  assert name(rounds=7) == name(rounds=90)
+  assert name(rounds=7) != name(rounds=7, seeds=(4,))
+  cosine = {'client.schedule': 'cosine'}
+  assert name(rounds=7, **cosine) != name(rounds=90, **cosine)
+  decay = {'client.schedule': 'exponential(0.9)'}
+  assert name(rounds=7, **decay) == name(rounds=90, **decay)
+
+
+def test_planned_lines_worked_by_hand():
+  """Of 10 rounds, every fourth and the last five; of 20 rounds 4, 8 and 12 stay, and 10, where a phase ends."""
+  lines = [
+    {'round': r, 'seed': 0, 'test/accuracy': 0.1, 'test/top_prediction': 1.0, 'personal/x': 1.0}
+    for r in (0, 4, 6, 7, 8, 9, 10)
+  ]
+  lines[-1]['collapsed_since'] = 6
+  plan = loop.Plan(20, eval_every=4, personal_every=8)
+  kept = loop.planned(lines, plan, lambda done: 10 if done < 10 else None)
+  assert [line['round'] for line in kept] == [0, 4, 8, 10]
+  assert [line['round'] for line in kept if 'personal/x' in line] == [8]
+  assert not any(
+    'collapsed_since' in line for line in kept
+  )  # four evaluations in a row are too few
+  assert loop.planned(lines, plan._replace(rounds=10), lambda done: None) != kept
+  branch = [{'round': 5, 'seed': 0}, {'round': 6, 'seed': 0}]
+  assert loop.planned(branch, plan, lambda done: None) == branch[:1]
+
+
+# Data.
+
+
+def arrays(folder, value=3):
+  """A data set of ten classes of 2 x 2 pixels."""
+  folder.mkdir(parents=True, exist_ok=True)
+  x = (np.arange(160, dtype=np.uint8) + value).reshape(40, 2, 2, 1)
+  for split in ('train', 'test'):
+    np.savez(folder / f'{split}.npz', x=x, y=np.arange(40) % 10)
+  return folder
+
+
+def of_arrays(folder, **more):
+  return {
+    'algorithm': 'fedavg',
+    'seeds': (0,),
+    'rounds': 3,
+    'data.name': 'arrays',
+    'data.dir': str(folder),
+    **more,
+  }
+
+
+def test_data_that_were_moved_or_are_named_otherwise_refuse_no_resume(
+  fake, tmp_path, monkeypatch, capsys
+):
+  data = arrays(tmp_path / 'data')
+  assert run(tmp_path / 'run', **of_arrays(data)) == 0
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setenv('HOME', str(tmp_path))
+  (tmp_path / 'link').symlink_to(data)
+  (tmp_path / 'other').mkdir()
+  for rounds, spelt in enumerate(
+    (f'{data}/', 'data', './other/../data', '~/data', 'link', 'moved/data'), 4
+  ):
+    if spelt.startswith('moved'):
+      (tmp_path / 'moved').mkdir()
+      data.rename(tmp_path / 'moved' / 'data')
+    (tmp_path / 'run' / 'summary.json').unlink(missing_ok=True)
+    assert run(tmp_path / 'run', **of_arrays(spelt, checkpoint_every=rounds)) == 0, spelt
+    assert run(tmp_path / 'run', **of_arrays(spelt)) == 0
+  stored = json.loads((tmp_path / 'run' / 'config.json').read_text())
+  assert stored['config']['data']['dir'] == 'moved/data'  # where they lie now
+  capsys.readouterr()
+  # Others of the same name are other data, even for a run that is finished and has only to be shown.
+  arrays(tmp_path / 'elsewhere' / 'data', value=4)
+  assert run(tmp_path / 'run', **of_arrays('elsewhere/data')) == 2
+  assert 'was started with other data (checksum' in refusal(capsys)
+
+
+def test_every_part_of_a_data_set_that_changes_a_result_has_a_digest():
+  data = datasets.load('digits', proxy='held_out', validation=0.1)
+  before = continuation.digests(data)
+  split = lambda s: s._replace(y=np.roll(s.y, 1))
+  constants = data.normalisation._replace(
+    std=tuple(2 * v for v in np.ravel(data.normalisation.std))
+  )
+  for part, value in {
+    'proxy': split(data.proxy),
+    'validation': split(data.validation),
+    'normalisation': constants,
+    'num_classes': 11,
+    'test_domains': np.zeros(len(data.test.y), np.int32),
+  }.items():
+    now = continuation.digests(dataclasses.replace(data, **{part: value}))
+    assert [k for k in now if now[k] != before.get(k)] == [part]
+  for part in ('train', 'test'):  # a user's function may give any checksum
+    own = dataclasses.replace(data, name='mine:make')
+    other = dataclasses.replace(own, **{part: split(getattr(data, part))})
+    a, b = continuation.digests(own), continuation.digests(other)
+    assert [k for k in a if a[k] != b[k]] == [part]
+  titled = dataclasses.replace(data, title='x', class_names=tuple('0123456789'), notes=('read',))
+  assert continuation.digests(titled) == before
+
+
+MODULE = """
+import dataclasses
+import numpy as np
+from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.data import datasets
+
+def mine(base=None):
+  {body}
+  return base or fedavg()
+
+def rows():
+  data = datasets.load('digits')
+  return dataclasses.replace(data, name='own', checksum='same', train=data.train._replace(x=data.train.x {change}))
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+  """A user's module; returns a function that writes it anew."""
+  name = 'own_module_of_continuation'
+  monkeypatch.syspath_prepend(tmp_path / 'code')
+  (tmp_path / 'code').mkdir()
+
+  def write(body='', change=''):
+    sys.modules.pop(name, None)
+    (tmp_path / 'code' / f'{name}.py').write_text(MODULE.format(body=body, change=change))
+    return name
+
+  yield write
+  sys.modules.pop(name, None)
+
+
+def test_a_proxy_that_was_replaced_is_other_data_and_its_code_is_own_code(
+  fake, tmp_path, module, capsys
+):
+  name = module()
+  proxied = {'algorithm': 'fedavg', 'seeds': (0,), 'rounds': 3, 'data.proxy': f'{name}:rows'}
+  config = config_lib.check(config_of(**proxied))
+  assert list(same_run.own_code(config)) == [f'{name}:rows']
+  assert run(tmp_path / 'run', **proxied) == 0
+  before = same_run.hash8(config)
+  module(change='// 2')
+  assert same_run.hash8(config_lib.check(config_of(**proxied))) != before
+  capsys.readouterr()
+  assert run(tmp_path / 'run', **proxied) == 2
+  assert f'another version of {name}:rows' in refusal(capsys)
+
+
+def test_a_replaced_folder_of_proxy_data_is_other_data(fake, tmp_path, capsys):
+  """The run's own rows come from a function, the server's from the folder."""
+  data = arrays(tmp_path / 'data')
+  name = {'data.name': 'tests.test_continuation:two_by_two', 'data.proxy': 'arrays'}
+  settings = of_arrays(data, **name)
+  assert run(tmp_path / 'run', **settings) == 0
+  (tmp_path / 'run' / 'summary.json').unlink()
+  arrays(data, value=4)
+  capsys.readouterr()
+  assert run(tmp_path / 'run', **settings) == 2
+  assert 'was started with other data (proxy) (checksum' in refusal(capsys)
+
+
+def two_by_two():
+  x = np.arange(160, dtype=np.uint8).reshape(40, 2, 2, 1)
+  split = datasets.Split(x, np.arange(40, dtype=np.int32) % 10)
+  return datasets.make('two', 'two', split, split, 10, 'auto')
+
+
+# Own code.
+
+
+def test_a_method_that_raises_before_the_first_round_leaves_no_folder_that_refuses_the_mended_one(
+  fake, tmp_path, module, capsys
+):
+  name = module()
+  settings = {'algorithm': f'{name}:mine', 'seeds': (0,), 'rounds': 3}
+
+  def broken(what, seed, round):
+    if (what, round) == ('round', 1):
+      raise RuntimeError('a mistake in the method')
+
+  fake(on=broken)
+  with pytest.raises(RuntimeError):
+    run(tmp_path / 'run', **settings)
+  assert (tmp_path / 'run' / 'config.json').exists()
+  fake()
+  module(body='"mended"')
+  assert run(tmp_path / 'run', **settings) == 0
+  stored = json.loads((tmp_path / 'run' / 'config.json').read_text())
+  assert stored['own_code'] == same_run.own_code(config_of(**settings))
+  module(body='"mended again"')
+  capsys.readouterr()
+  assert run(tmp_path / 'run', **settings) == 2  # now there is something of it
+  assert 'another version of' in refusal(capsys)
+
+
+def test_settings_that_failed_before_the_first_round_do_not_bind_the_folder(fake, tmp_path):
+  def broken(what, seed, round):
+    if (what, round) == ('round', 1):
+      raise RuntimeError('no memory')
+
+  fake(on=broken)
+  with pytest.raises(RuntimeError):
+    run(tmp_path / 'run', algorithm='fedavg', rounds=3)
+  fake()
+  smaller = {'algorithm': 'fedavg', 'rounds': 3, 'client.batch_size': 4}
+  assert run(tmp_path / 'run', **smaller) == 0
+  stored = json.loads((tmp_path / 'run' / 'config.json').read_text())
+  assert stored['config']['client']['batch_size'] == 4
+
+
+def test_comparing_imports_nothing_that_a_stored_config_names(tmp_path, monkeypatch):
+  trace = tmp_path / 'imported'
+  (tmp_path / 'evil_of_a_config.py').write_text(f'open({str(trace)!r}, "w")\n')
+  monkeypatch.syspath_prepend(tmp_path)
+  resolved = config_lib.check(config_of())
+  for key in ('algorithm', 'compare'):
+    stored = config_lib.to_dict(resolved) | {
+      key: 'evil_of_a_config:f',
+      'outside': ['evil_of_a_config:f'],
+    }
+    (line, *_) = same_run.diff(stored, resolved)
+    assert line.startswith(f'{key}: ')
+  for section, key in (('data', 'name'), ('data', 'proxy'), ('model', 'name')):
+    stored = config_lib.to_dict(resolved)
+    stored[section] |= {key: 'evil_of_a_config:f'}
+    (line,) = same_run.diff(stored, resolved)
+    assert line.startswith(f'{section}.{key}: ')
+  assert not trace.exists() and 'evil_of_a_config' not in sys.modules
+
+
+def test_code_that_a_package_passes_on_counts(tmp_path, monkeypatch):
+  package = tmp_path / 'own_package_of_continuation'
+  package.mkdir()
+  (package / '__init__.py').write_text('from own_package_of_continuation.inside import mine\n')
+  (package / 'inside.py').write_text(MODULE.format(body='', change=''))
+  monkeypatch.syspath_prepend(tmp_path)
+  word = 'own_package_of_continuation:mine'
+  before = same_run.own_code(config_of(algorithm=word))
+  assert list(before) == [word, f'{word} in own_package_of_continuation.inside']
+  (package / 'inside.py').write_text(MODULE.format(body='"another"', change=''))
+  after = same_run.own_code(config_of(algorithm=word))
+  assert before[word] == after[word] and before != after
+  for name in [m for m in sys.modules if m.startswith('own_package_of_continuation')]:
+    del sys.modules[name]
+
+
+# Branches.
+
+
+@pytest.mark.parametrize('compared', ['', 'fedavgm', 'fedavg'])
+def test_a_compared_method_begins_at_a_model_of_its_own_or_anew(fake, tmp_path, capsys, compared):
+  source = {'algorithm': 'fedavg', 'rounds': 4, 'seeds': (0,)}
+  if compared == 'fedavg':
+    source = {**source, 'algorithm': 'fedavgm', 'compare': compared}
+  elif compared:
+    source |= {'compare': compared}
+  assert run(tmp_path / 'source', **source) == 0
+  start = tmp_path / 'source' / 'checkpoints' / '4'
+  other = {'': 'fedavg', 'fedavgm': 'fedavgm', 'fedavg': 'fedavg'}[compared]
+  branch = {
+    'algorithm': 'fedprox',
+    'compare': other,
+    'rounds': 6,
+    'seeds': (0,),
+    'start_from': str(start),
+  }
+  capsys.readouterr()
+  folder = tmp_path / 'branch'
+  assert run(folder, **branch) == 0
+  own = tmp_path / 'source' / 'compare' / 'checkpoints' / '4' if compared else start
+  said = capsys.readouterr().out
+  stored = json.loads((folder / 'compare' / 'config.json').read_text())
+  assert stored['config']['start_from'] == str(own)
+  assert f'starts from {own}/seed_0' in said.replace('\n', '')
+  # Anew, where there is none; and what was begun keeps where it began.
+  capsys.readouterr()
+  anew = {**branch, 'compare': 'fedopt'}
+  assert run(tmp_path / 'anew', **anew) == 0
+  said = capsys.readouterr().out.replace('\n', ' ')
+  assert 'fedopt has no model of its own' in said and 'begins anew' in said
+  assert [line['round'] for line in lines_of(tmp_path / 'anew' / 'compare')] == [*range(7)]
+  for copy in (folder, tmp_path / 'anew'):
+    (copy / 'summary.json').unlink()
+  os.rename(tmp_path / 'source', tmp_path / 'gone')
+  assert run(tmp_path / 'anew', **anew) == 0
