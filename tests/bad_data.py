@@ -129,8 +129,8 @@ unnamed = lambda: Dataset(
 DIGITS = {'data.name': 'digits', 'data.partition': 'iid', 'data.clients': 4}
 
 BAD_DATA = [
-  Bad('pixels as floats', ARRAYS, 'd/train.npz: x must be uint8', arrays(train_x=X / 255)),
-  Bad('NaN', ARRAYS, 'd/train.npz: x must be uint8', arrays(train_x=np.full(X.shape, np.nan))),
+  Bad('pixels as floats', ARRAYS, 'd: pixels of train.npz are float64', arrays(train_x=X * 1.0)),
+  Bad('NaN', ARRAYS, 'train.npz are float64 nan..nan', arrays(train_x=np.full(X.shape, np.nan))),
   Bad('no channels', ARRAYS, 'got uint8 [40, 6, 5]', arrays(train_x=X[..., 0])),
   Bad('no rows', ARRAYS, 'd/train.npz: x is empty', arrays(train_x=X[:0], train_y=Y[:0])),
   Bad('labels as floats', ARRAYS, 'y must be an integer type', arrays(train_y=Y.astype(float))),

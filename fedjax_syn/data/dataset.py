@@ -1,12 +1,11 @@
 """What a data set is to everything else."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from fedjax_syn.data.builders.scaling import scale_together
-from fedjax_syn.data.builders.split import Split, checksum
+from fedjax_syn.data.builders.split import Split, checksum, scale_splits
 from fedjax_syn.data.normalisation import Normalisation, check_constants, normalise_by, spread
 
 
@@ -41,7 +40,7 @@ class Dataset:
       ValueError: if they have no such range, or the constants are for another one.
     """
     try:
-      splits, notes = scaled({name: getattr(self, name) for name in _SPLITS})
+      splits, notes = scale_splits({name: getattr(self, name) for name in _SPLITS})
       images = np.ndim(self.train.x) == 4
       constants = spread(self.normalisation, self.shape[-1]) if images else self.normalisation
       check_constants(constants)
@@ -70,25 +69,6 @@ class Dataset:
 
 
 _SPLITS = ('train', 'test', 'validation', 'proxy')
-
-
-def scaled(splits: Mapping[str, Split | None]) -> tuple[dict[str, Split | None], tuple[str, ...]]:
-  """Returns the splits with their images as uint8, scaled by one range, and what was scaled.
-
-  Args:
-    splits: by name; images [rows, height, width, channels] of any numeric type, other shapes are left as they are.
-
-  Raises:
-    ValueError: if the values have no such range.
-  """
-  images = {
-    name: np.asarray(s.x) for name, s in splits.items() if s is not None and np.ndim(s.x) == 4
-  }
-  other = {name: x for name, x in images.items() if x.dtype != np.uint8}
-  if not other:
-    return dict(splits), ()
-  x, notes = scale_together(list(other.values()))
-  return {**splits, **{n: splits[n]._replace(x=a) for n, a in zip(other, x, strict=True)}}, notes
 
 
 def make(
@@ -127,7 +107,7 @@ def make(
   Raises:
     ValueError: if the normalisation does not fit the images.
   """
-  splits, scalings = scaled({'train': train, 'test': test})
+  splits, scalings = scale_splits({'train': train, 'test': test})
   train, test = splits['train'], splits['test']
   if isinstance(normalisation, str):
     constants = normalise_by(normalisation, train.x)

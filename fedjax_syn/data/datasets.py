@@ -283,16 +283,18 @@ def _with_proxy(dataset: Dataset, proxy: str, share: float, data_dir: str, seed:
       f'data.proxy={proxy!r} is the data set itself: use {HELD_OUT!r}, rows that no client has'
     )
   try:
-    other = load(proxy, data_dir).train
+    other_set = load(proxy, data_dir)
   except (ValueError, OSError) as error:
     raise type(error)(f'data.proxy={proxy!r}: {error}') from error
+  other = other_set.train
   if other.x.shape[1:] != dataset.shape:
     shapes = ['x'.join(map(str, shape)) for shape in (other.x.shape[1:], dataset.shape)]
     raise ValueError(
       f'data.proxy={proxy!r}: its images are {shapes[0]} and those of {dataset.name} {shapes[1]}; '
       f'use {HELD_OUT!r} or a data set of the same shape'
     )
-  return dataclasses.replace(dataset, proxy=Split(other.x, np.full_like(other.y, -1)))
+  notes = *dataset.notes, *(f'data.proxy: {note}' for note in other_set.notes)
+  return dataclasses.replace(dataset, proxy=Split(other.x, np.full_like(other.y, -1)), notes=notes)
 
 
 def brings_validation(name: str, data_dir: str = '') -> bool:

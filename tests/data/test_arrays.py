@@ -75,8 +75,8 @@ _X, _Y = fakes.arrays(1)['train_x'], fakes.arrays(1)['train_y']
 @pytest.mark.parametrize(
   'values, message',
   [
-    (_with(train_x=_X / 255), 'x must be uint8 .* got float64'),
-    (_with(train_x=np.full(_X.shape, np.nan)), 'x must be uint8 .* got float64'),
+    (_with(train_x=_X.astype(float)), 'of train.npz are float64 0..255; floats must lie in 0..1'),
+    (_with(train_x=np.full(_X.shape, np.nan)), 'of train.npz are float64 nan..nan'),
     (_with(train_x=_X[..., 0]), r'x must be uint8 .* got uint8 \[40, 6, 5\]'),
     (_with(train_x=_X[:0], train_y=_Y[:0]), 'x is empty'),
     (_with(test_x=_X[:20, :, :0]), 'x is empty'),
@@ -136,3 +136,16 @@ def test_no_permission_is_one_line(tmp_path, monkeypatch):
   ) as error:
     datasets.load('arrays', str(tmp_path))
   _line(error)
+
+
+@pytest.mark.parametrize(
+  'change', [lambda x: np.float32(x / 255), lambda x: x.astype(int), lambda x: x * np.uint16(257)]
+)
+def test_pixels_of_other_types_are_scaled(tmp_path, change):
+  """Both files by one range: the test images, which are darker, stay darker."""
+  dark = fakes.arrays(1)['test_x'] // 3
+  fakes.write_arrays(tmp_path, _with(train_x=change(_X), test_x=change(dark)))
+  found = datasets.load('arrays', str(tmp_path))
+  np.testing.assert_array_equal(found.train.x, _X)
+  np.testing.assert_array_equal(found.test.x, dark)
+  assert any('pixels scaled from' in note for note in found.notes)

@@ -49,7 +49,7 @@ def test_by_their_own_range(array, wanted):
     (PIXELS.astype(np.int64) - 1, r'int64 -1..254'),
     (PIXELS.view(np.int8), r'int8 -128..127'),
     (PIXELS.astype(np.int64) * 1000, r'0..255000'),
-    (np.int64(PIXELS > 9), r'int64 0..1; uint8 0..255, floats in 0..1 or bool'),
+    (np.int64(PIXELS > 9), 'the integers 0 and 1 alone; bool'),
     (PIXELS.astype(complex), 'complex128'),
     (PIXELS.astype(object), 'object'),
     (PIXELS.astype(str), '<U'),
@@ -64,8 +64,9 @@ def test_what_has_no_range_is_refused(array, words):
 
 def test_the_splits_of_a_set_share_one_range():
   """Alone, the second array would be of 8 bits and 200 stay 200."""
-  (a, b), notes = scale_together([np.array([0, 65535], np.uint16), np.array([200], np.uint16)])
-  assert a.tolist() == [0, 255] and b.tolist() == [1]
+  arrays = {'train': np.array([0, 65535], np.uint16), 'test': np.array([200], np.uint16)}
+  scaled, notes = scale_together(arrays)
+  assert {name: x.tolist() for name, x in scaled.items()} == {'train': [0, 255], 'test': [1]}
   assert notes == ('pixels scaled from uint16, 16 bits',)
 
 
@@ -101,7 +102,9 @@ def test_a_model_sees_the_same_whatever_the_type(change):
 
 
 def test_a_dataset_refuses_in_one_line():
-  with pytest.raises(ValueError, match="data set 'own': pixels are float64 0..255") as refused:
+  with pytest.raises(
+    ValueError, match="data set 'own': pixels of train are float64 0..255"
+  ) as refused:
     dataset(lambda x: x.astype(float))
   assert '\n' not in str(refused.value)
   with pytest.raises(ValueError, match="data set 'own'.*3 channels"):

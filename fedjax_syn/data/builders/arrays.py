@@ -1,7 +1,7 @@
 """A folder of prepared arrays, taken as it is, and the cache of a prepared data set; numpy only.
 
-A folder holds `train.npz` and `test.npz`, each with `x` (uint8 [n, height, width, channels]) and
-`y` (any integer type [n], or multi-hot [n, labels]); both may name the client of every row in `clients`
+A folder holds `train.npz` and `test.npz`, each with `x` (uint8 [n, height, width, channels], or of a type that `scaling` knows)
+and `y` (any integer type [n], or multi-hot [n, labels]); both may name the client of every row in `clients`
 (integers or texts [n]). An optional `meta.json` says {"name": for tables and figures, "normalisation": a
 known name or {"mean": [...], "std": [...]}, "labels": "classes" if y is one-hot, "layout": "NHWC" if images of
 few rows or columns and many channels are meant}.
@@ -21,7 +21,7 @@ import numpy as np
 from fedjax_syn.data import normalisation
 from fedjax_syn.data.builders import array_checks, client_ids
 from fedjax_syn.data.builders.spelling import some
-from fedjax_syn.data.builders.split import Split, check_split, checksum, same_rows
+from fedjax_syn.data.builders.split import Split, check_split, checksum, same_rows, scale_splits
 
 FILES = ('train.npz', 'test.npz')
 _SAID = {'labels': ('classes', 'several'), 'layout': ('NHWC',)}  # keys of meta.json, and values
@@ -77,8 +77,16 @@ def read(folder: Path, num_classes: int | None = None) -> Folder:
         'x (uint8 [n, height, width, channels]) and y (integers [n])'
       )
   meta = _read_meta(folder / 'meta.json')
+  raw = {file: Split(*_load(folder / file, ('x', 'y'))) for file in FILES}
+  for file, split in raw.items():
+    if meta.layout != 'NHWC':
+      array_checks.check_order(split.x, len(split.y), folder / file)
+  try:
+    raw, scalings = scale_splits(raw)
+  except ValueError as error:
+    raise ValueError(f'{folder}: {error}') from error
   (train, train_ids), (test, test_ids) = (
-    _read_split(folder / file, num_classes, meta) for file in FILES
+    _read_split(folder / file, raw[file], num_classes, meta) for file in FILES
   )
   if train.x.shape[1:] != test.x.shape[1:]:
     shapes = [list(split.x.shape[1:]) for split in (train, test)]
@@ -98,7 +106,7 @@ def read(folder: Path, num_classes: int | None = None) -> Folder:
   if owners.train is not None:
     line += f' of {1 + int(owners.train.max())} clients'
     line += f' ({some(owners.names)})' if owners.names else ''
-  notes = line, *notes, *owners.notes, *same_rows(train, test)
+  notes = line, *scalings, *notes, *owners.notes, *same_rows(train, test)
   return Folder(
     meta.title, meta.normalisation, train, test, owners.train, owners.names, owners.test, notes
   )
@@ -165,11 +173,11 @@ def _load(path: Path, names: tuple[str, ...]) -> list[np.ndarray]:
     raise ValueError(f'{path} cannot be read: {first_line(error)}') from error
 
 
-def _read_split(path: Path, num_classes: int | None, meta: Meta) -> tuple[Split, np.ndarray | None]:
+def _read_split(
+  path: Path, raw: Split, num_classes: int | None, meta: Meta
+) -> tuple[Split, np.ndarray | None]:
   """Returns images and labels, and whose each row is, if the file says so."""
-  x, y = _load(path, ('x', 'y'))
-  if meta.layout != 'NHWC':
-    array_checks.check_order(x, len(y), path)
+  x, y = raw
   if meta.labels == 'classes':
     y = array_checks.classes_of(y, path)
   split = check_split(x, y, str(path), num_classes)

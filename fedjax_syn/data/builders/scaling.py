@@ -1,6 +1,6 @@
 """Arrays of pixels of any type become 8 bits, by the range that they have; numpy only."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -23,15 +23,17 @@ def narrow(array: np.ndarray, bits: int) -> np.ndarray:
 
 def scale(array: np.ndarray) -> np.ndarray:
   """Returns pixels of any numeric type as uint8, by the range that they have; see `scale_together`."""
-  return scale_together([array])[0][0]
+  return scale_together({'': array})[0]['']
 
 
-def scale_together(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tuple[str, ...]]:
+def scale_together(
+  arrays: Mapping[str, np.ndarray],
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
   """Scales the arrays of one data set to 8 bits, integers by one range.
 
   Args:
-    arrays: uint8; bool; floats in 0..1; integers of other types in 0..65535, whose range is the fewest of 8,
-      10, 12, 14 and 16 bits that hold them all.
+    arrays: by name; uint8; bool; floats in 0..1; integers of other types in 0..65535, whose range is the fewest
+      of 8, 10, 12, 14 and 16 bits that hold them all.
 
   Returns:
     Arrays of uint8 and the same shapes, and what was scaled. Values are rounded, never clipped or wrapped.
@@ -39,40 +41,47 @@ def scale_together(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tupl
   Raises:
     ValueError: if values lie outside, use nothing of their range, or the type is none of these.
   """
-  arrays = [np.asarray(array) for array in arrays]
-  for array in arrays:
-    if array.dtype.kind not in 'buif':
-      raise ValueError(f'pixels are {array.dtype}; uint8 0..255 or floats in 0..1 would work')
-  whole = [a for a in arrays if a.dtype.kind in 'iu' and a.dtype != np.uint8 and a.size]
-  low, high = _range(whole)
-  if whole and not (low >= 0 and 1 < high <= 65535):
+  arrays = {name: np.asarray(array) for name, array in arrays.items()}
+  tops = [_top(name, array) for name, array in arrays.items()]
+  whole = [
+    top
+    for top, a in zip(tops, arrays.values(), strict=True)
+    if a.dtype.kind in 'iu' and a.dtype != np.uint8
+  ]
+  if whole and max(whole) == 1:
     raise ValueError(
-      f'pixels are {whole[0].dtype} {low:.0f}..{high:.0f}; uint8 0..255, floats in 0..1 or bool would work'
+      'pixels are the integers 0 and 1 alone; bool, uint8 0..255 or floats in 0..1 would work'
     )
-  real = [a for a in arrays if a.dtype.kind == 'f' and a.size]
-  low, top = _range(real)
-  if not (low >= -_SLACK and top <= 1 + _SLACK):  # not a number, too
-    raise ValueError(
-      f'pixels are {real[0].dtype} {low:.6g}..{top:.6g}; floats must lie in 0..1, before any normalisation: divide'
-      ' 0..255 by 255'
-    )
-  if 0 < top <= 1 / 255:
-    raise ValueError(
-      f'pixels are {real[0].dtype} {low:.6g}..{top:.6g}, divided by 255 twice, it seems; floats must use 0..1'
-    )
-  bits = bits_of(int(high))
-  scaled = [_eight_bits(array, bits) for array in arrays]
+  bits = bits_of(max(whole, default=0))
+  scaled = {name: _eight_bits(array, bits) for name, array in arrays.items()}
   ranges = {'f': '0..1', 'b': 'no and yes'}
   kinds = {
-    (a.dtype.name, ranges.get(a.dtype.kind, f'{bits} bits')) for a in arrays if a.dtype != np.uint8
+    (a.dtype.name, ranges.get(a.dtype.kind, f'{bits} bits'))
+    for a in arrays.values()
+    if a.dtype != np.uint8
   }
   return scaled, tuple(f'pixels scaled from {kind}, {what}' for kind, what in sorted(kinds))
 
 
-def _range(arrays: Sequence[np.ndarray]) -> tuple[float, float]:
-  if not arrays:
-    return 0.0, 0.0
-  return float(np.min([a.min() for a in arrays])), float(np.max([a.max() for a in arrays]))
+def _top(name: str, array: np.ndarray) -> float:
+  """Returns the largest value, once it is known that the array has a range."""
+  what = f'pixels{" of " if name else ""}{name} are {array.dtype}'
+  if array.dtype.kind not in 'buif':
+    raise ValueError(f'{what}; uint8 0..255 or floats in 0..1 would work')
+  if array.dtype in (bool, np.uint8) or not array.size:
+    return 0
+  low, top = array.min().item(), array.max().item()
+  if array.dtype.kind == 'f':
+    what += f' {low:.6g}..{top:.6g}'
+    if not (low >= -_SLACK and top <= 1 + _SLACK):  # what is not a number, too
+      raise ValueError(
+        f'{what}; floats must lie in 0..1, before any normalisation: divide 0..255 by 255'
+      )
+    if 0 < top <= 1 / 255:
+      raise ValueError(f'{what}, divided by 255 twice, it seems; floats must use 0..1')
+  elif low < 0 or top > 65535:
+    raise ValueError(f'{what} {low}..{top}; uint8 0..255, floats in 0..1 or bool would work')
+  return top
 
 
 def _eight_bits(array: np.ndarray, bits: int) -> np.ndarray:

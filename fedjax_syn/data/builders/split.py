@@ -1,10 +1,12 @@
 """Images and labels of one split: what is accepted, its checksum and the stratified choice of rows."""
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_syn.data.builders.scaling import scale_together
 from fedjax_syn.data.kinds import VOCABULARY
 
 
@@ -57,6 +59,30 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
   for array in split:
     array.flags.writeable = False  # a data set is shared by everything that runs on it
   return split
+
+
+def scale_splits(
+  splits: Mapping[str, Split | None],
+) -> tuple[dict[str, Split | None], tuple[str, ...]]:
+  """Returns splits with their images as uint8, all scaled by one range, and what was scaled.
+
+  Args:
+    splits: by name; images [n, height, width, channels] of any numeric type. Other shapes are left as they are.
+
+  Returns:
+    The splits by name, and notes.
+
+  Raises:
+    ValueError: if values have no such range; see `scale_together`.
+  """
+  images = {
+    name: np.asarray(s.x) for name, s in splits.items() if s is not None and np.ndim(s.x) == 4
+  }
+  images = {name: x for name, x in images.items() if x.dtype != np.uint8}
+  if not images:
+    return dict(splits), ()
+  scaled, notes = scale_together(images)
+  return {**splits, **{name: splits[name]._replace(x=x) for name, x in scaled.items()}}, notes
 
 
 def _help(y: np.ndarray) -> str:
