@@ -105,8 +105,11 @@ def read_line(resolved: config_lib.Resolved, problem: Problem) -> str:
     f'{dataset.title}: {len(dataset.train.y)} training{held} and {len(dataset.test.y)} test rows of {shape}, '
     f'{dataset.num_classes} classes; {d.clients} clients by {d.partition}, {part} of them a round'
   )
-  if dataset.clients is not None and d.partition != 'natural':
+  if dataset.clients is not None and not partition_lib.is_natural(d.partition):
     line += "; the data say whose each row is, which only data.partition='natural' follows"
+  if left := len(dataset.train.y) - len(problem.data.order):
+    others = dataset.num_clients() - d.clients
+    line += f'; {left} training rows of {others} clients who take no part are left out'
   return line
 
 

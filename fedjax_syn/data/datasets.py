@@ -16,6 +16,7 @@ import numpy as np
 
 from fedjax_syn.data import domains, outside, own
 from fedjax_syn.data.builders import (
+  array_checks,
   arrays,
   digits,
   domain_sources,
@@ -26,6 +27,7 @@ from fedjax_syn.data.builders import (
 )
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
+from fedjax_syn.data.builders.spelling import some
 from fedjax_syn.data.builders.split import Split, check_split, stratified
 from fedjax_syn.data.dataset import Dataset, make
 from fedjax_syn.data.kinds import FLAIR
@@ -195,6 +197,7 @@ def _named(name: str, folder: Path) -> Dataset:
 def _flair(name: str, folder: Path) -> Dataset:
   found, side = flair.read(name, folder, FLAIR[name]), FLAIR[name]
   constants = normalise_by('half', found.train.x)  # its checksum is stored: of 4 GB and more
+  lone = [flair.CLASSES[c] for c in array_checks.lone_classes(found.train.y, found.test.y)]
   return Dataset(
     name,
     f'FLAIR {side}x{side}',
@@ -206,6 +209,7 @@ def _flair(name: str, folder: Path) -> Dataset:
     found.checksum,
     found.clients,
     class_names=flair.CLASSES,
+    notes=(f'no training row has the labels {some(lone)}, and test rows have',) if lone else (),
   )
 
 
@@ -214,7 +218,8 @@ def _fortunes(name: str, folder: Path) -> Dataset:
   clients = found.train.y.astype(np.int32)  # a client has one topic
   topics = found.topics
   splits = found.train, found.test
-  return make(name, 'fortunes', *splits, len(topics), 'unit', clients, topics, topics)
+  notes = found.notes
+  return make(name, 'fortunes', *splits, len(topics), 'unit', clients, topics, topics, notes)
 
 
 def _digits_domains(name: str, folder: Path) -> Dataset:

@@ -88,6 +88,11 @@ def names() -> dict[str, str]:
   return {name: partitioner.summary for name, partitioner in PARTITIONERS.items()}
 
 
+def is_natural(name: str) -> bool:
+  """Says whether a partition follows the data set's own clients."""
+  return PARTITIONERS[name].choose is not None
+
+
 def class_counts(partition: Partition, y: np.ndarray, num_classes: int) -> np.ndarray:
   """Counts the rows of every client by class.
 

@@ -63,6 +63,7 @@ def test_rows_labels_users_and_pixels(tmp_path, below):
       np.testing.assert_allclose(x[36:].mean((0, 1)), 0, atol=4)
   assert data.clients.tolist() == [2, 0, 2, 1, 0]  # users 15, 40, 93
   assert data.checksum == checksum(data.train, data.test, data.clients)
+  assert data.notes == ("no training row has the labels 'food', and test rows have",)
 
 
 def test_sides_are_names_and_a_second_reading_needs_no_image(tmp_path):
@@ -185,6 +186,7 @@ def test_prepared_arrays_are_read_without_tensorflow_datasets(tmp_path, monkeypa
       'gone.jpg is missing, and labels_and_metadata.json names',
     ),
     (lambda r: [v.update(partition='train') for v in r], "has no record of partition 'test'"),
+    (lambda r: r[2].update(image_id='im0'), "has 2 records of image_id 'im0': one is wanted"),
     (lambda r: r.clear(), "has no record of partition 'train'"),
   ],
 )

@@ -58,6 +58,9 @@ def test_a_corpus_of_the_same_layout(corpus):
   for x, y in zip(*data.train, strict=True):
     assert set(x[x > 0].tolist()) <= known[y]
   assert data.class_names == data.client_names == tuple(sorted(WORDS))
+  assert data.notes == (
+    'read 61 texts of 4 files; left out 0 (the words of one before) and 1 (topics of fewer than 10 texts)',
+  )
   held = datasets.load('fortunes', str(corpus), validation=0.25)
   assert len(held.validation.y) == 12 and len(held.clients) == 36
   assert datasets.load('fortunes', str(corpus)).checksum == data.checksum
@@ -67,7 +70,9 @@ def test_texts_that_are_there_twice_are_left_out(corpus):
   first = datasets.load('fortunes', str(corpus))
   path = corpus / 'fortunes' / 'maths'
   path.write_text(path.read_text() + path.read_text().upper())
-  assert datasets.load('fortunes', str(corpus)).checksum == first.checksum
+  again = datasets.load('fortunes', str(corpus))
+  assert again.checksum == first.checksum
+  assert 'read 81 texts of 4 files; left out 20 (the words of one before)' in again.notes[0]
 
 
 def test_what_is_wrong_is_one_line(corpus, tmp_path, monkeypatch):

@@ -74,7 +74,13 @@ def one_hot_note(train: np.ndarray, test: np.ndarray, said: str) -> list[str]:
   ]
 
 
-def check_classes(train: np.ndarray, test: np.ndarray, where: Path) -> None:
+def lone_classes(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+  """Returns the labels that test rows have and no training row has, sorted; labels [n], or multi-hot [n, labels]."""
+  present = lambda y: np.flatnonzero(y.any(axis=0)) if y.ndim == 2 else np.unique(y)
+  return np.setdiff1d(present(test), present(train))
+
+
+def check_classes(train: np.ndarray, test: np.ndarray, where: str | Path) -> None:
   """Refuses labels that test rows have and no training row has.
 
   Args:
@@ -85,7 +91,5 @@ def check_classes(train: np.ndarray, test: np.ndarray, where: Path) -> None:
   Raises:
     ValueError: naming the first.
   """
-  present = lambda y: np.flatnonzero(y.any(axis=0)) if y.ndim == 2 else np.unique(y)
-  lone = np.setdiff1d(present(test), present(train))
-  if lone.size:
+  if (lone := lone_classes(train, test)).size:
     raise ValueError(f'{where}: no row has label {lone[0]}, and test rows have')

@@ -11,6 +11,7 @@ import functools
 import io
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -175,6 +176,10 @@ def read_labels(path: Path) -> list[Record]:
       raise ValueError(
         f'{path}: record {i} has the label {unknown[0]!r}; known: {", ".join(CLASSES)}'
       )
+  times = Counter(str(record['image_id']) for record in records)
+  twice = next((image for image, count in times.items() if count > 1), None)
+  if twice is not None:
+    raise ValueError(f'{path} has {times[twice]} records of image_id {twice!r}: one is wanted')
   present = {record['partition'] for record in records}
   for split in ('train', 'test'):
     if split not in present:

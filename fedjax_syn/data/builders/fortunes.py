@@ -31,6 +31,7 @@ class Fortunes(NamedTuple):
   train: Split  # x int32 [n, LENGTH]
   test: Split
   topics: tuple[str, ...]  # by class, in alphabetical order
+  notes: tuple[str, ...] = ()  # how many texts were read, and which were left out
 
 
 def tokens(text: str) -> np.ndarray:
@@ -63,10 +64,12 @@ def read(data_dir: Path) -> Fortunes:
   # Beside each file lie its index (.dat) and, by another name, itself (.u8).
   paths = sorted(p for p in folder.iterdir() if p.is_file() and not p.suffix and p.name[0] != '.')
   rows: dict[bytes, tuple[str, np.ndarray]] = {}
+  texts = 0
   for path in paths:
     for text in _BETWEEN.split(path.read_text(encoding='utf-8', errors='replace')):
       row = tokens(text)
       if row[0]:
+        texts += 1
         rows.setdefault(row.tobytes(), (path.name, row))
   of_topic, x = [topic for topic, _ in rows.values()], [row for _, row in rows.values()]
   topics = tuple(p.name for p in paths if of_topic.count(p.name) >= LEAST)
@@ -77,4 +80,8 @@ def read(data_dir: Path) -> Fortunes:
   order = np.array(sorted(range(len(x)), key=lambda row: hashlib.sha256(x[row].tobytes()).digest()))
   test = stratified(y, round(TEST_SHARE * len(y)), order)
   split = lambda rows: check_split(x[rows], y[rows], str(folder), len(topics))
-  return Fortunes(split(~test), split(test), topics)
+  note = (
+    f'read {texts} texts of {len(paths)} files; left out {texts - len(rows)} (the words of one before) and'
+    f' {len(rows) - len(x)} (topics of fewer than {LEAST} texts)'
+  )
+  return Fortunes(split(~test), split(test), topics, (note,))

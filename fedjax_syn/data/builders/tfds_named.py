@@ -8,9 +8,10 @@ import numpy as np
 import tensorflow_datasets as tfds
 from PIL import Image
 
+from fedjax_syn.data.builders.array_checks import check_classes
 from fedjax_syn.data.builders.arrays import first_line
 from fedjax_syn.data.builders.pixels import fit
-from fedjax_syn.data.builders.split import Split, check_split
+from fedjax_syn.data.builders.split import Split, check_split, same_rows
 
 PREFIX = 'tfds:'
 TESTS = ('test', 'validation')  # the split that is tested on: the first that there is
@@ -67,6 +68,7 @@ def read(name: str, folder: Path, size: int = 0) -> Found:
     )
   try:
     train, test = (_split(made, split, keys, size) for split in ('train', splits[0]))
+    check_classes(train.y, test.y, 'split train')
   except ValueError as error:
     raise ValueError(f'data.name={name!r}: {first_line(error)}') from error
   except Exception as error:
@@ -77,7 +79,19 @@ def read(name: str, folder: Path, size: int = 0) -> Found:
   numbers = tuple(
     map(str, range(len(names)))
   )  # what tensorflow-datasets says where nobody named them
-  return Found(train, test, labels.num_classes, () if names == numbers else names)
+  notes = (*_splits_read(made, splits[0], train, test), *same_rows(train, test))
+  return Found(train, test, labels.num_classes, () if names == numbers else names, notes)
+
+
+def _splits_read(
+  made: tfds.core.DatasetBuilder, tested: str, train: Split, test: Split
+) -> list[str]:
+  """Says which splits were read, and which were not."""
+  notes = [f'read {len(train.y)} images of split train and {len(test.y)} of split {tested}']
+  if tested != TESTS[0]:
+    notes.append(f'the test split is {tested!r}, as there is no split test')
+  others = {k: v.num_examples for k, v in made.info.splits.items() if k not in ('train', tested)}
+  return notes + [f'split {name!r} ({rows} rows) not read' for name, rows in sorted(others.items())]
 
 
 def _how(word: str, folder: Path) -> str:

@@ -1,0 +1,70 @@
+"""Splits of a set that tensorflow-datasets has prepared: which are read, which are not, and classes that one lacks."""
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from fedjax_syn.data import datasets
+
+
+def prepare(folder, **splits):
+  """Writes a set `mine` whose splits have one image of 2 x 2 pixels for each label that is given."""
+  value = iter(range(1, 200))
+
+  class Mine(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    name = 'mine'
+    VERSION = tfds.core.Version('1.0.0')
+
+    def _info(self):
+      shape = tfds.features.Tensor(shape=(2, 2, 1), dtype=np.uint8)
+      features = {'image': shape, 'label': tfds.features.ClassLabel(num_classes=3)}
+      return tfds.core.DatasetInfo(
+        builder=self,
+        features=tfds.features.FeaturesDict(features),
+        supervised_keys=('image', 'label'),
+      )
+
+    def _split_generators(self, dl_manager):
+      return {name: self._generate_examples(labels) for name, labels in splits.items()}
+
+    def _generate_examples(self, labels):
+      for i, label in enumerate(labels):
+        yield i, {'image': np.full((2, 2, 1), next(value), np.uint8), 'label': label}
+
+  config = tfds.download.DownloadConfig(try_download_gcs=False)
+  Mine(data_dir=folder, file_format='array_record').download_and_prepare(
+    download_dir=folder / 'scratch', download_config=config
+  )
+
+
+def test_splits_that_are_not_read_are_said(tmp_path):
+  prepare(tmp_path, train=[0, 1, 2, 0], validation=[1, 2], test=[0, 1, 2], extra=[0])
+  found = datasets.load('tfds:mine', str(tmp_path))
+  assert (len(found.train.y), len(found.test.y)) == (4, 3)
+  assert found.notes == (
+    'read 4 images of split train and 3 of split test',
+    "split 'extra' (1 rows) not read",
+    "split 'validation' (2 rows) not read",
+  )
+
+
+def test_validation_is_the_test_split_where_there_is_no_other(tmp_path):
+  prepare(tmp_path, train=[0, 1], validation=[1, 0])
+  assert datasets.load('tfds:mine', str(tmp_path)).notes[1] == (
+    "the test split is 'validation', as there is no split test"
+  )
+
+
+def test_a_class_that_only_the_test_split_has_is_refused(tmp_path):
+  prepare(tmp_path, train=[0, 1], test=[0, 2])
+  with pytest.raises(
+    ValueError, match="'tfds:mine': split train: no row has label 2, and test rows have"
+  ):
+    datasets.load('tfds:mine', str(tmp_path))
+
+
+def test_labels_that_are_missing_are_refused(tmp_path):
+  """Sets of competitions keep the labels of their test split back: -1."""
+  prepare(tmp_path, train=[0, 1], test=[-1, -1])
+  with pytest.raises(ValueError, match=r"'tfds:mine': test: labels must lie in .*got -1\.\.-1"):
+    datasets.load('tfds:mine', str(tmp_path))
