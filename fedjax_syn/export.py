@@ -9,9 +9,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedjax_syn import api
+from fedjax_syn import algorithms, api, privacy
 from fedjax_syn import config as config_lib
 from fedjax_syn.typing import Model, PyTree, Variables
+
+# What the file of a model with noise says of the data: names that a user chose.
+TOLD_OF_DATA = ('name', 'partition', 'proxy')
 
 
 class Exported(NamedTuple):
@@ -87,24 +90,55 @@ def save_safetensors(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]
 FORMATS = {'npz': save_npz, 'png': save_pngs, 'safetensors': save_safetensors}
 
 
+def given_away(stored: Mapping[str, Any]) -> dict[str, Any]:
+  """Says what an exported model's file tells of its run.
+
+  Args:
+    stored: the run's config.json.
+
+  Returns:
+    'config' and 'dataset'. Of a run with noise they hold what builds the model again and nothing that was computed from
+    its clients' data or leads to them: no checksum, rows, title, seeds (which the noise follows from), folders or number
+    of clients.
+
+  Raises:
+    ValueError: if a run with noise was normalised by mean and deviation of its clients' pixels.
+  """
+  dataset = {key: value for key, value in stored['dataset'].items() if key != 'client_names'}
+  config = config_lib.check(stored['config'])
+  mechanism = algorithms.create(config.algorithm, config).mechanism
+  if not privacy.promises(mechanism):
+    return {'config': stored['config'], 'dataset': dataset}
+  privacy.check_data(mechanism, dataset['normalisation']['name'])
+  whole = config_lib.to_dict(config)
+  client = whole['client'] | {'participation': 1.0, 'sampler': 'fixed'}
+  kept = {key: whole[key] for key in ('algorithm', 'rounds', 'server', 'model')}
+  kept |= {'client': client, 'data': {key: whole['data'][key] for key in TOLD_OF_DATA}}
+  for part in config.algorithm.split('+'):
+    block = whole.get(name := algorithms.block_name(part))
+    if block is not None:
+      kept[name] = block | ({'target_epsilon': 0.0} if 'target_epsilon' in block else {})
+  known = ('name', 'num_classes', 'class_names', 'shape', 'normalisation')
+  return {'config': kept, 'dataset': {key: dataset[key] for key in known if key in dataset}}
+
+
 def save_model(variables: Variables, stored: Mapping[str, Any], path: Path) -> Path:
   """Writes a model as safetensors: parameters and statistics by path, 'params.body.dense_0.kernel' and so on.
 
   Args:
     variables: of the model.
     stored: the run's config.json; what is needed to build the model again, and the names of the classes, are kept in
-      the file's metadata; the names of clients are not, as the file may be given away.
+      the file's metadata (see `given_away`); the names of clients are not, as the file may be given away.
     path: the file.
 
   Returns:
     The path.
 
   Raises:
-    ValueError: if the package safetensors is not there.
+    ValueError: if the package safetensors is not there, or as `given_away`.
   """
   arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(variables)}
-  dataset = {key: value for key, value in stored['dataset'].items() if key != 'client_names'}
-  metadata = {'config': json.dumps(stored['config']), 'dataset': json.dumps(dataset)}
+  metadata = {key: json.dumps(value) for key, value in given_away(stored).items()}
   _safetensors().save_file(arrays, path, metadata)
   return path
 

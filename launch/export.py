@@ -81,6 +81,7 @@ def export(
   if loaded.synthetic is None and 'safetensors' not in kinds:
     raise ValueError(f'{folder}: holds no synthetic set; --format=safetensors writes its model')
   stored = workdir.read_json(folder / 'config.json')
+  export_lib.given_away(stored)  # refuses before anything is written
   target.mkdir(parents=True, exist_ok=True)
   lines = []
   if loaded.synthetic is not None:

@@ -3,10 +3,12 @@
 import json
 import re
 
+import jax
+import numpy as np
 import pytest
 
+from fedjax_syn import assemble, experiment, export, privacy, progress, same_run, workdir
 from fedjax_syn import config as config_lib
-from fedjax_syn import experiment, privacy, same_run
 from fedjax_syn.algorithms.dp import dp
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.privacy import Mechanism, Sampling
@@ -81,3 +83,68 @@ def test_noise_that_was_chosen_for_less_is_not_gone_on_with():
   stored['dp']['noise_multiplier'] = 1.5
   (line,) = same_run.diff(stored, resolved)
   assert line.startswith('dp.noise_multiplier: 1.5 -> ')
+
+
+def folder_of(root, rows, normalisation):
+  """A folder of arrays; the last row is black or white."""
+  root.mkdir()
+  rng = np.random.default_rng(0)
+  x, y = rng.integers(0, 256, (40, 4, 4, 1)).astype(np.uint8), np.arange(40) % 4
+  np.savez(root / 'test.npz', x=x[:8], y=y[:8])
+  x[-1] = 255 * (rows % 2)
+  np.savez(root / 'train.npz', x=x[:rows], y=y[:rows])
+  (root / 'meta.json').write_text(json.dumps({'normalisation': normalisation}))
+  return str(root)
+
+
+def described(root, folder, **changes):
+  """The config.json of a run on a folder of arrays, and its model."""
+  own = {'data.name': 'arrays', 'data.dir': folder, 'model.norm': 'none'}
+  resolved = config_lib.check(config_of(**DP | own | changes))
+  problem = assemble.load(resolved)
+  (job,) = assemble.jobs(resolved, root, problem, progress.Silent())
+  assemble.describe(job, problem, 'test')
+  return workdir.read_json(root / 'config.json'), problem.model
+
+
+def test_an_exported_model_tells_nothing_exact_of_the_clients(tmp_path):
+  """With another last row, or without it, the file is the same to the last byte; what a run keeps for itself is not."""
+  noise = {'dp.target_epsilon': 8.0, 'data.clients': 5, 'client.participation': 0.4}
+  stored, files = [], []
+  for rows in (40, 39):
+    folder = folder_of(tmp_path / f'secret{rows}', rows, 'half')
+    config, model = described(tmp_path / f'run{rows}', folder, **noise)
+    variables = model.init(jax.random.key(0))
+    stored.append(config['dataset'])
+    files.append(export.save_model(variables, config, tmp_path / f'{rows}.safetensors'))
+  for key in ('checksum', 'title', 'rows'):
+    assert stored[0][key] != stored[1][key]
+  assert files[0].read_bytes() == files[1].read_bytes()
+  told = files[0].read_bytes()
+  assert b'secret' not in told and b'seeds' not in told and b'clients' not in told
+  opened = export.load_model(files[0])  # what is left is enough
+  x = np.zeros((2, 4, 4, 1))
+  np.testing.assert_array_equal(
+    opened.model.apply(opened.variables, x).logits, model.apply(variables, x).logits
+  )
+  assert (opened.mean, opened.std) == (0.5, 0.5)
+
+
+def test_a_model_without_noise_is_exported_as_before(tmp_path):
+  folder = folder_of(tmp_path / 'data', 40, 'auto')
+  config, _ = described(tmp_path / 'run', folder, algorithm='fedavg')
+  told = export.given_away(config)
+  assert told['config'] == config['config'] and told['dataset']['checksum']
+
+
+@pytest.mark.parametrize('stated', ['', 'auto'])
+def test_pixels_normalised_by_the_clients_own_are_refused(stated, tmp_path):
+  """Mean and deviation of all clients' pixels are in the model, the sets and the files."""
+  folder = folder_of(tmp_path / 'data', 40, 'auto')
+  with pytest.raises(ValueError, match=r"data.normalisation='auto': .*'half' or 'unit'"):
+    described(tmp_path / 'run', folder, **{'data.normalisation': stated})
+  assert not (tmp_path / 'run').exists()
+  config, _ = described(tmp_path / 'run', folder, **{'data.normalisation': 'half'})
+  config['dataset']['normalisation']['name'] = 'auto'  # a run of before
+  with pytest.raises(ValueError, match="data.normalisation='auto'"):
+    export.given_away(config)
