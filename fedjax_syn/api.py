@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_syn import algorithms, checkpoint, loop, models
+from fedjax_syn import algorithms, checkpoint, loop, models, privacy
 from fedjax_syn import config as config_lib
 from fedjax_syn import engine as engine_lib
 from fedjax_syn import workdir as workdir_lib
@@ -104,6 +104,12 @@ def run(
   engine = engine_lib.build(
     method, model, data, num_classes=dataset.num_classes, participation=participation, layout=layout
   )
+  mechanism = engine.method.mechanism
+  if privacy.promises(mechanism):
+    privacy.check_data(mechanism, dataset.normalisation.name)
+    sampling = privacy.Sampling('fixed', clients, participation, rounds, len(seeds))
+    units = {'client': clients, 'example': len(dataset.train.y)}
+    privacy.check([mechanism], sampling, units[mechanism.unit])
   splits = {'test': dataset.test}
   splits |= {f'test/{name}': split for name, split in dataset.test_by_domain().items()}
   evaluators = {name: engine.evaluator(*split) for name, split in splits.items()}

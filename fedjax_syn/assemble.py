@@ -1,6 +1,7 @@
 """From a checked config to data, model and engine: everything that a run needs before its first round."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -111,6 +112,20 @@ def read_line(resolved: config_lib.Resolved, problem: Problem) -> str:
     others = dataset.num_clients() - d.clients
     line += f'; {left} training rows of {others} clients who take no part are left out'
   return line
+
+
+def privacy_line(resolved: config_lib.Resolved, jobs: Sequence[Job]) -> str:
+  """Says in one line what a run's epsilon covers and what it does not; '' for a run without noise."""
+  noise = [m for m in (job.engine.method.mechanism for job in jobs) if privacy.promises(m)]
+  if not noise:
+    return ''
+  epsilon = privacy.composed([(m, privacy.sampling_of(resolved)) for m in noise])
+  return (
+    f'epsilon {epsilon:.3f} at delta {noise[0].delta:g} covers the models of all rounds and seeds and what is made of'
+    ' them, for whoever does not know the seeds; not protected: config.json, metrics.jsonl, summary.json, partition.npz,'
+    ' clients/, figures/, checkpoints/, what trackers are told. launch/export.py writes what may be given away'
+    ' (docs/privacy.md)'
+  )
 
 
 def tasks(resolved: config_lib.Resolved, folder: Path) -> list[tuple[config_lib.Resolved, Path]]:

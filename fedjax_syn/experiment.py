@@ -86,7 +86,8 @@ def run_experiment(
     except (ValueError, OSError) as error:
       print(texts.one_line(error), file=sys.stderr)
       return REFUSED
-    for line in (assemble.read_line(resolved, problem), *problem.dataset.notes):
+    read = assemble.read_line(resolved, problem), *problem.dataset.notes
+    for line in filter(None, (*read, assemble.privacy_line(resolved, jobs))):
       show.read(line)
     if resolved.start_from and resolved.compare and not jobs[0].config.start_from:
       show.read(f'{resolved.compare} has no model of its own in {resolved.start_from}: begins anew')

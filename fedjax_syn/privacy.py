@@ -33,6 +33,9 @@ class Mechanism(NamedTuple):
   )
   releases: int = 1  # noised sums of a unit in a round
   target_epsilon: float = 0.0  # what the whole run is to keep; 0: nothing was asked for
+  layer: str = (
+    ''  # the one whose `seal` bounds what clients send; '': messages are no sums of updates
+  )
 
 
 class Sampling(NamedTuple):

@@ -81,7 +81,7 @@ def _privacy(
     'epsilon': privacy.composed([(m, sampling) for m in (mechanism, *beside)]),
     'epsilon_per_seed': privacy.epsilon(mechanism, sampling._replace(seeds=1)),
     'privacy': {
-      **mechanism._asdict(),
+      **{key: getattr(mechanism, key) for key in ('noise_multiplier', 'delta', 'unit', 'releases')},
       'neighbours': privacy.neighbours(mechanism, sampling),
       'seeds': sampling.seeds,
       'methods': 1 + len(beside),

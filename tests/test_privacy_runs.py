@@ -1,5 +1,6 @@
 """What a private run's folder gives away: refused pairs, noise of several methods, what is exported."""
 
+import functools
 import json
 import re
 
@@ -7,10 +8,12 @@ import jax
 import numpy as np
 import pytest
 
+import fedjax_syn as fs
 from fedjax_syn import assemble, experiment, export, privacy, progress, same_run, workdir
 from fedjax_syn import config as config_lib
 from fedjax_syn.algorithms.dp import dp
 from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.method import ClientTransform, ServerTransform
 from fedjax_syn.privacy import Mechanism, Sampling
 from tests import tiny
 from tests.runs import config_of
@@ -148,3 +151,73 @@ def test_pixels_normalised_by_the_clients_own_are_refused(stated, tmp_path):
   config['dataset']['normalisation']['name'] = 'auto'  # a run of before
   with pytest.raises(ValueError, match="data.normalisation='auto'"):
     export.given_away(config)
+
+
+def two_points_round(method, start=0.0, rounds=1):
+  engine = tiny.build(method, tiny.quadratic(start), tiny.two_points(), loss=tiny.half_square)
+  return engine.run(0, engine.init(0), rounds)
+
+
+def test_a_client_that_diverges_counts_for_nothing_and_is_not_told():
+  """A stands still at 0, B overflows: its number and its round were in the status, and the model was lost."""
+  base = fedavg(1e30, optimizer='sgd', batch_size=1)
+  _, report = two_points_round(dp(base, clip=1.0, noise_multiplier=0.0), rounds=2)
+  assert (report['diverged_round'], report['diverged_client']) == (1, 1)  # without noise as before
+  state, report = two_points_round(dp(base, clip=1.0, noise_multiplier=1e-3), rounds=2)
+  assert (report['diverged_round'], report['diverged_client']) == (0, -1)
+  assert report['train/loss'] < 1.0  # of A, whose model the noise has moved
+  assert 0 < abs(float(state.params['w'])) < 0.51  # round 2: A's update alone, cut to 1, over two
+
+
+def layer(name, **parts):
+  """A layer of a user's own around a base."""
+  return lambda base: base.extend(name, **{k: lambda task, v=v: v for k, v in parts.items()})
+
+
+def test_layers_around_dp_see_no_message_and_change_none():
+  """Ten times a bounded update is not bounded, and the sum of the updates has no noise."""
+  tenfold = layer(
+    'tenfold',
+    client=ClientTransform(
+      'tenfold', seal=lambda key, body: jax.tree.map(lambda leaf: 10 * leaf, body)
+    ),
+  )
+  reads = lambda key, round, own, before, new, messages: (messages.mean('params'), own)
+  looks = layer('looks', server=ServerTransform('looks', update=reads))
+  base = fedavg(0.1, optimizer='sgd')
+  two_points_round(dp(tenfold(base)))
+  two_points_round(dp(looks(base), noise_multiplier=0.0))
+  for method, line in (
+    (tenfold(dp(base)), "'tenfold' changes what clients send after 'dp'"),
+    (
+      looks(dp(base)),
+      "'dp' protects the aggregated model, and a server .* reads the clients' 'params'",
+    ),
+  ):
+    with pytest.raises(ValueError, match=line):
+      two_points_round(method)
+
+
+def test_a_run_says_what_its_epsilon_does_not_cover(tmp_path, fake, capsys):
+  noise = {'dp.noise_multiplier': 4.0, 'client.sampler': 'poisson'}
+  assert experiment.run_experiment(config_of(**DP | noise), tmp_path / 'run') == 0
+  stated = privacy.epsilon(Mechanism(4.0, 1e-5), Sampling('poisson', 4, 0.4, 2, 2))
+  (line,) = [t for t in capsys.readouterr().out.splitlines() if 'covers the models' in t]
+  assert (
+    line.startswith(f'epsilon {stated:.3f} at delta 1e-05') and 'not protected: config.json' in line
+  )
+  assert (
+    experiment.run_experiment(config_of(**DP | {'algorithm': 'fedavg'}), tmp_path / 'bare') == 0
+  )
+  assert 'epsilon' not in capsys.readouterr().out
+
+
+def test_from_python_a_target_is_not_taken_for_granted():
+  """dp(target_epsilon=8) had the default noise and said nothing."""
+  run = functools.partial(fs.run, dataset='digits', model='mlp', rounds=60, clients=20)
+  with pytest.raises(
+    ValueError, match=r'target_epsilon=8: noise_multiplier=1 gives .* over all seeds'
+  ):
+    run(dp(fedavg(), target_epsilon=8.0), seeds=(0, 1, 2))
+  with pytest.raises(ValueError, match='noise_multiplier=1e-30: must be 0'):
+    run(dp(fedavg(), noise_multiplier=1e-30))

@@ -89,9 +89,14 @@ def dp(
           f"algorithm={f'{base.name}+dp'!r}: 'dp' protects updates only, and the clients of {base.name!r} also"
           f' send {", ".join(others)}'
         )
-      norm = optax.tree.norm(body['params'])
+      params = body['params']
+      norm = optax.tree.norm(params)
+      if noise_multiplier:  # what is not finite has no bound: it counts for nothing
+        finite = jnp.isfinite(norm)
+        params = jax.tree.map(lambda d: jnp.where(finite, d, 0), params)
+        norm = jnp.where(finite, norm, 0)
       scale = jnp.minimum(1.0, task.hyper['dp']['clip'] / jnp.maximum(norm, 1e-12))
-      return body | {'params': jax.tree.map(lambda d: scale * d, body['params'])}
+      return body | {'params': jax.tree.map(lambda d: scale * d, params)}
 
     def metrics(ctx, visit, trained):
       moved = optax.tree.sub(trained.params, visit.params)
@@ -119,7 +124,7 @@ def dp(
 
     return noised
 
-  mechanism = privacy.Mechanism(noise_multiplier, delta, target_epsilon=target_epsilon)
+  mechanism = privacy.Mechanism(noise_multiplier, delta, target_epsilon=target_epsilon, layer='dp')
   hyper = {'clip': clip, 'noise_multiplier': noise_multiplier}
   method = base.extend('dp', client=client, aggregate=aggregate, sums_only=True, hyper=hyper)
   return method._replace(mechanism=mechanism)

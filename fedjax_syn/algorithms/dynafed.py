@@ -319,6 +319,8 @@ def dynafed(base: Method | None = None, **fields) -> Method:
         return diagnostics.real_and_noise(fold(key, 0, 1), x, y, syn, task.num_classes)
 
       others = compared(key, task.data, state.syn)
+      if task.noised:  # a figure of real images is covered by no epsilon
+        del others['real']
       return diagnostics.dynamics(
         fold(key, 0, 2),
         trajectory.inner_loss(task.model, stats, None),

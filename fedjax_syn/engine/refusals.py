@@ -32,6 +32,20 @@ def check(method: Method, data: FederatedData, sampler: str) -> None:
     raise ValueError(f"client.augment: needs {NEEDS['pixels']}; 'none' would work")
 
 
+class Hidden(dict):
+  """The sums of the clients' messages, without noise: behind a layer that adds it no server may see them."""
+
+  def __init__(self, layer: str):
+    super().__init__()
+    self.layer = layer
+
+  def __missing__(self, name: str):
+    raise ValueError(
+      f"{self.layer!r} protects the aggregated model, and a server put around it reads the clients' {name!r}, which have"
+      f' no noise; put {self.layer!r} last'
+    )
+
+
 def check_privacy(method: Method, task: Task) -> None:
   """Refuses noise on the updates of clients that send something else before the first round.
 
@@ -48,3 +62,12 @@ def check_privacy(method: Method, task: Task) -> None:
         f"algorithm={method.name!r}: 'dp' protects updates only, and {transform.name!r} sends something of every"
         ' client before round 1'
       )
+  layer = method.mechanism.layer
+  sealing = [
+    t.name for t in (build(task) for build in method.client_transforms) if t.seal is not None
+  ]
+  if layer and sealing[-1] != layer:
+    raise ValueError(
+      f'algorithm={method.name!r}: {sealing[-1]!r} changes what clients send after {layer!r} has bounded it; put'
+      f' {layer!r} last'
+    )

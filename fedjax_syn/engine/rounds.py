@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_syn import privacy
 from fedjax_syn.background import Background
 from fedjax_syn.client import local as local_training
 from fedjax_syn.data import federated
@@ -80,6 +81,12 @@ def build(
   def noisy(seed, purpose, number):  # the key of draws that noise may be among
     key = stream(seed, purpose, number)
     return fold(key, noise_number) if noise_number and method.mechanism is not None else key
+
+  def visible(messages):  # what servers see behind the aggregation
+    if not (privacy.promises(method.mechanism) and method.mechanism.layer):
+      return messages
+    hidden = refusals.Hidden(method.mechanism.layer)
+    return messages._replace(weighted=hidden, present=hidden, body=None)
 
   def task_of(data, hyper, first_round):
     sizes = num_clients, num_classes
@@ -177,9 +184,15 @@ def build(
     for i, t in enumerate(servers):
       if t.update is not None:
         key = fold(stream(seed, Purpose.SERVER, number), i)
-        new, server[t.name] = t.update(key, number, server.get(t.name), state, new, messages)
+        new, server[t.name] = t.update(
+          key, number, server.get(t.name), state, new, visible(messages)
+        )
     server = {name: value for name, value in server.items() if name in state.server}
 
+    if privacy.promises(method.mechanism):
+      # One client's divergence must neither end the run nor be told: the noised model alone decides.
+      size = jnp.where(metrics['finite'], size, 0)
+      metrics |= {'finite': jnp.ones_like(metrics['finite'])}
     report = round_report(number, new, metrics, size, sampled, efficiency)
     report |= logged
     for t in servers:
@@ -323,6 +336,9 @@ def build(
   if method.mechanism is not None:  # now and not in round 1: this traces what clients send
     refusals.check_privacy(method, task_of(data, hyper, 1))
     bytes_per_round()
+    if any(t.update is not None for t in host_servers):  # traces what the server sees
+      begun = jax.eval_shape(init, np.int32(0), data, hyper)
+      jax.eval_shape(lambda *a: one_round(*a, 1), np.int32(0), begun, data, hyper)
 
   return Engine(
     method,

@@ -156,7 +156,6 @@ def test_a_run_states_epsilon_and_what_it_is_of(tmp_path):
     'delta': 1e-5,
     'unit': 'example',
     'releases': 1,
-    'target_epsilon': 0.0,
     'neighbours': 'one example exchanged for another of its class at the same client',
     'seeds': 1,
     'methods': 1,
