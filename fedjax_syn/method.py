@@ -65,6 +65,13 @@ class Visit(NamedTuple):
   shard: Shard
 
 
+class Measured(NamedTuple):
+  """A number for the log that may be missing: where there is nothing to measure it is left out, instead of 0."""
+
+  value: Array  # []
+  there: Array  # [], bool
+
+
 class Message(NamedTuple):
   """What a client sends: a weight and a tree for every part that has something to say."""
 
@@ -107,7 +114,7 @@ class ClientTransform(NamedTuple):
   # (ctx, visit, trained model, steps) -> (part of the message or None, state)
   finish: Callable[[PyTree, Visit, Variables, Array], tuple[PyTree, PyTree]] | None = None
   # (ctx, visit, trained model) -> numbers for the log (not sent: a simulation's view), under '<name>/'
-  metrics: Callable[[PyTree, Visit, Variables], dict[str, Array]] | None = None
+  metrics: Callable[[PyTree, Visit, Variables], dict[str, Array | Measured]] | None = None
   seal: Callable[[PRNGKey, dict], dict] | None = None  # last word on the message's body
   # (ctx, visit, trained model) -> what is evaluated as this client's model; None: the trained model
   personal: Callable[[PyTree, Visit, Variables], Variables] | None = None
@@ -163,7 +170,7 @@ class ServerTransform(NamedTuple):
   # (key, state, stats) -> cosine distances by label, for a figure
   diagnose: Callable[..., dict] | None = None
   # state -> numbers for the log, under '<name>/'
-  metrics: Callable[[PyTree], dict[str, Array]] | None = None
+  metrics: Callable[[PyTree], dict[str, Array | Measured]] | None = None
 
 
 # (key, old params, messages) -> (new params, numbers for the log, as 'abavg/client_accuracy')

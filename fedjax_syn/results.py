@@ -35,7 +35,7 @@ def summarise(
     beside: noise of the methods whose folders lie in this run's.
 
   Returns:
-    JSON values; bytes up and down are per seed over all rounds, those up with `bytes_before` round 1, `client_state_bytes` are those of all clients at any
+    JSON values; `empty_rounds` by seed, the rounds in which nobody with a sample took part; bytes up and down are per seed over all rounds, those up with `bytes_before` round 1, `client_state_bytes` are those of all clients at any
     time, on every device or in host memory; `epsilon` (of all seeds, whether or not they came
     to their end, and of the methods beside this one), `epsilon_per_seed` (of one seed of this method alone) and `privacy`
     (delta, what is protected by what noise, what neighbours differ by, what is counted) are null without noise.
@@ -57,6 +57,7 @@ def summarise(
     'seeds': list(config.seeds),
     'parameters': sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes)),
     **measured,
+    'empty_rounds': [_empty_rounds(engine, recorder, seed) for seed in config.seeds],
     'seconds': clock.seconds(),
     'bytes_up': engine.bytes_before + up * config.rounds,
     'bytes_before': engine.bytes_before,
@@ -66,6 +67,12 @@ def summarise(
     **_privacy(config, engine.method.mechanism, beside),
     'peak_memory_bytes': max(recorder.peak, peak_memory_bytes()),
   }
+
+
+def _empty_rounds(engine: Engine, recorder: Recorder, seed: int) -> int:
+  """Rounds of a seed in which nobody with a sample took part, from where the run began to where it ended."""
+  begun = min((line['round'] for line in recorder.lines if line['seed'] == seed), default=0)
+  return engine.empty_rounds(seed, begun, recorder.status[str(seed)]['round'])
 
 
 def _privacy(

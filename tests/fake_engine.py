@@ -154,4 +154,5 @@ class Fake(NamedTuple):
       diagnose=lambda seed, state: {},
       personal=personal,
       message=None,
+      empty_rounds=lambda seed, first, last: 0,
     )

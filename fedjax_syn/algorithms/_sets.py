@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.method import Client, Message, Method, ServerTransform, Task, Visit
+from fedjax_syn.method import Client, Measured, Message, Method, ServerTransform, Task, Visit
 from fedjax_syn.server import sets as sets_lib
 from fedjax_syn.synthesis.class_sets import ClassSet, bytes_of, gather
 from fedjax_syn.typing import Array
@@ -37,7 +37,8 @@ def client(name: str, task: Task, distil: Distil, images_per_class: int, least: 
     classes = jnp.arange(task.num_classes, dtype=jnp.int32)
     left = jnp.where(own.present, jax.lax.map(lambda k: loss(own.x[k], k, steps), classes), 0)
     metrics = {
-      'loss': left.sum() / jnp.maximum(own.present.sum(), 1),
+      # A client that has too little of every class has distilled nothing.
+      'loss': Measured(left.sum() / jnp.maximum(own.present.sum(), 1), own.present.any()),
       'finite': jnp.isfinite(own.x).all(),
       f'{name}/classes': own.present.sum().astype(own.x.dtype),
     }

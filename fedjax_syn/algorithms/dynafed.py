@@ -17,7 +17,7 @@ from fedjax_syn.data.augment import dsa, parse_strategy
 from fedjax_syn.engine.mesh import place, replicated
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
-from fedjax_syn.method import Method, ServerTransform
+from fedjax_syn.method import Measured, Method, ServerTransform
 from fedjax_syn.synthesis import diagnostics, finetuning, pieces, synthetic, trajectory
 from fedjax_syn.synthesis.synthetic import SyntheticSet
 from fedjax_syn.typing import Array, Params, PyTree
@@ -334,7 +334,8 @@ def dynafed(base: Method | None = None, **fields) -> Method:
       )
 
     def metrics(state):
-      return {'iterations': state.iteration, 'loss': state.losses[state.iteration - 1]}
+      loss = Measured(state.losses[state.iteration - 1], state.iteration > 0)
+      return {'iterations': state.iteration, 'loss': loss}
 
     return ServerTransform(
       name='dynafed',

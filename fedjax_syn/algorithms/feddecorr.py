@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.data import federated
 from fedjax_syn.fields import field
-from fedjax_syn.method import ClientTransform, Method
+from fedjax_syn.method import ClientTransform, Measured, Method
 from fedjax_syn.typing import Array
 
 
@@ -66,7 +66,8 @@ def feddecorr(base: Method | None = None, *, beta: float = 0.1) -> Method:
 
     def metrics(ctx, visit, trained):
       x, _, mask = federated.first(task.data, visit.shard)
-      return {'correlation': correlation_loss(task.model.apply(trained, x).features, mask)}
+      found = correlation_loss(task.model.apply(trained, x).features, mask)
+      return {'correlation': Measured(found, mask.sum() > 1)}  # one sample has no correlation
 
     return ClientTransform('feddecorr', loss=loss, metrics=metrics)
 

@@ -13,7 +13,7 @@ from fedjax_syn.client.optimizers import OPTIMIZERS
 from fedjax_syn.client.optimizers import optimizer as optimizer_by_name
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
-from fedjax_syn.method import Method, ServerTransform, Task
+from fedjax_syn.method import Measured, Method, ServerTransform, Task
 from fedjax_syn.server import sets as sets_lib
 from fedjax_syn.synthesis import ball, gradient
 from fedjax_syn.synthesis import distribution as dm
@@ -298,7 +298,11 @@ def feddualmatch(base: Method | None = None, **fields) -> Method:
       broadcast=lambda state: state.radius,
       update=update,
       synthetic=lambda state: _sets.learned(state.sets, iterations_in(task)),
-      metrics=lambda state: {k: v for k, v in state._asdict().items() if k != 'sets'},
+      metrics=lambda state: {
+        'radius': state.radius,
+        'distance': Measured(state.distance, jnp.asarray(c.matches > 0)),
+        'images': state.images,
+      },
     )
 
   def mechanism(task: Task) -> privacy.Mechanism:

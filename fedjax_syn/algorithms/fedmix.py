@@ -38,16 +38,12 @@ def fedmix(base: Method | None = None, *, mixing: float = 0.05) -> Method:
     def enrol(
       key, shard
     ):  # the mashed sample: mean image [H, W, C] and mean label [classes], and whether there is one
-      def part(total, first):
-        positions = first + jnp.arange(128, dtype=jnp.int32)
-        mask = (positions < shard.size).astype(task.data.mean.dtype)
-        x, _ = federated.take(task.data, shard, positions)
-        return total + jnp.tensordot(mask, x, axes=1), None
+      def part(i, total):
+        x, _, mask = federated.batch(task.data, shard, i, 128)
+        return total + jnp.tensordot(mask, x, axes=1)
 
       zero = jnp.zeros(task.data.x.shape[1:], task.data.mean.dtype)
-      total, _ = jax.lax.scan(
-        part, zero, jnp.arange(0, task.data.slots.shape[0], 128, dtype=jnp.int32)
-      )
+      total = jax.lax.fori_loop(0, -(-shard.size // 128), part, zero)
       size = jnp.maximum(shard.size, 1)
       return total / size, shard.class_counts / size, (shard.size > 0).astype(total.dtype)
 

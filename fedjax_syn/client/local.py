@@ -73,7 +73,10 @@ def close(method: Method, task: Task) -> LocalClient:
   """
   local: LocalTraining = method.client
   transforms = [build(task) for build in method.client_transforms]
-  data, batch_size = task.data, local.batch_size
+  data = task.data
+  batch_size = min(
+    local.batch_size, data.slots.shape[0]
+  )  # no wider than the largest client's bound
 
   def with_hook(hook):
     return [t for t in transforms if getattr(t, hook) is not None]

@@ -29,6 +29,7 @@ class Engine(NamedTuple):
   # (x, y, the client of each row or None) -> ((seed, state) -> Personal, arrays [clients])
   personal: Callable
   message: Callable  # (seed, state, client) -> the Message that it would send in the next round
+  empty_rounds: Callable  # (seed, first, last) -> rounds first + 1 .. last in which nobody with a sample was drawn
   client_state_bytes: int = 0  # of all clients together
   client_state_place: str = (
     'device'  # or 'host': `State.clients` are numpy arrays, changed in place

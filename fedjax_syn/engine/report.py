@@ -1,19 +1,25 @@
 """What a round says of itself: losses, numbers of the transforms, and whether and where it diverged."""
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn.method import Measured
 from fedjax_syn.typing import Array, Params
+
+Report = dict[str, Array | Measured]
 
 
 def round_report(
   number: Array,
   new: Params,
-  metrics: dict[str, Array],
+  metrics: Mapping[str, Array | Measured],
   size: Array,
   sampled: Array,
   efficiency: Array,
-) -> dict[str, Array]:
+  server: Mapping[str, Array | Measured],
+) -> Report:
   """Sums up a round inside its program.
 
   Args:
@@ -23,11 +29,13 @@ def round_report(
     size: [slots], samples of each sampled client.
     sampled: [slots], client numbers.
     efficiency: padding efficiency, [].
+    server: numbers of the aggregation and of server transforms, [] by name.
 
   Returns:
     Scalars by name: 'train/loss', weighted by size; means over the clients with a sample of the
-    transforms' numbers; 'diverged_round', 0 if all is finite, and 'diverged_client', -1 if it is none of
-    the clients.
+    transforms' numbers; the server's; all of them missing in a round without a sample, which says nothing
+    of the method. 'diverged_round', 0 if all is finite, and 'diverged_client', -1 if it is none of
+    the clients, are always there.
   """
   finite = jnp.ones((), bool)
   for leaf in jax.tree.leaves(new):
@@ -36,15 +44,30 @@ def round_report(
   finite &= metrics['finite'].all()
   present = size > 0
 
-  def mean(values, weights):
-    weights = jnp.where(present, weights, 0).astype(values.dtype)
-    return jnp.sum(jnp.where(present, values, 0) * weights) / jnp.maximum(weights.sum(), 1)
+  def mean(measured, weights):
+    values, there = _measured(measured, present)
+    weights = jnp.where(there, weights, 0).astype(values.dtype)
+    total = jnp.sum(jnp.where(there, values, 0) * weights)
+    return Measured(total / jnp.maximum(weights.sum(), 1), there.any())
 
   own = {k: mean(v, jnp.ones_like(size)) for k, v in metrics.items() if '/' in k}
+  measured = {'padding_efficiency': efficiency} | server
   return {
     'train/loss': mean(metrics['loss'], size),
     **own,
-    'padding_efficiency': efficiency,
+    **{name: _measured(value, present.any()) for name, value in measured.items()},
     'diverged_round': jnp.where(finite, 0, number),
     'diverged_client': culprit,
   }
+
+
+def _measured(number: Array | Measured, there: Array) -> Measured:
+  if isinstance(number, Measured):
+    return number._replace(there=number.there & there)
+  return Measured(number, there)
+
+
+def numbers(report: Report) -> dict[str, float]:
+  """Returns a report, on the host, as floats by name, without what was not measured."""
+  whole = {k: v if isinstance(v, Measured) else Measured(v, True) for k, v in report.items()}
+  return {name: float(value) for name, (value, there) in whole.items() if there}

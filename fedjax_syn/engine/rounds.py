@@ -19,8 +19,8 @@ from fedjax_syn.engine.layout import Layout, resolve
 from fedjax_syn.engine.mesh import alone, mesh_of, place, replicated
 from fedjax_syn.engine.messages import make_message
 from fedjax_syn.engine.personal import make_personal
-from fedjax_syn.engine.report import round_report
-from fedjax_syn.engine.sampling import SAMPLERS
+from fedjax_syn.engine.report import numbers, round_report
+from fedjax_syn.engine.sampling import FEWEST, SAMPLERS, count_empty
 from fedjax_syn.engine.together import at_one_round, make_rounds_together, reports_of
 from fedjax_syn.engine.tracing import traced
 from fedjax_syn.engine.visits import Operands, close, downlink, first_round_of, servers_of, visit_of
@@ -124,8 +124,8 @@ def build(
     return initial_rows(initial, data, hyper, jnp.zeros(1, jnp.int32))
 
   state_bytes = client_state.total_bytes(jax.eval_shape(one_row), num_clients)
+  sampled_in = lambda seed, number: sample(stream(seed, Purpose.SAMPLE, number))
   if client_state.outgrows(layout, state_bytes):
-    sampled_in = lambda seed, number: sample(stream(seed, Purpose.SAMPLE, number))
     store = client_state.on_host(np.asarray(data.size), slots, sampled_in)
   else:
     store = client_state.on_device(num_clients)
@@ -193,11 +193,10 @@ def build(
       # One client's divergence must neither end the run nor be told: the noised model alone decides.
       size = jnp.where(metrics['finite'], size, 0)
       metrics |= {'finite': jnp.ones_like(metrics['finite'])}
-    report = round_report(number, new, metrics, size, sampled, efficiency)
-    report |= logged
     for t in servers:
       if t.metrics is not None:
-        report |= {f'{t.name}/{name}': v for name, v in t.metrics(server.get(t.name)).items()}
+        logged |= {f'{t.name}/{name}': v for name, v in t.metrics(server.get(t.name)).items()}
+    report = round_report(number, new, metrics, size, sampled, efficiency, logged)
     return State(number, new, stats, server, clients), report
 
   @functools.partial(jax.jit, static_argnums=5, donate_argnums=1)
@@ -244,7 +243,7 @@ def build(
     first_round = phase_of(int(jax.device_get(state.round)), rounds)
     advance = lambda state, rounds: go(False, number_of(seed), state, rounds, first_round)
     state, report = store.run(advance, seed, state, rounds)
-    return state, {name: float(value) for name, value in jax.device_get(report).items()}
+    return state, numbers(jax.device_get(report))
 
   def run_together(seeds, states, rounds):
     if len(seeds) == 1:
@@ -314,6 +313,12 @@ def build(
     sent = jax.eval_shape(enrolled, jnp.int32(0), data, hyper)
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(sent))
 
+  def empty_rounds(seed, first, last):
+    sizes = np.asarray(data.size)
+    if (sizes == 0).sum() < FEWEST[sampler](slots):  # somebody with a sample is always among them
+      return 0
+    return count_empty(sampled_in, sizes, seed, first, last)
+
   def synthetic(state):
     own = alone(state.server, mesh)
     learned = [t.synthetic(own[t.name]) for t in host_servers if t.synthetic is not None]
@@ -357,6 +362,7 @@ def build(
     diagnose,
     personal,
     make_message(method, task_of, data, hyper),
+    empty_rounds,
     state_bytes,
     store.place,
     bytes_before(),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedjax_syn.typing import Array, PRNGKey
 
@@ -36,4 +37,34 @@ def poisson(num_clients: int, participation: float) -> tuple[int, Sampler]:
   return slots, sample
 
 
+def count_empty(
+  sampled: Callable[[Array, Array], Array], size: np.ndarray, seed: int, first: int, last: int
+) -> int:
+  """Counts the rounds in which nobody with a sample is drawn, by drawing again: nothing has to be kept for it.
+
+  Args:
+    sampled: (seed, round) -> who is drawn, as inside the round.
+    size: [clients], samples of each.
+    seed: the run's.
+    first: the round before the first that counts.
+    last: the last one.
+
+  Returns:
+    How many of the rounds first + 1 .. last.
+  """
+
+  @jax.jit
+  def count(size, seed, first, last):
+    def add(number, empty):
+      drawn = sampled(seed, number)
+      there = (drawn < len(size)) & (size[jnp.minimum(drawn, len(size) - 1)] > 0)
+      return empty + jnp.where(there.any(), 0, 1)
+
+    return jax.lax.fori_loop(first + 1, last + 1, add, jnp.int32(0))
+
+  return int(count(*jax.device_put((size, *map(np.int32, (seed, first, last))))))
+
+
 SAMPLERS = {'fixed': fixed, 'poisson': poisson}
+# By sampler, the fewest clients that a round may have, of its slots.
+FEWEST = {'fixed': lambda slots: slots, 'poisson': lambda slots: 0}

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn.engine.report import Report, numbers
 from fedjax_syn.engine.tracing import traced
 from fedjax_syn.method import State
-from fedjax_syn.typing import Array
 
 AXIS = 'seeds'
 
@@ -52,7 +52,7 @@ def make_rounds_together(one_round: Callable) -> Callable:
   return many_rounds
 
 
-def reports_of(report: dict[str, Array], seeds: int) -> list[dict[str, float]]:
+def reports_of(report: Report, seeds: int) -> list[dict[str, float]]:
   """Returns each seed's report.
 
   Args:
@@ -60,7 +60,7 @@ def reports_of(report: dict[str, Array], seeds: int) -> list[dict[str, float]]:
     seeds: how many.
   """
   values = jax.device_get(report)
-  return [{name: float(value[i]) for name, value in values.items()} for i in range(seeds)]
+  return [numbers(jax.tree.map(lambda leaf: leaf[i], values)) for i in range(seeds)]
 
 
 def at_one_round(states: Sequence[State]) -> int:

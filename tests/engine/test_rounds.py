@@ -197,7 +197,7 @@ def test_an_empty_cohort_changes_nothing():
     state, report = engine.run(seed, before, 1)
     moved = float(np.abs(state.params['w0'] - start.params['w0']).max())
     assert report['diverged_round'] == 0
-    if report['train/loss'] == 0:
+    if 'train/loss' not in report:
       assert moved == 0
       jax.tree.map(np.testing.assert_array_equal, start.clients, state.clients)
       return

@@ -1,0 +1,26 @@
+"""Local training: how wide a step is."""
+
+import jax
+import numpy as np
+import pytest
+
+from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.losses import cross_entropy
+from tests import tiny
+
+
+@pytest.mark.parametrize('options', [{'epochs': 2}, {'epochs': 0, 'steps': 3}])
+def test_a_step_is_never_wider_than_the_largest_client(options):
+  """A batch of a billion is a whole client's data, as one of 5 is here: the same program, to the last bit."""
+  data, widths, ends = tiny.federated([5, 0, 2]), [], []
+
+  def loss(logits, y, mask):
+    widths.append(mask.shape[0])
+    return cross_entropy(logits, y, mask)
+
+  for batch_size in (5, 10**9):
+    method = fedavg(0.1, optimizer='sgd', momentum=0.5, batch_size=batch_size, **options)
+    engine = tiny.build(method, tiny.net(4, 3), data, loss=loss)
+    ends.append(engine.run(0, engine.init(0), 2)[0].params)
+  assert set(widths) == {5}
+  jax.tree.map(np.testing.assert_array_equal, *ends)
