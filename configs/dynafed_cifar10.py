@@ -47,7 +47,7 @@ def get_config():
   # |                            | paper            | code           | here                              |
   # |----------------------------|------------------|----------------|-----------------------------------|
   # | L, rounds of trajectory    | 20               | 24             | paper                             |
-  # | w^0 in the trajectory      | no (t from 1)    | yes            | code: one more checkpoint, free   |
+  # | w^0 in the trajectory      | 4.1 yes, Eq.3 no | yes            | code: one more checkpoint, free   |
   # | s, segment                 | 5                | 3              | paper                             |
   # | checkpoints in the target  | 2, averaged      | 2 or 3         | paper                             |
   # | s', inner steps            | not stated       | 20             | code                              |

@@ -7,7 +7,7 @@ what a transform needs of the experiment (model, data, hyper-parameters, phase) 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -51,6 +51,7 @@ class Task(NamedTuple):
   local: LocalTraining | None = (
     None  # how clients train; None if they do not, or where a Task is made by hand
   )
+  pull: tuple[Callable[[Hyper], Array], ...] = ()  # the method's, see `Method.pull`
 
 
 class Visit(NamedTuple):
@@ -219,6 +220,11 @@ class Method(NamedTuple):
   records: tuple[str, ...] = ()  # layers whose server state records every round from the first
   # The noise that makes it differentially private; a function of the Task where the data decide what it protects.
   mechanism: Mechanism | Callable[[Task], Mechanism] | None = None
+  # Hyper -> mu of a term mu/2 ||w - w^t||^2 in the local loss: what a gradient has moved decays, which FedNova counts.
+  pull: tuple[Callable[[Hyper], Array], ...] = ()
+  conflicts: Mapping[
+    tuple[str, ...], str
+  ] = {}  # layers that a method cannot have together -> why, and what would work
   # (model, path of a leaf of its parameters) -> does the leaf stay on the clients
   private: tuple[Callable[[Model, tuple], bool], ...] = ()
   hyper: Hyper = {}
@@ -242,6 +248,8 @@ class Method(NamedTuple):
     needs: tuple[str, ...] = (),
     records: bool = False,
     private: Callable[[Model, tuple], bool] | None = None,
+    pull: Callable[[Hyper], Array] | None = None,
+    conflicts: Mapping[tuple[str, ...], str] | None = None,
     hyper: dict[str, Any] | None = None,
   ) -> Method:
     """Returns this method with one more layer around it.
@@ -261,6 +269,9 @@ class Method(NamedTuple):
         middle of another run that has no such record.
       private: (model, path of a leaf of its parameters) -> does it stay on the clients; the layer's `seal`
         must take it out of the messages.
+      pull: hyper -> mu, if the layer adds mu/2 ||w - w^t||^2 to the local loss, w^t the model that a visit begins with.
+      conflicts: other layers, one or several, with all of which together it means nothing, whatever their order -> a
+        sentence that says why and what would work.
       hyper: numbers that change no shape, read as `task.hyper[name]`.
 
     Raises:
@@ -283,6 +294,10 @@ class Method(NamedTuple):
         f"{name!r} and {self.name!r} do not go together: one looks at each client's model, of which the other keeps a"
         ' part on the client'
       )
+    conflicts = {**self.conflicts, **{(name, *key): why for key, why in (conflicts or {}).items()}}
+    for together, why in conflicts.items():
+      if {*together} <= {*layers, name}:
+        raise ValueError(f'algorithm={f"{self.name}+{name}"!r}: {why}')
     sums = self.sums_only + ((name,) if sums_only else ())
     if sums and looks:
       other = self.name if sums_only else name
@@ -303,6 +318,8 @@ class Method(NamedTuple):
       needs=tuple(sorted({*self.needs, *needs})),
       records=self.records + ((name,) if records else ()),
       private=self.private + ((private,) if private else ()),
+      pull=self.pull + ((pull,) if pull else ()),
+      conflicts=conflicts,
       hyper={**self.hyper, name: dict(hyper or {})},
     )
 

@@ -26,27 +26,19 @@ from fedjax_syn.typing import Array, Params, PyTree
 @dataclasses.dataclass(frozen=True)
 class Config:
   length: int = field(
-    20,
-    'L, rounds of the trajectory; synthesis runs after round L (paper 20, code 24)',
-    low=1,
-    high=10**5,
+    20, 'L, rounds of the trajectory, before synthesis (paper 20, code 24)', low=1, high=10**5
   )
-  segment: int = field(
-    5, 's, rounds between w^t and its target (paper 5, code 3)', low=1, high=10**5
-  )
+  segment: int = field(5, 's, rounds from w^t to its target (paper 5, code 3)', low=1, high=10**5)
   inner_steps: int = field(
-    20, "s', steps on the synthetic set (paper not stated, code 20)", low=1, high=10**5
+    20, "s', steps on the set (paper not stated, code 20)", low=1, high=10**5
   )
   iterations: int = field(1000, 'N, outer iterations (paper 1000, code 3000)', low=1, high=10**7)
-  images_per_class: int = field(
-    15, 'synthetic images per class (150 images for 10 classes)', low=1, high=10**5
+  images_per_class: int = field(15, 'synthetic images (150 for 10 classes)', low=1, high=10**5)
+  include_initial: bool = field(
+    True, 'w^0 belongs to the trajectory (paper: yes in Section 4.1, no in Eq. 3; code yes)'
   )
-  include_initial: bool = field(True, 'w^0 belongs to the trajectory (paper no, code yes)')
   targets: int = field(
-    2,
-    'checkpoints averaged into the target, drawn from w^{t+1}..w^{t+s}; 0: w^{t+s}',
-    low=0,
-    high=10_000,
+    2, 'checkpoints averaged into the target, of w^{t+1}..w^{t+s}; 0: w^{t+s}', low=0, high=10_000
   )
   distance: str = field(
     'squared', 'd(w~, w*): normalised squared or cosine distance', choices=('squared', 'cosine')
@@ -68,10 +60,7 @@ class Config:
     choices=tuple(trajectory.ADJOINTS),
   )
   together: int = field(
-    1,
-    'inner steps compiled as one piece: small networks run faster, compile slower',
-    low=1,
-    high=1000,
+    1, 'inner steps compiled at once: small networks run faster, compile slower', low=1, high=1000
   )
   pieces: int = field(
     0,

@@ -15,7 +15,7 @@ from fedjax_syn.method import ClientTransform, Method, ServerTransform
 from fedjax_syn.models.generator import image_generator
 from fedjax_syn.synthesis import complementary as comp
 from fedjax_syn.synthesis.synthetic import minibatch
-from fedjax_syn.typing import Array, PRNGKey, Variables
+from fedjax_syn.typing import Array, Output, PRNGKey, Variables
 
 SOURCES = ('noise', 'global', 'global+local')
 
@@ -229,7 +229,8 @@ def fedcog(base: Method | None = None, **fields) -> Method:
           kd = optax.losses.kl_divergence_with_log_targets(log_q, generated.log_p[rows])
         else:
           kd = negative_log_likelihood(log_q, generated.y[rows])
-        out = out._replace(logits=out.logits[:batch], features=out.features[:batch])
+        weight = real_weight if out.weight is None else real_weight * out.weight
+        out = Output(out.logits[:batch], out.features[:batch], out.stats, weight)
         return real_weight * value + kd_weight * kd.mean(), out
 
       return distilled
@@ -254,6 +255,13 @@ def fedcog(base: Method | None = None, **fields) -> Method:
 
     return ServerTransform('fedcog', shared=shared if task.first_round > c.start else None)
 
+  scaled = base.pull and c.weights == 'free'
+  conflicts = {
+    (
+      'fednova',
+    ): "'fednova' knows the pull of 'fedprox' by its mu, and fedcog.weights='free' scales it by client: use"
+    " fedcog.weights='fixed', or put fedprox around fedcog"
+  }
   rates = ('lr', 'lambda_dis', 'lambda_kd', 'total_variation', 'statistics')
   return base.extend(
     'fedcog',
@@ -261,5 +269,6 @@ def fedcog(base: Method | None = None, **fields) -> Method:
     server=server if c.shared else None,
     phases=(c.start,) if c.start else (),
     needs=('pixels',) if c.generator or c.total_variation else (),
+    conflicts=conflicts if scaled else {},
     hyper={name: getattr(c, name) for name in rates},
   )

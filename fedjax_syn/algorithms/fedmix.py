@@ -23,6 +23,7 @@ def fedmix(base: Method | None = None, *, mixing: float = 0.05) -> Method:
   With l = `mixing` and an average (x_g, y_g) drawn per batch, a sample's loss is
   (1 - l) CE(f((1 - l) x), y) + l CE(f((1 - l) x), y_g) + l (1 - l) <dCE(f(u), y)/du at u = (1 - l) x, x_g>.
   The last term is taken per sample and averaged; a batch-mean gradient would divide it by the batch twice.
+  Only the loss of the samples is mixed: what the base's layers add to it (FedProx, MOON, ...) keeps its weight.
 
   Args:
     base: a method that trains locally; FedAvg by default.
@@ -47,6 +48,8 @@ def fedmix(base: Method | None = None, *, mixing: float = 0.05) -> Method:
       size = jnp.maximum(shard.size, 1)
       return total / size, shard.class_counts / size, (shard.size > 0).astype(total.dtype)
 
+    adds = any(build(task).loss is not None for build in base.client_transforms)
+
     def prepare(visit):
       return visit.broadcast['fedmix']
 
@@ -64,12 +67,16 @@ def fedmix(base: Method | None = None, *, mixing: float = 0.05) -> Method:
           return own, (value, out)
 
         direction = jnp.broadcast_to(images[g], step.x.shape)
-        _, along, (value, out) = jax.jvp(per_sample, (scaled.x,), (direction,), has_aux=True)
+        own, along, (value, out) = jax.jvp(per_sample, (scaled.x,), (direction,), has_aux=True)
         other = optax.softmax_cross_entropy(
           out.logits, jnp.broadcast_to(labels[g], out.logits.shape)
         )
         mean = lambda v: jnp.sum(v * step.mask) / jnp.maximum(step.mask.sum(), 1)
-        return (1 - l) * value + l * mean(other) + l * (1 - l) * mean(along), out
+        if not adds:
+          return (1 - l) * value + l * mean(other) + l * (1 - l) * mean(along), out
+        # The value is weight * mean(own), and what layers have added to that.
+        change = l * mean(other) + l * (1 - l) * mean(along) - l * mean(own)
+        return value + (change if out.weight is None else out.weight * change), out
 
       return mixed
 

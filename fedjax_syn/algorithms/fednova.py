@@ -23,6 +23,29 @@ def effective_steps(steps: Array, momentum: float) -> Array:
   return (tau - rho * (1 - rho**tau) / (1 - rho)) / (1 - rho)
 
 
+def pulled_steps(steps: Array, momentum: float, decay: Array) -> Array:
+  """||a||_1 of SGD whose gradients have mu (y - x) in them: what a step has moved decays by eta mu in every later one.
+
+  Args:
+    steps: tau, local steps.
+    momentum: rho, below 1.
+    decay: eta mu.
+
+  Returns:
+    The sum of the sizes of the weights of the steps; without momentum (1 - (1 - eta mu)^tau) / (eta mu).
+  """
+
+  def earlier(_, carry):  # the weight of the gradient of one step earlier
+    weight, velocity, total = carry
+    velocity = momentum * velocity - decay * weight
+    weight += velocity
+    return weight, velocity, total + jnp.abs(weight)
+
+  one = jnp.ones((), jnp.result_type(float))
+  total = jax.lax.fori_loop(1, jnp.maximum(steps, 1), earlier, (one, one, one))[2]
+  return jnp.where(steps > 0, total, 0)
+
+
 def fednova(base: Method | None = None) -> Method:
   """Averages (y_i - x) / a_i and takes a step of the mean a: x + (sum_i p_i a_i) sum_i p_i (y_i - x) / a_i.
 
@@ -31,7 +54,8 @@ def fednova(base: Method | None = None) -> Method:
 
   Returns:
     The method; with equal steps everywhere it is the base itself. Clients send the normalised difference
-    in the place of the difference, and a_i, one number.
+    instead of the difference, and a_i, one number. The a_i know of momentum and of FedProx's pull, wherever it stands in the
+    chain. Whatever else a layer adds to a gradient, or weight decay, counts as part of it: it belongs to the local objective.
 
   Raises:
     ValueError: if the clients' optimizer is not SGD, its momentum is 1 or kept between visits; if the base's server looks at each client's
@@ -50,7 +74,11 @@ def fednova(base: Method | None = None) -> Method:
 
   def client(task):
     def finish(ctx, visit, trained, steps):
-      return jnp.maximum(effective_steps(steps, momentum), 1.0), None
+      if not task.pull:
+        return jnp.maximum(effective_steps(steps, momentum), 1.0), None
+      eta = task.hyper['client']['lr'] * base.client.schedule(visit.round)
+      mu = sum(pull(task.hyper) for pull in task.pull)
+      return jnp.maximum(pulled_steps(steps, momentum, eta * mu), 1.0), None
 
     def seal(key, body):
       a = body['fednova']

@@ -44,4 +44,5 @@ def fedprox(base: Method | None = None, *, mu: float = 0.01) -> Method:
       'fedprox', prepare=lambda visit: visit.params, loss=loss, metrics=metrics
     )
 
-  return base.extend('fedprox', client=client, hyper={'mu': mu})
+  pull = lambda hyper: hyper['fedprox']['mu']
+  return base.extend('fedprox', client=client, pull=pull, hyper={'mu': mu})

@@ -100,7 +100,8 @@ def fedreg(base: Method | None = None, **fields) -> Method:
     **fields: see `Config`; gamma = 1 without projection is the base itself.
 
   Returns:
-    The method. The loss that is logged is that at gamma w + (1 - gamma) w_global. Deviations: the base's
+    The method. All of the base's gradient is taken between w and w_global, what its layers add to the loss too: FedProx pulls
+    with gamma mu. The loss that is logged is that at gamma w + (1 - gamma) w_global. Deviations: the base's
     optimizer makes the step (the authors' is plain SGD), and the projection comes after it, outside its
     moments; both kinds of data are made anew in every step instead of once in a visit, which gives the
     same samples, as the global model does not change, and needs no memory; the optional masking of the
@@ -165,10 +166,17 @@ def fedreg(base: Method | None = None, **fields) -> Method:
       step=project if c.projection else None,
     )
 
+  conflicts = {
+    (
+      'fednova',
+    ): "'fednova' counts gradients at the model of each step, and 'fedreg' takes them elsewhere and projects"
+    ' after the step: use one of the two'
+  }
   rates = ('gamma', 'eta_s', 'eta_p', 'beta')
   return base.extend(
     'fedreg',
     client=client,
     needs=('one_class', 'pixels'),
+    conflicts=conflicts,
     hyper={name: getattr(c, name) for name in rates},
   )

@@ -115,7 +115,16 @@ def fedrep(base: Method | None = None, *, head: int = 10) -> Method:
       personal=personal,
     )
 
-  method = base.extend('fedrep', client=client, private=lambda model, path: model.is_head(path))
+  why = "'fednova' counts all steps of a visit alike, and those on the head leave what is sent where it is"
+  conflicts = {('fednova', 'fedprox'): f'{why}; without fedprox that is only a common factor'}
+  if getattr(base.client, 'momentum', None):
+    conflicts = {('fednova',): f'{why}: use client.momentum=0'}
+  method = base.extend(
+    'fedrep',
+    client=client,
+    private=lambda model, path: model.is_head(path),
+    conflicts=conflicts,
+  )
   local = base.client
   counted = {'epochs': local.epochs + head} if local.epochs else {'steps': local.steps + head}
   return method._replace(client=local._replace(**counted))

@@ -137,4 +137,13 @@ def scaffold(
       name='scaffold', init=init, broadcast=lambda c: c, update=update, metrics=metrics
     )
 
-  return base.extend('scaffold', client=client, server=server)
+  counted = not after or not getattr(base.client, 'momentum', None)
+  conflicts = {
+    (
+      'fednova',
+    ): "'fednova' counts gradients by their momentum, and scaffold.correction='step' is outside of it: use"
+    " scaffold.correction='gradient' or client.momentum=0"
+  }
+  return base.extend(
+    'scaffold', client=client, server=server, conflicts={} if counted else conflicts
+  )

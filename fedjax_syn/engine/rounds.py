@@ -93,7 +93,8 @@ def build(
     rest = hyper, first_round, cohort, objective
     noised = method.mechanism is not None
     local = method.client if isinstance(method.client, LocalTraining) else None
-    return Task(model, objective.loss, data, *sizes, *rest, slots=slots, noised=noised, local=local)
+    own = {'slots': slots, 'noised': noised, 'local': local, 'pull': method.pull}
+    return Task(model, objective.loss, data, *sizes, *rest, **own)
 
   if callable(method.mechanism):
     method = method._replace(mechanism=method.mechanism(task_of(data, method.hyper, 1)))

@@ -12,14 +12,18 @@ from fedjax_syn.algorithms.dynafed import dynafed
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedavgm import fedavgm
 from fedjax_syn.algorithms.fedbe import fedbe
+from fedjax_syn.algorithms.fedcog import fedcog
 from fedjax_syn.algorithms.feddf import feddf
 from fedjax_syn.algorithms.feddm import feddm
 from fedjax_syn.algorithms.fedexp import fedexp
 from fedjax_syn.algorithms.fedgen import fedgen
 from fedjax_syn.algorithms.fednova import fednova
 from fedjax_syn.algorithms.fedopt import fedopt
+from fedjax_syn.algorithms.fedprox import fedprox
 from fedjax_syn.algorithms.fedreg import fedreg
 from fedjax_syn.algorithms.fedrep import fedrep
+from fedjax_syn.algorithms.fedsam import fedsam
+from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.method import ServerTransform
 from fedjax_syn.typing import Variables
 from tests import tiny
@@ -43,11 +47,38 @@ def sgd(**fields):
     (lambda: fedexp(fednova(sgd())), 'both replace the aggregation'),
     (lambda: fednova(fedexp(sgd())), 'both replace the aggregation'),
     (lambda: fednova(sgd(momentum=0.9, persistent=True)), 'client.persistent=False'),
+    (lambda: fednova(fedreg(sgd())), "'fednova' counts gradients at the model of each step"),
+    (lambda: fedreg(fednova(sgd())), "'fednova' counts gradients at the model of each step"),
+    *(
+      (build, "use scaffold.correction='gradient' or client.momentum=0")
+      for build in (
+        lambda: fednova(scaffold(sgd(momentum=0.9), correction='step')),
+        lambda: scaffold(fednova(sgd(momentum=0.9)), correction='step'),
+      )
+    ),
+    (lambda: fednova(fedrep(sgd(momentum=0.9))), 'use client.momentum=0'),
+    (lambda: fedprox(fedrep(fednova(sgd()))), 'without fedprox'),
+    (
+      lambda: fednova(fedcog(fedprox(sgd()), start=1)),
+      "use fedcog.weights='fixed', or put fedprox around",
+    ),
   ],
 )
 def test_what_has_no_meaning_is_refused(build, line):
   with pytest.raises(ValueError, match=line):
     build()
+
+
+def test_what_fednova_can_count_is_accepted():
+  for method in (
+    fednova(scaffold(sgd(momentum=0.9))),
+    fednova(scaffold(sgd(), correction='step')),
+    fednova(fedrep(sgd())),
+    fednova(fedcog(fedprox(sgd()), start=1, weights='fixed')),
+    fednova(fedprox(fedcog(sgd(), start=1))),
+    fednova(ditto(fedsam(sgd(momentum=0.9, weight_decay=1e-4)))),
+  ):
+    assert 'fednova' in method.name
 
 
 def test_fedexp_extrapolates_the_clients_mean_whatever_the_server_does_with_it():

@@ -3,12 +3,19 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from fedjax_syn.algorithms.fedcog import fedcog
+from fedjax_syn.algorithms.feddecorr import feddecorr
 from fedjax_syn.algorithms.fedmix import fedmix
+from fedjax_syn.algorithms.fedprox import fedprox
 from fedjax_syn.client.local import STEP
 from fedjax_syn.keys import fold
+from fedjax_syn.synthesis import complementary as comp
+from fedjax_syn.synthesis.synthetic import minibatch
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
+from tests.float64.test_feddecorr import penalty
 
 COVERS = ('fedmix',)
 L = 0.3
@@ -22,19 +29,74 @@ def mixed(w, x, y, x_g, y_g):
   return np.mean((1 - L) * own + L * other + L * (1 - L) * (slope @ x_g))
 
 
-def test_a_round():
-  (_, (state, _)) = lib.rounds(fedmix(lib.base(), mixing=L), 1)
-  means = [
-    (x.mean(axis=0), np.bincount(y, minlength=3) / len(y))
-    for x, y in zip(lib.X, lib.Y, strict=True)
-  ]
+MEANS = [
+  (x.mean(axis=0), np.bincount(y, minlength=3) / len(y)) for x, y in zip(lib.X, lib.Y, strict=True)
+]
+
+
+def trained_by(loss_of):
+  """Every client's end of a visit of two passes; loss_of(k, step, mixed loss) -> the loss, as functions of w."""
   trained, drawn = [], set()
   for k in lib.CLIENTS:
     key, w = lib.visit_key(1, k), lib.W0
-    for i, (x, y) in enumerate(lib.batches(key, k, batch_size=lib.BATCH)):
+    for i, (x, y) in enumerate(lib.batches(key, k, batch_size=lib.BATCH, epochs=2)):
       g = int(jax.random.categorical(fold(key, i, STEP), jnp.zeros(len(lib.SIZES))))
-      w = w - lib.RATE * tiny.differences(lambda w: mixed(w, x, y, *means[g]), w)
+      loss = loss_of(k, i, x, lambda w, x=x, y=y, g=g: mixed(w, x, y, *MEANS[g]))
+      w = w - lib.RATE * tiny.differences(loss, w, 2e-4)
       drawn.add(g)
     trained.append(w)
   assert len(drawn) > 1
-  lib.close(lib.flat(state.params), tiny.average(trained))
+  return tiny.average(trained)
+
+
+def test_a_round():
+  (_, (state, _)) = lib.rounds(fedmix(lib.base(epochs=2), mixing=L), 1)
+  lib.close(lib.flat(state.params), trained_by(lambda k, i, x, mix: mix))
+
+
+MU, BETA = 0.7, 0.8
+ADDED = {
+  'fedprox': (
+    lambda base: fedprox(base, mu=MU),
+    lambda w, x: MU / 2 * np.sum((w - lib.W0) ** 2),
+  ),
+  'feddecorr': (
+    lambda base: feddecorr(base, beta=BETA),
+    lambda w, x: BETA * penalty(w, (1 - L) * x),
+  ),
+}
+
+
+@pytest.mark.parametrize('name', ADDED)
+def test_what_a_layer_adds_keeps_its_weight(name):
+  """The samples' loss is mixed, and a regulariser is not: its weight is its own, not 1 - l of it."""
+  layer, added = ADDED[name]
+  (_, (state, _)) = lib.rounds(fedmix(layer(lib.base(epochs=2)), mixing=L), 1)
+  wanted = trained_by(lambda k, i, x, mix: lambda w: mix(w) + added(w, x))
+  lib.close(lib.flat(state.params), wanted)
+
+
+def test_fedcog_weighs_the_mixed_loss():
+  """a F + b KD with the mixed loss for F: b stays, and a is on all terms of the mixture. Images are noise here."""
+  samples, size = 7, 4
+  method = fedcog(
+    lib.base(epochs=2),
+    start=0,
+    samples=samples,
+    kd_batch=size,
+    source='noise',
+    supervision='hard',
+    labels='uniform',
+  )
+  (_, (state, _)) = lib.rounds(fedmix(method, mixing=L), 1)
+  y_g = np.sort(np.arange(samples) % tiny.CLASSES)
+
+  def loss_of(k, i, x, mix):
+    key, counts = lib.visit_key(1, k), lib.COUNTS[k]
+    lacking = (counts.max() - counts).sum()
+    share = lacking / (lacking + counts.sum())
+    x_g = np.asarray(comp.noise(fold(fold(key, 0), 0, 1), samples, (2, 2, 1))).reshape(samples, -1)
+    rows = np.asarray(minibatch(fold(key, 0, 1), samples, size, i))
+    return lambda w: (1 - share) * mix(w) + share * tiny.loss(w, x_g[rows], y_g[rows])
+
+  lib.close(lib.flat(state.params), trained_by(loss_of))
