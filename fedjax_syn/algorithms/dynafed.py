@@ -69,14 +69,10 @@ class Config:
     low=0,
     high=10**5,
   )
-  finetune_steps: int = field(
-    20, 'steps on the synthetic set in every round after L (code 20)', low=0, high=10**7
-  )
+  finetune_steps: int = field(20, 'steps in every round after L (code 20)', low=0, high=10**7)
   finetune_lr: float = field(1e-4, 'fine-tuning rate (code 1e-4)', above=0.0)
   finetune_optimizer: str = field('adam', 'fresh in every round', choices=OPTIMIZERS)
-  finetune_batch: int = field(
-    0, 'images per fine-tuning step; 0: all (code 256)', low=0, high=10**9
-  )
+  finetune_batch: int = field(0, 'images per such step; 0: all (code 256)', low=0, high=10**9)
   finetune_augment: str = field('', "DSA operations of fine-tuning; '': none")
 
 

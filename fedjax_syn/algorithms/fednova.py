@@ -76,7 +76,7 @@ def fednova(base: Method | None = None) -> Method:
     def finish(ctx, visit, trained, steps):
       if not task.pull:
         return jnp.maximum(effective_steps(steps, momentum), 1.0), None
-      eta = task.hyper['client']['lr'] * base.client.schedule(visit.round)
+      eta = task.hyper['client']['lr'] * (task.local or base.client).schedule(visit.round)
       mu = sum(pull(task.hyper) for pull in task.pull)
       return jnp.maximum(pulled_steps(steps, momentum, eta * mu), 1.0), None
 

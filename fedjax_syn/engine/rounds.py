@@ -314,12 +314,6 @@ def build(
     sent = jax.eval_shape(enrolled, jnp.int32(0), data, hyper)
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(sent))
 
-  def empty_rounds(seed, first, last):
-    sizes = np.asarray(data.size)
-    if (sizes == 0).sum() < FEWEST[sampler](slots):  # somebody with a sample is always among them
-      return 0
-    return count_empty(sampled_in, sizes, seed, first, last)
-
   def synthetic(state):
     own = alone(state.server, mesh)
     learned = [t.synthetic(own[t.name]) for t in host_servers if t.synthetic is not None]
@@ -363,7 +357,7 @@ def build(
     diagnose,
     personal,
     make_message(method, task_of, data, hyper),
-    empty_rounds,
+    functools.partial(count_empty, sampled_in, FEWEST[sampler](slots), np.asarray(data.size)),
     state_bytes,
     store.place,
     bytes_before(),

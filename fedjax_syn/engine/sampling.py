@@ -38,12 +38,18 @@ def poisson(num_clients: int, participation: float) -> tuple[int, Sampler]:
 
 
 def count_empty(
-  sampled: Callable[[Array, Array], Array], size: np.ndarray, seed: int, first: int, last: int
+  sampled: Callable[[Array, Array], Array],
+  fewest: int,
+  size: np.ndarray,
+  seed: int,
+  first: int,
+  last: int,
 ) -> int:
   """Counts the rounds in which nobody with a sample is drawn, by drawing again: nothing has to be kept for it.
 
   Args:
     sampled: (seed, round) -> who is drawn, as inside the round.
+    fewest: clients that are drawn at least.
     size: [clients], samples of each.
     seed: the run's.
     first: the round before the first that counts.
@@ -62,6 +68,8 @@ def count_empty(
 
     return jax.lax.fori_loop(first + 1, last + 1, add, jnp.int32(0))
 
+  if (size == 0).sum() < fewest:  # somebody with a sample is always among them
+    return 0
   return int(count(*jax.device_put((size, *map(np.int32, (seed, first, last))))))
 
 
