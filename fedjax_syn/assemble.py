@@ -49,6 +49,7 @@ def read(resolved: config_lib.Resolved) -> datasets.Dataset:
     proxy=d.proxy,
     proxy_share=d.proxy_share,
     size=d.size,
+    trusted=d.trusted,
   )
 
 

@@ -28,6 +28,11 @@ class Data:
     low=0,
     high=10_000,
   )
+  trusted: bool = field(
+    False,
+    'whether modules that the prepared folder of tfds:NAME names may be imported',
+    identity=False,
+  )
   partition: str = field('balanced_dirichlet', 'how rows go to clients (--list=partitions)')
   alpha: float = field(0.01, 'Dirichlet concentration: smaller is more heterogeneous', above=0)
   clients: int = field(80, 'registered clients', low=1, high=10**7)

@@ -241,7 +241,14 @@ def test_the_hash_and_the_difference_ignore_the_blocks_of_unused_methods():
 
 
 # What changes no result: where data lie, how often a run is saved, where per-client state is kept, who is told.
-NOT_OF_A_RUN = {'data.dir', 'checkpoint_every', 'layout.client_state_bytes', 'trackers', 'outside'}
+NOT_OF_A_RUN = {
+  'data.dir',
+  'data.trusted',
+  'checkpoint_every',
+  'layout.client_state_bytes',
+  'trackers',
+  'outside',
+}
 
 
 def test_every_field_in_use_that_changes_a_result_changes_the_hash():

@@ -82,6 +82,7 @@ def load(
   proxy: str = '',
   proxy_share: float = 0.1,
   size: int = 0,
+  trusted: bool = False,
 ) -> Dataset:
   """Loads a data set.
 
@@ -98,6 +99,7 @@ def load(
       no client gets) or the name of another data set, whose training images serve without labels.
     proxy_share: the share f of the training rows that 'held_out' takes.
     size: side in pixels to which the images of 'folder' and 'tfds:NAME' are resized; 0 takes them as they are.
+    trusted: whether modules that a folder of 'tfds:NAME' names may be imported.
 
   Returns:
     The data set.
@@ -121,7 +123,7 @@ def load(
   folder = _folder(data_dir)
   try:
     if own.is_own(name):
-      dataset = own.load(name, data_dir, folder, size)
+      dataset = own.load(name, data_dir, folder, size, trusted)
     else:
       dataset = outside.load(name) if ':' in name else _reader(name)(name, folder)
   except FileNotFoundError:
@@ -134,7 +136,7 @@ def load(
   if validation:
     dataset = _hold_out(dataset, validation, seed)
   if proxy:
-    dataset = _with_proxy(dataset, proxy, proxy_share, data_dir, seed)
+    dataset = _with_proxy(dataset, proxy, proxy_share, data_dir, seed, trusted)
   # What is computed is computed from the rows that are left for training.
   chosen = normalisation or ('auto' if dataset.normalisation.name == 'auto' else '')
   if chosen:
@@ -279,7 +281,9 @@ def _hold_out(dataset: Dataset, share: float, seed: int) -> Dataset:
   return dataclasses.replace(dataset, validation=held)
 
 
-def _with_proxy(dataset: Dataset, proxy: str, share: float, data_dir: str, seed: int) -> Dataset:
+def _with_proxy(
+  dataset: Dataset, proxy: str, share: float, data_dir: str, seed: int, trusted: bool
+) -> Dataset:
   if proxy == HELD_OUT:
     dataset, held = _take_out(dataset, 'data.proxy_share', share, [seed, _PROXY])
     return dataclasses.replace(dataset, proxy=held)
@@ -288,7 +292,7 @@ def _with_proxy(dataset: Dataset, proxy: str, share: float, data_dir: str, seed:
       f'data.proxy={proxy!r} is the data set itself: use {HELD_OUT!r}, rows that no client has'
     )
   try:
-    other_set = load(proxy, data_dir)
+    other_set = load(proxy, data_dir, trusted=trusted)
   except (ValueError, OSError) as error:
     raise type(error)(f'data.proxy={proxy!r}: {error}') from error
   other = other_set.train

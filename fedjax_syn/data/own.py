@@ -14,7 +14,7 @@ def is_own(name: str) -> bool:
   return name == FOLDER or name.startswith(TFDS)
 
 
-def load(name: str, data_dir: str, folder: Path, size: int) -> Dataset:
+def load(name: str, data_dir: str, folder: Path, size: int, trusted: bool = False) -> Dataset:
   """Loads one.
 
   Args:
@@ -22,6 +22,7 @@ def load(name: str, data_dir: str, folder: Path, size: int) -> Dataset:
     data_dir: as in the config, '' if nobody named a folder.
     folder: where that is.
     size: side in pixels to which images are resized; 0 takes them as they are.
+    trusted: whether modules that a prepared folder names may be imported.
 
   Returns:
     The data set, normalised by its own mean and standard deviation.
@@ -33,7 +34,7 @@ def load(name: str, data_dir: str, folder: Path, size: int) -> Dataset:
   if name != FOLDER:
     from fedjax_syn.data.builders import tfds_named  # slow to import
 
-    found = tfds_named.read(name, folder, size)
+    found = tfds_named.read(name, folder, size, trusted)
     title, names = name.removeprefix(TFDS), found.class_names
     splits = found.train, found.test
     return make(

@@ -6,7 +6,7 @@ import importlib_resources  # noqa: F401  tensorflow-datasets needs it and does 
 import numpy as np
 import tensorflow_datasets as tfds
 
-from fedjax_syn.data.builders import domain_sources
+from fedjax_syn.data.builders import domain_sources, records
 from fedjax_syn.data.builders.arrays import first_line
 from fedjax_syn.data.builders.domain_sources import DomainSource
 from fedjax_syn.data.builders.images import FORMAT, READ_ROWS, VERSION
@@ -79,7 +79,7 @@ def read(source: DomainSource, data_dir: Path) -> Joined:
   """
   newest = max((data_dir / source.name).glob('*/dataset_info.json')).parent
   try:
-    made = tfds.builder_from_directory(newest)
+    made = records.open_builder(newest)
     parts = [_split(made, name, newest) for name in ('train', 'test')]
     stored = made.info.metadata['checksum']
   except Exception as error:  # the readers below raise whatever they like

@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from PIL import Image
 
+from fedjax_syn.data.builders import records
 from fedjax_syn.data.builders.arrays import first_line
 from fedjax_syn.data.builders.flair import BATCH, CLASSES, IMAGES, METADATA, NAME, SIDE, SPLITS, Row
 
@@ -114,7 +115,7 @@ def read(folder: Path, split: str) -> tuple[int, Iterator[list[Row]]]:
     ValueError: if the records cannot be read.
   """
   with _reading(folder):
-    made = tfds.builder_from_directory(folder)
+    made = records.open_builder(folder)
     if split not in made.info.splits:
       return 0, iter(())
     # The bytes: they are decoded at the side that is wanted, which is a fraction of the work.

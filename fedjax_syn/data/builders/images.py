@@ -19,6 +19,7 @@ from tensorflow_datasets.core.download.download_manager import NonMatchingChecks
 
 from fedjax_syn.data import archives
 from fedjax_syn.data.archives import Archive, Source
+from fedjax_syn.data.builders import records
 from fedjax_syn.data.builders.arrays import first_line
 from fedjax_syn.data.builders.split import Split, check_split, checksum
 
@@ -73,7 +74,7 @@ def read(source: Source, folder: Path) -> tuple[Split, Split]:
     ValueError: if it is damaged, has lost rows or is another data set.
   """
   try:
-    made = tfds.builder_from_directory(folder)
+    made = records.open_builder(folder)
     splits = [_read_split(made, name, folder) for name in ('train', 'test')]
   except Exception as error:  # the readers below raise whatever they like
     raise ValueError(

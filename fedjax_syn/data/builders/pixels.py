@@ -112,6 +112,23 @@ def fit(image: Image.Image, size: int) -> Image.Image:
   )
 
 
+def fit_array(array: np.ndarray, size: int) -> np.ndarray:
+  """As `fit`, for pixels [height, width, channels] of any numeric type, which is kept."""
+  if not size or array.shape[:2] == (size, size) or not array.size:
+    return array
+  if array.dtype == np.uint8 and array.shape[-1] in (1, 3):
+    one = array.shape[-1] == 1
+    resized = np.asarray(fit(Image.fromarray(array[..., 0] if one else array), size))
+    return resized[..., None] if one else resized
+  channels = [
+    np.asarray(fit(Image.fromarray(c.astype(np.float32)), size)) for c in np.moveaxis(array, -1, 0)
+  ]
+  resized = np.stack(channels, -1).clip(array.min(), array.max())  # bicubic overshoots
+  return (
+    resized.astype(array.dtype) if array.dtype.kind == 'f' else np.rint(resized).astype(array.dtype)
+  )
+
+
 def to_array(image: Image.Image, size: int = 0) -> np.ndarray:
   """Returns an image as uint8 [height, width, 1 or 3], upright, scaled by the range of its type.
 
@@ -166,8 +183,12 @@ def read(paths: Sequence[Path], where: str, size: int = 0) -> tuple[np.ndarray, 
     raise ValueError(f'{where}: {error}') from error
 
 
-def join(images: Sequence[Pixels]) -> tuple[np.ndarray, tuple[str, ...]]:
+def join(images: Sequence[Pixels], channels: int = 1) -> tuple[np.ndarray, tuple[str, ...]]:
   """Brings images of one size to 8 bits, those with more bits by one range, and to one number of channels.
+
+  Args:
+    images: of one data set.
+    channels: the fewest to return.
 
   Returns:
     uint8 [n, height, width, channels], and notes.
@@ -190,7 +211,7 @@ def join(images: Sequence[Pixels]) -> tuple[np.ndarray, tuple[str, ...]]:
     notes[
       f'scaled from {bits} bits' + (f', as the largest value is {top}' if bits < 16 else '')
     ] = len(wide)
-  channels = max((image.array.shape[-1] for image in images), default=1)
+  channels = max([3 if channels >= 3 else 1, *(image.array.shape[-1] for image in images)])
   x = np.stack([_channels(narrow(image.array, bits), channels) for image in images])
   return x, tuple(f'{note}: {count} image{"s"[: count > 1]}' for note, count in notes.items())
 

@@ -1,20 +1,21 @@
 """Any image data set that tensorflow-datasets has prepared, `tfds:NAME`, read without TensorFlow."""
 
+import io
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import importlib_resources  # noqa: F401  tensorflow-datasets needs it and does not declare it
 import numpy as np
 import tensorflow_datasets as tfds
-from PIL import Image
 
+from fedjax_syn.data.builders import pixels, records
 from fedjax_syn.data.builders.array_checks import check_classes
 from fedjax_syn.data.builders.arrays import first_line
-from fedjax_syn.data.builders.pixels import fit
-from fedjax_syn.data.builders.split import Split, check_split, same_rows
+from fedjax_syn.data.builders.split import Split, check_split, same_rows, scale_splits
 
 PREFIX = 'tfds:'
 TESTS = ('test', 'validation')  # the split that is tested on: the first that there is
+_RAW = tfds.decode.DeserializeMethod.RAW_BYTES
 
 
 class Found(NamedTuple):
@@ -27,69 +28,66 @@ class Found(NamedTuple):
   notes: tuple[str, ...] = ()  # what was scaled, renamed or left out, and why
 
 
-def read(name: str, folder: Path, size: int = 0) -> Found:
+def read(name: str, folder: Path, size: int = 0, trusted: bool = False) -> Found:
   """Reads a data set that tensorflow-datasets has prepared as array_record.
 
   Args:
     name: 'tfds:NAME', 'tfds:NAME/CONFIG' or 'tfds:NAME:VERSION', as tensorflow-datasets writes them.
     folder: where it was prepared, the `data_dir` of tensorflow-datasets.
     size: side in pixels to which images are resized; 0 takes them as they are, all of one size.
+    trusted: whether modules that the prepared folder names may be imported.
 
   Returns:
     The splits 'train', and 'test' or else 'validation'.
 
   Raises:
     FileNotFoundError: if it is not there.
-    ValueError: if it holds something else than images with one label each.
+    ValueError: if it holds something else than images with one label each, or needs to be trusted.
   """
   word = name.removeprefix(PREFIX)
   try:
-    made = tfds.builder(word, data_dir=folder)
-    prepared = made.is_prepared()
-  except Exception as error:  # tensorflow-datasets raises whatever it likes
+    made = records.open_builder(records.find(word, folder), trusted)
+  except FileNotFoundError as error:
     raise FileNotFoundError(
       f'data.name={name!r}: {first_line(error)}; {_how(word, folder)}'
     ) from error
-  if not prepared:
-    raise FileNotFoundError(
-      f'data.name={name!r}: is not prepared in {folder}; {_how(word, folder)}'
-    )
-  splits = [split for split in TESTS if split in made.info.splits]
-  keys = made.info.supervised_keys
-  labels = made.info.features[keys[1]] if keys else None
-  if (
-    'train' not in made.info.splits
-    or not splits
-    or not isinstance(labels, tfds.features.ClassLabel)
-  ):
-    raise ValueError(
-      f'data.name={name!r}: needs splits train and test (or validation) of images with one class each, and has'
-      f' {", ".join(made.info.splits)} of {", ".join(made.info.features)}'
-    )
+  except Exception as error:  # tensorflow-datasets raises whatever it likes
+    raise ValueError(f'data.name={name!r}: {first_line(error)}') from error
   try:
-    train, test = (_split(made, split, keys, size) for split in ('train', splits[0]))
-    check_classes(train.y, test.y, 'split train')
+    splits = [split for split in TESTS if split in made.info.splits]
+    keys = _keys(made)
+    if 'train' not in made.info.splits or not splits or not keys:
+      raise ValueError(
+        f'needs splits train and test (or validation) of images with one class each, and has'
+        f' {", ".join(made.info.splits)} of {", ".join(made.info.features)}'
+      )
+    labelled = [split for split in splits if _labelled(made, split, keys[1])]
+    if not labelled:
+      raise ValueError(f'no row of {", ".join(splits)} has a label')
+    test = labelled[0]
+    found, notes = _splits(made, {'train': 'train', 'test': test}, keys, size)
+    check_classes(found['train'].y, found['test'].y, 'split train')
+    notes = *_splits_read(made, test, found), *notes, *same_rows(found['train'], found['test'])
   except ValueError as error:
     raise ValueError(f'data.name={name!r}: {first_line(error)}') from error
   except Exception as error:
     raise ValueError(
       f'data.name={name!r}: cannot be read ({first_line(error)}); {_how(word, folder)}'
     ) from error
+  labels = made.info.features[keys[1]]
   names = tuple(labels.names)
-  numbers = tuple(
-    map(str, range(len(names)))
-  )  # what tensorflow-datasets says where nobody named them
-  notes = (*_splits_read(made, splits[0], train, test), *same_rows(train, test))
-  return Found(train, test, labels.num_classes, () if names == numbers else names, notes)
+  numbers = tuple(map(str, range(len(names))))  # what is said where nobody named them
+  named = () if names == numbers else names
+  return Found(found['train'], found['test'], labels.num_classes, named, notes)
 
 
-def _splits_read(
-  made: tfds.core.DatasetBuilder, tested: str, train: Split, test: Split
-) -> list[str]:
+def _splits_read(made: tfds.core.DatasetBuilder, tested: str, found: dict[str, Split]) -> list[str]:
   """Says which splits were read, and which were not."""
-  notes = [f'read {len(train.y)} images of split train and {len(test.y)} of split {tested}']
+  rows = {name: len(split.y) for name, split in found.items()}
+  notes = [f'read {rows["train"]} images of split train and {rows["test"]} of split {tested}']
   if tested != TESTS[0]:
-    notes.append(f'the test split is {tested!r}, as there is no split test')
+    why = 'split test has no labels' if TESTS[0] in made.info.splits else 'there is no split test'
+    notes.append(f'the test split is {tested!r}, as {why}')
   others = {k: v.num_examples for k, v in made.info.splits.items() if k not in ('train', tested)}
   return notes + [f'split {name!r} ({rows} rows) not read' for name, rows in sorted(others.items())]
 
@@ -98,22 +96,78 @@ def _how(word: str, folder: Path) -> str:
   return f'prepare it once: tfds build {word} --data_dir={folder} --file_format=array_record (only this needs TensorFlow)'
 
 
-def _split(made: tfds.core.DatasetBuilder, split: str, keys: tuple[str, str], size: int) -> Split:
+def _keys(made: tfds.core.DatasetBuilder) -> tuple[str, str] | None:
+  """The features of images and of their one class, if that is what the set holds."""
+  keys, features = made.info.supervised_keys, made.info.features
+  if not isinstance(keys, tuple) or len(keys) != 2 or not all(key in features for key in keys):
+    return None
+  image, label = (features[key] for key in keys)
+  whole = type(image) in (tfds.features.Image, tfds.features.Tensor)  # a Video is a Sequence
+  return keys if whole and type(label) is tfds.features.ClassLabel else None
+
+
+def _labelled(made: tfds.core.DatasetBuilder, split: str, key: str) -> bool:
+  """Says whether any row has a label: -1 is what publishers write who keep them."""
+  label = tfds.features.FeaturesDict({key: made.info.features[key]})
+  rows = made.as_data_source(split, deserialize_method=_RAW)
+  return any(label.deserialize_example_np(row)[key] >= 0 for row in rows)
+
+
+def _splits(
+  made: tfds.core.DatasetBuilder, names: dict[str, str], keys: tuple[str, str], size: int
+) -> tuple[dict[str, Split], tuple[str, ...]]:
+  """Reads the splits and scales their images by one range."""
   image, label = keys
-  rows = made.as_data_source(split)
-  x = [_image(row[image], size) for row in rows]
-  shapes = {a.shape for a in x}
-  if len(shapes) > 1:
-    raise ValueError(
-      f'images of {split} have several sizes; data.size=32, say, resizes all of them'
+  feature = made.info.features[image]
+  encoded = type(feature) is tfds.features.Image and feature.np_dtype != np.float32
+  decoded = {name: list(_rows(made, split, keys, size)) for name, split in names.items()}
+  for name, rows in decoded.items():
+    if len({(x.array if encoded else x).shape[:2] for x, _ in rows}) > 1:
+      raise ValueError(
+        f'images of {names[name]} have several sizes; data.size=32, say, resizes all of them'
+      )
+  labels = {name: np.array([y for _, y in rows], np.int32) for name, rows in decoded.items()}
+  if encoded:
+    x, notes = pixels.join(
+      [x for rows in decoded.values() for x, _ in rows], feature.shape[-1] or 1
     )
-  return check_split(np.stack(x), np.array([row[label] for row in rows], np.int32), split)
+    parts = np.split(x, [len(decoded['train'])])
+    splits = {n: Split(a, labels[n]) for n, a in zip(decoded, parts, strict=True)}
+  else:
+    stacked = {n: Split(np.stack([x for x, _ in rows]), labels[n]) for n, rows in decoded.items()}
+    splits, notes = scale_splits(stacked)
+  return {name: check_split(*split, names[name]) for name, split in splits.items()}, notes
 
 
-def _image(pixels: np.ndarray, size: int) -> np.ndarray:
-  pixels = np.asarray(pixels, np.uint8)
-  if not size or pixels.shape[:2] == (size, size):
-    return pixels
-  grey = pixels.shape[-1] == 1
-  resized = np.asarray(fit(Image.fromarray(pixels[..., 0] if grey else pixels), size))
-  return resized[..., None] if grey else resized
+def _rows(
+  made: tfds.core.DatasetBuilder, split: str, keys: tuple[str, str], size: int
+) -> Iterator[tuple[Any, int]]:
+  """Yields images and labels; other features are not decoded, and images by what opens those of folders."""
+  image, label = keys
+  features = tfds.features.FeaturesDict({key: made.info.features[key] for key in keys})
+  feature = features[image]
+  is_image = type(feature) is tfds.features.Image
+  skip = {image: tfds.decode.SkipDecoding()} if is_image else None
+  for i, record in enumerate(made.as_data_source(split, deserialize_method=_RAW)):
+    row = features.deserialize_example_np(record, decoders=skip)
+    try:
+      yield (
+        (_decoded(row[image], feature, size) if is_image else _array(row[image], size)),
+        row[label],
+      )
+    except ValueError as error:
+      raise ValueError(f'image {i} of {split} cannot be read ({error})') from error
+
+
+def _decoded(content: bytes, feature: tfds.features.Image, size: int) -> pixels.Pixels | np.ndarray:
+  """One stored image; floats are stored as the four bytes of a PNG's channels."""
+  if feature.np_dtype != np.float32:
+    with pixels.open_image(io.BytesIO(content)) as opened:
+      return pixels.decode(opened, size)
+  with pixels.open_image(io.BytesIO(content), ['PNG']) as opened:
+    return _array(np.ascontiguousarray(opened).view(np.float32), size)
+
+
+def _array(array: np.ndarray, size: int) -> np.ndarray:
+  array = np.asarray(array)
+  return pixels.fit_array(array[..., None] if array.ndim == 2 else array, size)
