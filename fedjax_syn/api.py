@@ -114,7 +114,7 @@ def run(
   splits |= {f'test/{name}': split for name, split in dataset.test_by_domain().items()}
   evaluators = {name: engine.evaluator(*split) for name, split in splits.items()}
   test = dataset.test
-  owners = partition_lib.owners_of(part, dataset.test_clients)
+  owners = partition_lib.owners_of(part, dataset.test_clients, len(dataset.test.y))
   personal = engine.personal(test.x, test.y, owners) if personal_every else None
   plan = loop.Plan(rounds, eval_every, personal_every=personal_every)
   history, variables, last = [], {}, {}

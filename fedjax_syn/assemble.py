@@ -91,7 +91,7 @@ def load(resolved: config_lib.Resolved) -> Problem:
     counts,
     federated.from_partition(dataset, part),
     model,
-    partition_lib.owners_of(part, dataset.test_clients),
+    partition_lib.owners_of(part, dataset.test_clients, len(dataset.test.y)),
     partition_lib.names_of(part, dataset.client_names),
   )
 

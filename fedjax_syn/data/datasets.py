@@ -358,7 +358,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 2
   print(
     f'{dataset.title}: {len(dataset.train.y)} training and {len(dataset.test.y)} test images of '
-    f'{"x".join(map(str, dataset.shape))}, SHA-256 {dataset.checksum}'
+    f'{"x".join(map(str, dataset.shape))}, SHA-256 {dataset.checksum}',
+    *dataset.notes,
+    sep='\n',
   )
   return 0
 

@@ -114,18 +114,26 @@ def class_counts(partition: Partition, y: np.ndarray, num_classes: int) -> np.nd
   return counts
 
 
-def owners_of(partition: Partition, natural: np.ndarray | None) -> np.ndarray | None:
+def owners_of(partition: Partition, natural: np.ndarray | None, rows: int) -> np.ndarray | None:
   """Numbers rows' natural clients as the clients of a partition, test rows for instance.
 
   Args:
     partition: who takes part.
     natural: the natural client of each row, -1 for nobody's [rows]; None if nobody says them.
+    rows: how many rows there are.
 
   Returns:
     int32 [rows], -1 for a row of nobody who takes part; None if all are, or clients are not the data set's own.
+
+  Raises:
+    ValueError: if there are more or fewer clients than rows.
   """
   if partition.natural is None or natural is None:
     return None
+  if np.shape(natural) != (rows,):
+    raise ValueError(
+      f'test_clients must be numbers [{rows}], one a test row: got {np.shape(natural)}'
+    )
   number = {int(client): i for i, client in enumerate(partition.natural)}
   owners = np.array([number.get(int(client), -1) for client in natural], np.int32)
   return owners if (owners >= 0).any() else None

@@ -74,7 +74,10 @@ BAD_IDS = {
   'floats that have merged': (np.full(TRAIN, 2.0**60), 'clients are float64, and row 0 has'),
   'complex': (np.zeros(TRAIN, complex), 'clients must be integers or texts .* got complex128'),
   'an empty text': (np.array(['a'] * 39 + [' ']), 'row 39 has no client'),
-  'differ in spaces': (np.array(['ann', 'ann '] * 20), "clients 'ann', 'ann ' differ in spaces"),
+  'differ in spaces': (
+    np.array(['ann', 'ann '] * 20),
+    "train.npz: the clients 'ann', 'ann ' are hardly told apart",
+  ),
 }
 
 

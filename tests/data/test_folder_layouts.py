@@ -53,7 +53,7 @@ def test_what_is_left_out_is_counted_with_its_reason(tmp_path):
   found = load(tmp_path)
   assert len(found.train.y) == 6 and found.class_names == ('cat',)
   assert found.notes[0] == (
-    "read 7 images of 2 clients; left out 5 (hidden or of the system: '.cache', '@eaDir', '__MACOSX' and 2 others);"
+    "read 7 images of 2 clients (train 6, test 1); left out 5 (hidden or of the system: '.cache', '@eaDir', '__MACOSX' and 2 others);"
     " left out 1 (no regular file: 'ann/cat/pipe'); left out 2 (no image: 'bob/cat/_SUCCESS', 'labels.csv');"
     " folders without an image: 'bob/cow', 'zed'"
   )
@@ -139,6 +139,10 @@ def test_usual_splits_are_understood(tmp_path, train, valid, test):
   ]
   assert found.clients is None and found.class_names == ('cat', 'dog')
   assert datasets.brings_validation('folder', str(tmp_path))  # a sweep selects by it
+  line = 'read 6 images (train 2, test 2, validation 2)'
+  assert found.notes[0] == line and (f'{test!r} is the test split' in found.notes) == (
+    test != 'test'
+  )
   with pytest.raises(ValueError, match='brings its own validation split; use 0'):
     load(tmp_path, validation=0.5)
 
@@ -215,9 +219,14 @@ REFUSED = {
     ['ann/cat/0', 'ann/cat /0'],
     "classes 'cat' and 'cat ' are hardly",
   ),
+  'classes that differ in a mark nobody sees': (
+    ['ann/cat/0', 'ann/cat\u200b/0'],
+    'are hardly told apart',
+  ),
+  'clients that differ in width': (['ann/cat/0', '\uff41nn/cat/0'], 'are hardly told apart'),
   'clients that differ in spaces': (
     ['ann/cat/0', 'ann /cat/0'],
-    "clients 'ann', 'ann ' differ in spaces",
+    "clients 'ann', 'ann ' are hardly told apart",
   ),
   'no clients in train': (['train/cat/0', 'test/ann/cat/0'], 'test/ann/cat/0 is out of place'),
 }

@@ -44,7 +44,10 @@ def number(train: Any, test: Any, rows: tuple[int, int], where: tuple[str, str])
     if (same := respelled(spelled))
     else []
   )
-  notes += alike_clients(names)
+  try:
+    notes += alike_clients(names)
+  except ValueError as error:
+    raise ValueError(f'{where[0]}: {error}') from error
   if doubtful := [name for name in names if name.casefold() in _MISSING]:
     notes.append(f'{where[0]}: {some(doubtful)} is taken as the name of a client')
   tested = None

@@ -1,5 +1,6 @@
 """A folder of images, `root/CLIENT/CLASS/IMAGE`, with the test split in `root/test/CLASS/IMAGE` or held out."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -101,7 +102,10 @@ def _held_out(owners: np.ndarray, y: np.ndarray, train: np.ndarray) -> np.ndarra
 def _what_was_read(files: image_files.Files, rows: Sequence[layout.Row]) -> str:
   """Says how many files were read, and how many were left out and why."""
   clients = len({row.client for row in rows if row.split == layout.TRAIN} - {''})
+  of = Counter(row.split for row in rows)
   line = f'read {len(rows)} images' + (f' of {clients} clients' if clients else '')
+  if len(of) > 1:
+    line += f' ({", ".join(f"{name} {of[name]}" for name in _SPLITS if name in of)})'
   for reason, names in files.left_out.items():
     line += f'; left out {len(names)} ({reason}: {some(names)})'
   if files.empty:

@@ -93,13 +93,13 @@ def arrange(parts: Sequence[tuple[str, ...]]) -> tuple[list[Row], list[str]]:
     legal = (2, 3) if split == TRAIN or depths[TRAIN] == 3 else (2,)
     if len(own) != depths[split] or len(own) not in legal:
       raise ValueError(f'{"/".join(path)} is out of place; {WANTED}')
+  notes = [f'{n!r} is the {s} split' for s, (n,) in sorted(named.items()) if n not in (s, 'valid')]
   rows = [
     Row(s, own[0] if len(own) == 3 else '', own[-2]) for s, own in zip(splits, inner, strict=True)
   ]
-  notes = []
   if VALIDATION in named and TEST not in named:
     rows = [row._replace(split=TEST) if row.split == VALIDATION else row for row in rows]
-    notes.append(f'the test split is {named[VALIDATION][0]!r}, as there is no folder test')
+    notes = [f'the test split is {named[VALIDATION][0]!r}, as there is no folder test']
   _check_classes(rows)
   return rows, notes + alike_clients({row.client for row in rows})
 

@@ -19,7 +19,7 @@ def respelled(names: Iterable[str]) -> list[str]:
 
 
 def alike(names: Iterable[str]) -> list[Sequence[str]]:
-  """Returns groups of names that differ only in case, in spaces at an end or inside, or in the width of letters.
+  """Returns groups of names that differ only in case, spaces, the width of letters or marks that nobody sees.
 
   Args:
     names: in one spelling each.
@@ -29,7 +29,8 @@ def alike(names: Iterable[str]) -> list[Sequence[str]]:
   """
   groups = defaultdict(set)
   for name in names:
-    groups[' '.join(unicodedata.normalize('NFKC', name).casefold().split())].add(name)
+    visible = ''.join(c for c in name if unicodedata.category(c) != 'Cf')  # marks that nobody sees
+    groups[' '.join(unicodedata.normalize('NFKC', visible).casefold().split())].add(name)
   return sorted(sorted(group) for group in groups.values() if len(group) > 1)
 
 
@@ -49,12 +50,12 @@ def alike_clients(names: Iterable[str]) -> list[str]:
   """Says which clients' names differ in case alone; clients are distinct even so.
 
   Raises:
-    ValueError: if two names differ in spaces or the width of letters.
+    ValueError: if two names differ in spaces, the width of letters or marks that nobody sees.
   """
   notes = []
   for group in alike(names):
     shown = some(group)
     if not differ_in_case(group):
-      raise ValueError(f'the clients {shown} differ in spaces alone: give one client one name')
+      raise ValueError(f'the clients {shown} are hardly told apart: give one client one name')
     notes.append(f'{shown} are {len(group)} clients, though they differ in case alone')
   return notes
