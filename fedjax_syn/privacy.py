@@ -68,11 +68,11 @@ def neighbours(mechanism: Mechanism, sampling: Sampling) -> str:
   return 'one client exchanged for another'
 
 
-def epsilon(mechanism: Mechanism, sampling: Sampling) -> float:
+def epsilon(mechanism: Mechanism | None, sampling: Sampling) -> float:
   """Returns epsilon of all seeds and rounds of a method, at the mechanism's delta, for its unit.
 
   Args:
-    mechanism: the noise of a round.
+    mechanism: the noise of a round; None adds none.
     sampling: who takes part. 'poisson': neighbours differ by one client more or less; 'fixed': by one client
       exchanged for another, so that the same noise counts for half. With examples as the unit one example is
       exchanged for another, and the sampler hides nothing.
@@ -83,7 +83,7 @@ def epsilon(mechanism: Mechanism, sampling: Sampling) -> float:
   Raises:
     ValueError: if dp-accounting is not installed.
   """
-  return composed([(mechanism, sampling)])
+  return composed([(mechanism, sampling)]) if promises(mechanism) else math.inf
 
 
 def composed(runs: Sequence[tuple[Mechanism, Sampling]]) -> float:

@@ -61,6 +61,27 @@ def test_a_compared_method_with_noise_counts(tmp_path, fake):
   assert (part['privacy']['seeds'], part['privacy']['methods']) == (2, 1)
 
 
+def test_rounds_that_come_later_count(tmp_path, fake):
+  config = config_of(**DP, **{'dp.noise_multiplier': 4.0})
+  for rounds in (2, 5):
+    config.rounds = rounds
+    assert experiment.run_experiment(config, tmp_path) == 0
+    summary = json.loads((tmp_path / 'summary.json').read_text())
+    of = privacy.epsilon(Mechanism(4.0, 1e-5), Sampling('fixed', 4, 0.4, 2 * rounds))
+    assert summary['epsilon'] == pytest.approx(of)
+
+
+def test_seeds_that_diverge_count_for_all_their_rounds(tmp_path, fake):
+  """Seed 1 ends in round 2: no less is stated than for two whole seeds."""
+  fake(diverge={1: 2})
+  config = config_of(**DP | {'rounds': 4}, **{'dp.noise_multiplier': 4.0})
+  assert experiment.run_experiment(config, tmp_path) == 0
+  summary = json.loads((tmp_path / 'summary.json').read_text())
+  assert summary['status']['1']['status'] == 'diverged'
+  of = privacy.epsilon(Mechanism(4.0, 1e-5), Sampling('fixed', 4, 0.4, 4, seeds=2))
+  assert summary['epsilon'] == pytest.approx(of)
+
+
 def test_methods_beside_each_other_draw_different_noise():
   """Equal noise could be subtracted. Round 1 of one parameter: nearly noise alone, 2 / 2 long."""
 

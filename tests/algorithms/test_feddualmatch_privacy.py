@@ -106,6 +106,7 @@ def test_without_noise_there_is_no_mechanism_worth_its_name():
   assert mechanism_of() is None
   assert mechanism_of(sigma_r=1.0) is None  # the sets are sent in the clear
   assert mechanism_of(clip=1.0) is None
+  assert privacy.epsilon(None, privacy.Sampling('fixed', 10, 1.0, 7)) == np.inf
 
 
 def test_a_target_in_the_config_becomes_a_sigma():
