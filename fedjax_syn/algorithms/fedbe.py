@@ -32,19 +32,22 @@ class Config:
   batch_size: int = field(128, 'server samples in a step (paper 128)', low=1, high=10**9)
 
 
-def gaussian_models(key: PRNGKey, clients: models.ClientModels, samples: int, scale) -> Params:
+def gaussian_models(
+  key: PRNGKey, clients: models.ClientModels, weight: Array, samples: int, scale
+) -> Params:
   """Draws models from the diagonal Gaussian with the mean and variance of the clients' parameters.
 
   Args:
     key: for the draws.
     clients: the round's models.
+    weight: [slots], as in the average: the clients' sizes (the paper's |D_i|), or 1; 0 for an absent one.
     samples: how many.
     scale: factor on the variance.
 
   Returns:
     Parameters, leaves [samples, ...]. Source: FedBE, Eq. 8.
   """
-  share = clients.present / jnp.maximum(clients.present.sum(), 1)
+  share = weight / jnp.maximum(weight.sum(), 1)
   leaves, structure = jax.tree.flatten(clients.variables.params)
 
   def draw(i, leaf):
@@ -79,7 +82,8 @@ def fedbe(base: Method | None = None, **fields) -> Method:
     **fields: see `Config`.
 
   Returns:
-    The method. It needs server data without labels (`data.proxy`). Deviations: the Gaussian is that of
+    The method. It needs server data without labels (`data.proxy`). Mean and variance of the Gaussian are by the weights of the
+    average (`server.weighting`; the paper's are sizes). Deviations: the Gaussian is that of
     the parameters, as in the paper, where the code takes directions of unit norm; the KL divergence is
     averaged over the batch, where the code divides by the classes too; the rate stays the same
     where the code has a cyclical one.
@@ -96,7 +100,7 @@ def fedbe(base: Method | None = None, **fields) -> Method:
     def update(key, round, state, before, new, messages):
       clients = models.of_round(before.params, messages)
       stats = messages.mean('stats')
-      drawn = gaussian_models(fold(key, 0), clients, c.samples, h['scale'])
+      drawn = gaussian_models(fold(key, 0), clients, messages.weight, c.samples, h['scale'])
       params = jax.tree.map(
         lambda drawn, own, mean: jnp.concatenate([drawn, own, mean[None]]),
         drawn,

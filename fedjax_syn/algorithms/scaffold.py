@@ -37,7 +37,8 @@ def scaffold(
 
   Args:
     base: a method that trains locally; FedAvg by default.
-    option: 1: c_i+ is the gradient of the client's loss at the global model; 2: c_i+ = c_i - c + (x - y) / (K eta).
+    option: 1: c_i+ is the gradient of the client's loss at the global model, under BatchNorm by the statistics of batches, as in
+      training; 2: c_i+ = c_i - c + (x - y) / (K eta).
       The loss is the data's own: what another layer adds to it (FedCOG, FedGen, ...) is not taken back, for which
       there is correction='step'. Option 2 reads a step of size eta out of the path, which only plain SGD takes; 0 is therefore 2 for
       plain SGD and 1 for momentum and Adam, where the correction enters the optimizer as part of the
@@ -65,6 +66,10 @@ def scaffold(
     image = task.data.x.shape[1:]
     batch = 128  # at a time; fewer where a CPU's cache is too small for the activations of as many
     batch //= pieces.count(task.model, image, task.data.mean.dtype, batch)
+    # With batch statistics the loss depends on what is in a batch: those of training, or the gradient is another loss's.
+    together = bool(jax.tree.leaves(jax.eval_shape(task.model.init, jax.random.key(0)).stats))
+    if together:
+      batch = min((task.local or base.client).batch_size, task.data.slots.shape[0])
 
     def full_gradient(visit):  # the gradient of the client's mean loss at x (Option I, line 12)
       def add(part, total):
@@ -73,7 +78,8 @@ def scaffold(
         x, y = federated.take(task.data, visit.shard, positions)
 
         def summed(params):
-          out = task.model.apply(Variables(params, visit.stats), x, train=False)
+          w = Variables(params, visit.stats)
+          out = task.model.apply(w, x, train=together, mask=mask)
           return task.loss(out.logits, y, mask) * mask.sum()
 
         return jax.tree.map(jnp.add, total, jax.grad(summed)(visit.params))

@@ -85,7 +85,7 @@ def test_fedbe_draws_from_the_gaussian_of_the_clients():
   """Present clients 1 and 5: mean 3, variance 4, times 1/4 is 1; 4,000 draws know both to 4 / sqrt(4000) = 0.063."""
   params = {'w': jnp.array([[1.0, 7.0], [5.0, 7.0], [100.0, 0.0]])}
   clients = ClientModels(Variables(params, {}), jnp.array([1.0, 1.0, 0.0]))
-  drawn = gaussian_models(jax.random.key(0), clients, 4000, 0.25)['w']
+  drawn = gaussian_models(jax.random.key(0), clients, clients.present, 4000, 0.25)['w']
   assert drawn.shape == (4000, 2)
   np.testing.assert_allclose(drawn[:, 0].mean(), 3, atol=0.063)
   np.testing.assert_allclose(drawn[:, 0].std(), 1, atol=0.063)

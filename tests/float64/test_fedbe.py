@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from fedjax_syn.algorithms.fedbe import fedbe
 from fedjax_syn.keys import fold
@@ -22,9 +23,12 @@ def noise(key):
   return [lib.row(drawn, m) for m in range(SAMPLES)]
 
 
-def test_a_round():
+@pytest.mark.parametrize('weighting', ['size', 'uniform'])
+def test_a_round(weighting):
+  """mu = sum_i p_i w_i and sigma^2 = sum_i p_i (w_i - mu)^2, p_i = |D_i| / |D| as in the paper, or the same for all."""
+  p_i = {'size': lib.SIZES / lib.SIZES.sum(), 'uniform': np.full(3, 1 / 3)}[weighting]
   method = fedbe(
-    lib.base(weighting='size'),
+    lib.base(weighting=weighting),
     samples=SAMPLES,
     scale=SCALE,
     sharpen=POWER,
@@ -36,9 +40,9 @@ def test_a_round():
   )
   (_, (state, _)) = lib.rounds(method, 1, proxy=True)
   trained = [lib.local(1, k, lib.W0) for k in lib.CLIENTS]
-  w, key = tiny.average(trained, lib.SIZES), lib.server_key(1)
-  mean, spread = np.mean(trained, axis=0), np.sqrt(SCALE * np.var(trained, axis=0))
-  ensemble = [mean + spread * e for e in noise(fold(key, 0))] + trained + [w]
+  w, key = p_i @ np.stack(trained), lib.server_key(1)
+  spread = np.sqrt(SCALE * (p_i @ (np.stack(trained) - w) ** 2))
+  ensemble = [w + spread * e for e in noise(fold(key, 0))] + trained + [w]
   p = tiny.average([tiny.softmax(tiny.logits(m, lib.PROXY_X)) for m in ensemble]) ** POWER
   teacher = p / p.sum(axis=1, keepdims=True)
   sgd, kept = tiny.Sgd(LR, 0.9), []

@@ -1,9 +1,12 @@
 """SCAFFOLD in numpy (Karimireddy et al., 2020, Algorithm 1), both options, two of three clients in a round."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from fedjax_syn.algorithms.scaffold import scaffold
+from fedjax_syn.engine import Layout, build
+from fedjax_syn.typing import Model, Output, Variables
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
@@ -40,3 +43,45 @@ def test_three_rounds(option, momentum):
     for k in lib.CLIENTS:
       lib.close(lib.row(state.clients['scaffold'], k), c_i[k], f'c_{k} of round {number}')
   assert len(set(seen)) > 1  # a client came back after a round without it
+
+
+EPSILON = 1e-5
+
+
+def batch_norm():
+  """The linear network with its features over their batch's deviation, and running ones that are far from it."""
+  plain = lib.model()
+
+  def init(key):
+    return Variables(plain.init(key).params, {'mean': jnp.full(2, 5.0), 'var': jnp.full(2, 9.0)})
+
+  def apply(variables, x, train=False, mask=None):
+    z = plain.apply(variables, x).features
+    mean, var = variables.stats['mean'], variables.stats['var']
+    if train:
+      share = (mask / jnp.maximum(mask.sum(), 1))[:, None]
+      mean = jnp.sum(share * z, axis=0)
+      var = jnp.sum(share * (z - mean[None]) ** 2, axis=0)
+    z = (z - mean[None]) / jnp.sqrt(var + EPSILON)[None]
+    return Output(plain.head(variables.params, z), z, variables.stats)
+
+  return Model('batch norm', init, apply, plain.head, plain.is_head)
+
+
+def test_option_1_under_batch_norm_is_the_gradient_of_the_loss_that_is_trained():
+  """g_i(x) by the statistics of the batches (here the client's samples in threes), not by the running ones."""
+  method = scaffold(lib.base(momentum=0.5), option=1)
+  engine = build(method, batch_norm(), lib.data(), layout=Layout(3, 'blocks', 1))
+  state, _ = engine.run(lib.SEED, engine.init(lib.SEED), 1)
+
+  def loss(w, x, y):
+    z = tiny.features(w, x)
+    z = (z - z.mean(axis=0)) / np.sqrt(z.var(axis=0) + EPSILON)
+    return -np.sum(tiny.targets(y) * tiny.log_softmax(tiny.head(w, z)))
+
+  for k in lib.CLIENTS:
+    x, y = lib.X[k], lib.Y[k]
+    cut = [slice(a, a + lib.BATCH) for a in range(0, len(x), lib.BATCH)]
+    mean = lambda w: sum(loss(w, x[i], y[i]) for i in cut) / len(x)
+    wanted = tiny.differences(mean, lib.W0, 1e-4)
+    lib.close(lib.row(state.clients['scaffold'], k), wanted, f'c_{k}')
