@@ -63,9 +63,11 @@ class Dataset:
     return max(self.natural_clients, len(self.client_names), rows)
 
   def test_by_domain(self) -> dict[str, Split]:
-    """The test rows of each domain, by 'domain/NAME'; none where there are no domains."""
+    """The test rows of each domain that has any, by 'domain/NAME'; none where there are no domains."""
     rows = {f'domain/{name}': self.test_domains == i for i, name in enumerate(self.domains)}
-    return {name: Split(self.test.x[own], self.test.y[own]) for name, own in rows.items()}
+    return {
+      name: Split(self.test.x[own], self.test.y[own]) for name, own in rows.items() if own.any()
+    }
 
 
 _SPLITS = ('train', 'test', 'validation', 'proxy')

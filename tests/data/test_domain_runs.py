@@ -23,6 +23,15 @@ def test_made_up_styles_are_the_digits_in_three_looks():
   np.testing.assert_array_equal(data.test_by_domain()['domain/inverted'].x, 255 - test_x[1::3])
 
 
+def test_a_domain_without_test_rows_has_no_split():
+  """Accuracy on no row is neither 0 nor an error."""
+  data = datasets.load('digits_styles')
+  moved = np.where(data.test_domains == 1, 0, data.test_domains)
+  assert list(data._replace(test_domains=moved).test_by_domain()) == [
+    f'domain/{data.domains[i]}' for i in (0, 2)
+  ]
+
+
 def test_metrics_of_each_domain_weigh_to_the_whole():
   """Accuracy and loss over all test rows are the means of the domains', weighed by their 200, 200 and 199 rows."""
   result = fs.run(
