@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_syn import algorithms, checkpoint, loop, models, privacy
+from fedjax_syn import algorithms, checkpoint, loop, models, privacy, run_folder
 from fedjax_syn import config as config_lib
 from fedjax_syn import engine as engine_lib
-from fedjax_syn import workdir as workdir_lib
+from fedjax_syn import trusted as trust
 from fedjax_syn.clock import Clock
 from fedjax_syn.data import datasets, federated
 from fedjax_syn.data import partition as partition_lib
@@ -142,34 +142,34 @@ def run(
   return Result(history, variables, learned, last, engine)
 
 
-def load(workdir: str | Path, seed: int | None = None) -> Loaded:
+def load(workdir: str | Path, seed: int | None = None, *, trusted: bool = False) -> Loaded:
   """Opens what a run left behind; the data set is not needed.
 
   Args:
     workdir: the run's folder.
     seed: which seed; by default the first that did not diverge.
+    trusted: whether code that the folder names (`module:function`) may be imported and called.
 
   Returns:
     Model, variables and learned set of the seed's last checkpoint.
 
   Raises:
     FileNotFoundError: if there is no run, or no checkpoint of the seed.
+    ValueError: if something in it is damaged, or names code and is not trusted.
   """
   folder = Path(workdir)
-  stored = workdir_lib.read_json(folder / 'config.json')
+  stored = run_folder.config(folder)
   if stored is None:
     raise FileNotFoundError(f'workdir={folder}: holds no config.json; name the folder of a run')
-  config = config_lib.check(stored['config'])
+  config = trust.check(stored['config'], folder, trusted)
   seed, state = _last_state(
     folder, config.seeds if seed is None else (seed,), any_state=seed is not None
   )
   model = model_of(config, stored['dataset'])
-  name = 'synthetic.npz' if seed == config.seeds[0] else f'synthetic_seed{seed}.npz'
-  path = folder / 'synthetic' / name
-  synthetic = None
-  if path.exists():
-    with np.load(path, allow_pickle=False) as file:
-      synthetic = dict(file)
+  summary = run_folder.summary(folder)
+  synthetic = run_folder.arrays(folder, run_folder.set_file(seed, config.seeds), summary) or None
+  if wrong := run_folder.misfit(stored, None, (), [synthetic or {}]):
+    raise run_folder.DamagedError(f'{folder}: {wrong}')
   return Loaded(model, Variables(state.params, state.stats), synthetic)
 
 

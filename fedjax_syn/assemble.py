@@ -213,7 +213,10 @@ def job(
   stored = hosts.first(lambda: continuation.stored_layout(folder))
   layout = configured
   if stored:  # where per-client state lies changes nothing
-    layout = Layout(**stored)._replace(client_state_bytes=configured.client_state_bytes)
+    try:
+      layout = Layout(**stored)._replace(client_state_bytes=configured.client_state_bytes)
+    except TypeError as error:
+      raise ValueError(f'{folder / "config.json"}: its layout is of another version') from error
   if layout.devices > jax.device_count() and not configured.devices:
     show.say(
       f'WARNING: {folder} ran on {layout.devices} devices before; the last digits may differ from here on'

@@ -20,15 +20,28 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fedjax_syn import run_folder, stored
 from fedjax_syn import structure as structure_lib
+from fedjax_syn.stored import DamagedError
 from fedjax_syn.typing import PyTree
 
 CHECKSUMS = 'checksums.json'
 NAME = re.compile(r'seed_(-?\d+)(?:\+(\d+))?$')
 
-
-class DamagedError(ValueError):
-  """A checkpoint that is not, byte for byte, the one that was written."""
+NOTE = {  # what `Recorder.save` keeps beside a tree
+  'serial?': int,
+  'seed?': int,
+  'round?': int,
+  'keep?': bool,
+  'group?': [int],
+  'status?': {int: run_folder.STATUS},
+  'marks?': {int: int},
+  'metrics_bytes?': int,
+  'metrics_sha256?': str,
+  'files?': run_folder.FILES,
+  'seconds?': {str: float},
+  'peak_memory_bytes?': int,
+}
 
 
 class Checkpoint(NamedTuple):
@@ -87,21 +100,27 @@ def read(path: Path) -> Checkpoint:
 
   Raises:
     DamagedError: if a file is missing, added or changed.
+    StoredError: if it is whole, and of a version that this one cannot read.
   """
-  try:
-    written = json.loads((path / CHECKSUMS).read_text())
-  except (OSError, ValueError) as error:
-    raise DamagedError(f'{path} is damaged: {CHECKSUMS} cannot be read') from error
+  written = stored.read_json(path / CHECKSUMS, {str: str})
+  if written is None:
+    raise DamagedError(f'{path} is damaged: it has no {CHECKSUMS}')
   found = _checksums(path)
   if found != written:
     names = sorted(n for n in {*found, *written} if found.get(n) != written.get(n))
     raise DamagedError(f'{path} is damaged: {names[0]} is not what was written')
-  structure = json.loads((path / 'structure.json').read_text())
-  names = structure_lib.leaves(structure)
-  arrays = read_arrays(path / 'arrays', names) if names else {}
-  return Checkpoint(
-    path, structure_lib.decode(arrays, structure), json.loads((path / 'note.json').read_text())
-  )
+  note = stored.read_json(path / 'note.json', NOTE)
+  seed, round = note.get('seed', seed_of(path)), note.get('round', path.parent.name)
+  if (seed, str(round)) != (seed_of(path), path.parent.name):
+    raise DamagedError(f'{path} is damaged: it is the one of round {round} and seed {seed}')
+  try:
+    structure = json.loads(stored.read_bytes(path / 'structure.json'))
+    names = structure_lib.leaves(structure)
+    arrays = read_arrays(path / 'arrays', names) if names else {}
+    tree = structure_lib.decode(arrays, structure)
+  except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    raise stored.StoredError(f'{path} cannot be read ({error})') from error
+  return Checkpoint(path, tree, note)
 
 
 def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -219,8 +238,8 @@ def fsync(path: Path) -> None:
 def note_of(path: Path) -> dict[str, Any]:
   """Returns what a checkpoint's `save` was given as its note, unchecked; {} if it cannot be read."""
   try:
-    return json.loads((path / 'note.json').read_text())
-  except (OSError, ValueError):
+    return stored.read_json(path / 'note.json', NOTE) or {}
+  except DamagedError:
     return {}
 
 

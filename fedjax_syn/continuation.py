@@ -2,14 +2,13 @@
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedjax_syn import checkpoint, metrics, same_run
+from fedjax_syn import checkpoint, metrics, run_folder, same_run, stored
 from fedjax_syn.data.builders.split import Split
 from fedjax_syn.data.dataset import Dataset
 from fedjax_syn.data.normalisation import Normalisation
@@ -22,7 +21,10 @@ def begun(folder: Path) -> bool:
   """Says whether a folder holds anything of a round: until it does, nothing binds it to what it was begun with."""
   if checkpoint.found(folder / 'checkpoints') or (folder / 'summary.json').exists():
     return True
-  return any(line['round'] > 0 for line in metrics.read(folder / 'metrics.jsonl'))
+  try:
+    return any(line['round'] > 0 for line in metrics.read(folder / 'metrics.jsonl'))
+  except stored.DamagedError:  # of what, nobody knows
+    return True
 
 
 def check_settings(folder: Path, before: Mapping[str, Any], resolved: Resolved) -> None:
@@ -137,17 +139,9 @@ def _content(value: Any) -> list[np.ndarray]:
   return [np.asarray(a) for a in value] if isinstance(value, Split) else []
 
 
-def _read_json(path: Path) -> Any:
-  return json.loads(path.read_text()) if path.is_file() else None
-
-
-def _config_json(folder: Path) -> dict[str, Any] | None:
-  return _read_json(folder / 'config.json')
-
-
 def stored_layout(folder: Path) -> dict[str, Any] | None:
   """Returns the layout with which a run was begun; None if there is nothing of a round yet."""
-  return (_config_json(folder) or {}).get('layout') if begun(folder) else None
+  return (run_folder.config(folder) or {}).get('layout') if begun(folder) else None
 
 
 def start_of_compared(resolved: Resolved, folder: Path) -> str:
@@ -163,13 +157,13 @@ def start_of_compared(resolved: Resolved, folder: Path) -> str:
   """
   if not resolved.start_from:
     return ''
-  before = (_config_json(folder) or {}).get('config', {}).get('start_from', '')
+  before = (run_folder.config(folder) or {}).get('config', {}).get('start_from', '')
   if begun(folder) and not (before and same_run.same_place(before, resolved.start_from)):
     return before
   source = Path(resolved.start_from).expanduser()
   run = source.parent.parent
   for home in (run, run / 'compare'):
-    algorithm = (_config_json(home) or {}).get('config', {}).get('algorithm')
+    algorithm = (run_folder.config(home) or {}).get('config', {}).get('algorithm')
     path = home / source.parent.name / source.name
     if algorithm == resolved.compare and path.is_dir():
       return resolved.start_from if home == run else str(path)
@@ -177,13 +171,20 @@ def start_of_compared(resolved: Resolved, folder: Path) -> str:
 
 
 def finished(folder: Path, rounds: int) -> dict[str, Any] | None:
-  """Returns the summary of a run that has all of its rounds; None if it has none, or of fewer rounds."""
-  summary = _read_json(folder / 'summary.json')
+  """Returns the summary of a run that has all of its rounds; None if it has none, a damaged one, or of fewer rounds."""
+  summary = _summary(folder)
   return summary if summary and summary.get('rounds') == rounds else None
+
+
+def _summary(folder: Path) -> dict[str, Any] | None:
+  try:
+    return run_folder.summary(folder)
+  except stored.DamagedError:  # which was said when the folder was opened
+    return None
 
 
 def put_aside(folder: Path, rounds: int) -> None:
   """Renames the summary of a run that goes on to more rounds: it is that of the rounds before."""
-  summary = _read_json(folder / 'summary.json')
+  summary = _summary(folder)
   if summary and (before := summary.get('rounds')) != rounds:
     (folder / 'summary.json').rename(folder / f'summary_{before}.json')

@@ -15,12 +15,16 @@ from fedjax_syn import (
   branch,
   checkpoint,
   continuation,
+  finishing,
   hosts,
   loop,
   metrics,
+  opening,
   progress,
   results,
+  run_folder,
   same_run,
+  stored,
   texts,
 )
 from fedjax_syn import config as config_lib
@@ -61,8 +65,8 @@ def run_experiment(
     try:
       resolved = config_lib.check(config)
       tasks = assemble.tasks(resolved, folder)
-      summary = hosts.first(lambda: _open(folder, tasks, stack))
-      if summary is not None and hosts.first(lambda: _moved(folder, resolved)):
+      summary = hosts.first(lambda: opening.take(folder, tasks, stack, show.say))
+      if summary is not None and hosts.first(lambda: opening.moved(folder, resolved)):
         dataset = hosts.together(lambda: assemble.read(resolved))
         hosts.first(lambda: workdir_lib.check_data(folder, dataset))
       if summary is not None:
@@ -91,56 +95,53 @@ def run_experiment(
       show.read(line)
     if resolved.start_from and resolved.compare and not jobs[0].config.start_from:
       show.read(f'{resolved.compare} has no model of its own in {resolved.start_from}: begins anew')
-    # Fresh ones only: a run that goes on may be past a program. One process only: the others would have
-    # to compile in the same order.
-    for job in jobs if not hosts.several() else ():
-      if not checkpoint.found(job.folder / 'checkpoints'):
-        job.engine.warm_up(min(job.engine.layout.seeds, len(job.config.seeds)))
-    done: dict[str, Path] = {}
-    for job in jobs:
-      if write:
-        results.save_partition(job.folder, problem.counts)
-        results.attempt(
-          show.say,
-          results.draw_partition,
-          job.folder,
-          problem.dataset,
-          problem.counts,
-          problem.client_names,
-        )
-      summary = hosts.first(lambda job=job: continuation.finished(job.folder, job.config.rounds))
-      summary = summary or _train(job, problem, show, stop, write)
-      if summary is None:
-        show.say(
-          f'interrupted ({stop.signal or "by another process"}) and saved in {folder}; the same command goes on from there'
-        )
-        return INTERRUPTED
-      done = {job.config.algorithm: job.folder, **done}
-      if write:
-        marks = [s['synthesis_round'] for s in summary['status'].values() if 'synthesis_round' in s]
-        mark = min(marks, default=None)
-        results.attempt(show.say, results.draw_curves, job.folder, problem.dataset, done, mark)
-        workdir_lib.write_json(job.folder / 'summary.json', summary)
+    try:
+      summary = _run(jobs, problem, show, stop, write)
+    except stored.StoredError as error:
+      print(texts.one_line(error), file=sys.stderr)
+      return REFUSED
+    if summary is None:
+      show.say(
+        f'interrupted ({stop.signal or "by another process"}) and saved in {folder}; the same command goes on from there'
+      )
+      return INTERRUPTED
     show.summary(_rows(resolved, folder, summary), folder)
     return _exit_status(summary)
 
 
-def _open(
-  folder: Path,
-  tasks: Sequence[tuple[config_lib.Resolved, Path]],
-  stack: contextlib.ExitStack,
+def _run(
+  jobs: Sequence[Job],
+  problem: Problem,
+  show: progress.Silent,
+  stop: workdir_lib.StopRequest,
+  write: bool,
 ) -> dict[str, Any] | None:
-  """Takes a folder for this run; returns its summary if the run was finished before."""
-  stack.enter_context(workdir_lib.lock(folder))
-  for config, path in reversed(tasks):  # the main folder's reasons first
-    workdir_lib.check_config(path, config)
-  return continuation.finished(folder, tasks[-1][0].rounds)
-
-
-def _moved(folder: Path, resolved: config_lib.Resolved) -> bool:
-  """Whether a run's data are said to lie elsewhere than before."""
-  before = (workdir_lib.read_json(folder / 'config.json') or {}).get('config', {}).get('data', {})
-  return not same_run.same_place(before.get('dir', resolved.data.dir), resolved.data.dir)
+  """Trains jobs to their end, one after the other; returns the last one's summary, or None if interrupted."""
+  # Fresh ones only: a run that goes on may be past a program. One process only: the others would have
+  # to compile in the same order.
+  for job in jobs if not hosts.several() else ():
+    if not checkpoint.found(job.folder / 'checkpoints'):
+      job.engine.warm_up(min(job.engine.layout.seeds, len(job.config.seeds)))
+  done: dict[str, Path] = {}
+  for job in jobs:
+    if write:
+      results.save_partition(job.folder, problem.counts)
+      what = problem.dataset, problem.counts, problem.client_names
+      results.attempt(show.say, results.draw_partition, job.folder, *what)
+    measured = finishing.measures(job, problem)
+    summary = hosts.first(lambda job=job: continuation.finished(job.folder, job.config.rounds))
+    summary = summary or _train(job, problem, measured, show, stop, write)
+    if summary is None:
+      return None
+    done = {job.config.algorithm: job.folder, **done}
+    files = finishing.again(job, problem, measured, summary.get('files', {}), show.say, write)
+    if write:
+      marks = [s['synthesis_round'] for s in summary['status'].values() if 'synthesis_round' in s]
+      mark = min(marks, default=None)
+      results.attempt(show.say, results.draw_curves, job.folder, problem.dataset, done, mark)
+      files[run_folder.RUN] = run_folder.digests(job.folder, run_folder.OF_RUN)
+      workdir_lib.write_json(job.folder / 'summary.json', {**summary, 'files': files})
+  return summary
 
 
 def _when(path: Path) -> str:
@@ -169,32 +170,28 @@ def _try_branch(job: Job) -> None:
 def _train(
   job: Job,
   problem: Problem,
+  measured: tuple[loop.Evaluators, finishing.Measure | None],
   show: progress.Silent,
   stop: workdir_lib.StopRequest,
   write: bool,
 ) -> dict[str, Any] | None:
   """Trains all seeds of a job, as many side by side as its layout says; returns the summary, or None if interrupted."""
   config, engine, dataset = job.config, job.engine, problem.dataset
-  splits = {'test': dataset.test, 'validation': dataset.validation}
-  splits |= {f'test/{name}': split for name, split in dataset.test_by_domain().items()}
-  evaluators = {
-    k: engine.evaluator(s.x, s.y) for k, s in splits.items() if s is not None and len(s.y)
-  }
-  test = dataset.test
-  owners = problem.test_owners
-  personal = engine.personal(test.x, test.y, owners) if config.personal_every else None
-  settings = same_run.used(config)
+  evaluators, personal = measured
   plan = _plan(config)
-  recorder = Recorder(
-    job.folder,
-    config.checkpoint_every,
-    show.say,
-    write,
-    config.trackers,
-    settings,
-    rounds=config.rounds,
-    evaluated=lambda lines: loop.planned(lines, plan, engine.next_stop),
-  )
+  try:
+    recorder = Recorder(
+      job.folder,
+      config.checkpoint_every,
+      show.say,
+      write,
+      config.trackers,
+      same_run.used(config),
+      rounds=config.rounds,
+      evaluated=lambda lines: loop.planned(lines, plan, engine.next_stop),
+    )
+  except (ValueError, OSError) as error:  # of process 0, in every process
+    raise stored.StoredError(str(error)) from error
   with contextlib.closing(recorder), Clock(recorder.seconds) as clock:
     width = engine.layout.seeds
     for first in range(0, len(config.seeds), width):
@@ -290,23 +287,16 @@ def _train_group(
       status['collapsed_round'] = since
     recorder.status[str(seed)] = status
     over[seed] = config.rounds, live[seed]
-    model, test = (live[seed].params, live[seed].stats), evaluators['test']
-    by_class, owners = test.by_class(*model), problem.test_owners
-    worth = results.own_accuracy(problem.counts, by_class)
-    if owners is not None:
-      worth = test.by_owner(*model, owners, len(problem.counts))
+    of_clients = finishing.of_clients(evaluators, problem, live[seed])
     if recorder.write:
       measured, found = own.get(seed, (0, None))
       last = found if measured == config.rounds else None
-      results.save_clients(job.folder, seed, by_class, worth, last, problem.client_names)
-      first = seed == config.seeds[0]
-      learned = engine.synthetic(live[seed])
-      results.save_synthetic(job.folder, problem.dataset, seed, first, learned, show.say)
-      if first:
-        found = engine.diagnose(seed, live[seed])
-        results.attempt(show.say, results.draw_dynamics, job.folder, problem.dataset, seed, found)
+      recorder.files[str(seed)] = finishing.write(
+        job, problem, seed, live[seed], of_clients, last, show.say
+      )
 
   def fail(step):
+    recorder.files.pop(str(step.seed), None)  # of a run of fewer rounds
     status = _diverged(step, recorder)
     recorder.status[str(step.seed)] = status
     over[step.seed] = status['round'], None
@@ -368,7 +358,7 @@ def _diverged(step: loop.Step, recorder: Recorder) -> dict[str, Any]:
 def _rows(resolved: config_lib.Resolved, folder: Path, summary: dict) -> list[tuple[str, dict]]:
   """Labels and summaries for the table at the end."""
   rows = [(resolved.algorithm, summary)]
-  other = workdir_lib.read_json(folder / 'compare' / 'summary.json') if resolved.compare else None
+  other = run_folder.summary(folder / 'compare') if resolved.compare else None
   return rows + ([(resolved.compare, other)] if other else [])
 
 

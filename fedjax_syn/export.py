@@ -9,12 +9,22 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedjax_syn import algorithms, api, privacy
+from fedjax_syn import algorithms, api, privacy, run_folder, stored
 from fedjax_syn import config as config_lib
+from fedjax_syn import trusted as trust
 from fedjax_syn.typing import Model, PyTree, Variables
 
 # What the file of a model with noise says of the data: names that a user chose.
 TOLD_OF_DATA = ('name', 'partition', 'proxy')
+MODEL = {  # what is kept beside the arrays of a model
+  'config': {str: run_folder.SETTING},
+  'dataset': {
+    'shape': [int],
+    'num_classes': int,
+    'normalisation': {'mean': [float], 'std': [float]},
+    'class_names?': [str],
+  },
+}
 
 
 class Exported(NamedTuple):
@@ -90,11 +100,11 @@ def save_safetensors(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]
 FORMATS = {'npz': save_npz, 'png': save_pngs, 'safetensors': save_safetensors}
 
 
-def given_away(stored: Mapping[str, Any]) -> dict[str, Any]:
+def given_away(described: Mapping[str, Any]) -> dict[str, Any]:
   """Says what an exported model's file tells of its run.
 
   Args:
-    stored: the run's config.json.
+    described: the run's config.json.
 
   Returns:
     'config' and 'dataset'. Of a run with noise they hold what builds the model again and nothing that was computed from
@@ -104,11 +114,11 @@ def given_away(stored: Mapping[str, Any]) -> dict[str, Any]:
   Raises:
     ValueError: if a run with noise was normalised by mean and deviation of its clients' pixels.
   """
-  dataset = {key: value for key, value in stored['dataset'].items() if key != 'client_names'}
-  config = config_lib.check(stored['config'])
+  dataset = {key: value for key, value in described['dataset'].items() if key != 'client_names'}
+  config = config_lib.check(described['config'])
   mechanism = algorithms.create(config.algorithm, config).mechanism
   if not privacy.promises(mechanism):
-    return {'config': stored['config'], 'dataset': dataset}
+    return {'config': described['config'], 'dataset': dataset}
   privacy.check_data(mechanism, dataset['normalisation']['name'])
   whole = config_lib.to_dict(config)
   client = whole['client'] | {'participation': 1.0, 'sampler': 'fixed'}
@@ -122,12 +132,12 @@ def given_away(stored: Mapping[str, Any]) -> dict[str, Any]:
   return {'config': kept, 'dataset': {key: dataset[key] for key in known if key in dataset}}
 
 
-def save_model(variables: Variables, stored: Mapping[str, Any], path: Path) -> Path:
+def save_model(variables: Variables, described: Mapping[str, Any], path: Path) -> Path:
   """Writes a model as safetensors: parameters and statistics by path, 'params.body.dense_0.kernel' and so on.
 
   Args:
     variables: of the model.
-    stored: the run's config.json; what is needed to build the model again, and the names of the classes, are kept in
+    described: the run's config.json; what is needed to build the model again, and the names of the classes, are kept in
       the file's metadata (see `given_away`); the names of clients are not, as the file may be given away.
     path: the file.
 
@@ -138,37 +148,54 @@ def save_model(variables: Variables, stored: Mapping[str, Any], path: Path) -> P
     ValueError: if the package safetensors is not there, or as `given_away`.
   """
   arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(variables)}
-  metadata = {key: json.dumps(value) for key, value in given_away(stored).items()}
+  metadata = {key: json.dumps(value) for key, value in given_away(described).items()}
   _safetensors().save_file(arrays, path, metadata)
   return path
 
 
-def load_model(path: str | Path) -> Exported:
+def load_model(path: str | Path, *, trusted: bool = False) -> Exported:
   """Opens what `save_model` wrote; neither the run's folder nor the data set is needed.
 
   Args:
     path: the file.
+    trusted: whether code that the file names (`module:function`) may be imported and called.
 
   Returns:
     The model, its variables, the constants that its pixels are normalised by, and the names of its classes.
 
   Raises:
-    ValueError: if the package safetensors is not there.
+    ValueError: if the package safetensors is not there, or the file is no such model, or names code and is not trusted.
   """
   _safetensors()
-  from safetensors import safe_open
+  from safetensors import SafetensorError, safe_open
 
-  with safe_open(path, 'numpy') as file:
-    config, dataset = (json.loads(file.metadata()[key]) for key in ('config', 'dataset'))
-    arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-  model = api.model_of(config_lib.check(config), dataset)
+  stored.read_bytes(Path(path), 0)  # a regular file
+  try:
+    with safe_open(path, 'numpy') as file:
+      metadata = file.metadata() or {}
+      arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+  except SafetensorError as error:
+    raise stored.DamagedError(f'{path} is damaged ({error})') from error
+  described = {k: stored.parse(v.encode(), f'{path}, {k},') for k, v in metadata.items()}
+  if wrong := stored.fault(described, MODEL):
+    raise stored.DamagedError(f'{path} is not an exported model: {wrong}')
+  config, dataset = described['config'], described['dataset']
+  model = api.model_of(trust.check(config, path, trusted), dataset)
   shapes = jax.eval_shape(model.init, jax.random.key(0))
-  leaves = [arrays[name] for name, _ in _named(shapes)]
+  named = dict(_named(shapes))
+  odd = [n for n in {**named, **arrays} if _kind(named.get(n)) != _kind(arrays.get(n))]
+  if odd:
+    raise stored.DamagedError(f'{path} is not the model that it says: {odd[0]} does not fit')
+  leaves = [arrays[name] for name in named]
   variables = jax.tree.unflatten(jax.tree.structure(shapes), leaves)
   constants = dataset['normalisation']
   mean, std = (np.asarray(constants[name], np.float32) for name in ('mean', 'std'))
   names = tuple(dataset.get('class_names', ()))  # an older file says none
   return Exported(model, variables, mean, std, names)
+
+
+def _kind(array: Any) -> Any:
+  return None if array is None else (tuple(array.shape), str(array.dtype))
 
 
 def _named(tree: PyTree) -> list[tuple[str, Any]]:

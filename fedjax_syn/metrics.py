@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_syn import run_folder
+
 Line = dict[str, Any]
 # What is measured with several labels per sample: means over labels (c_) and over all (o_).
 OF_LABELS = ('test/c_', 'test/o_', 'validation/c_', 'validation/o_')
@@ -16,26 +18,26 @@ COLLAPSED_AFTER = 5  # evaluations in a row
 DOMAIN = 'test/domain/'  # 'test/domain/NAME/accuracy', of the test rows of one domain
 
 
-def append(path: Path, line: Line) -> None:
+read = run_folder.lines
+
+
+def append(path: Path, line: Line) -> bytes:
   """Appends one line to a metrics file; the line is with the operating system on return.
 
   Args:
     path: the metrics.jsonl.
-    line: finite numbers and strings by name; what was not measured is left out.
+    line: finite numbers by name; what was not measured is left out.
+
+  Returns:
+    What was written.
 
   Raises:
     ValueError: if a number is not finite.
   """
-  with path.open('a') as file:
-    file.write(json.dumps(line, allow_nan=False) + '\n')
-
-
-def read(path: Path, size: int | None = None) -> list[Line]:
-  """Reads a metrics file, or its first `size` bytes; a last line without its end, as a kill may leave it, is not counted."""
-  if not path.exists():
-    return []
-  complete, _, _ = path.read_bytes()[:size].rpartition(b'\n')
-  return [json.loads(line) for line in complete.splitlines()]
+  content = (json.dumps(line, allow_nan=False) + '\n').encode()
+  with path.open('ab') as file:
+    file.write(content)
+  return content
 
 
 def length(path: Path) -> int:

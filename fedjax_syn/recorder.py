@@ -1,5 +1,6 @@
 """Keeps one run's folder: metrics lines, events and checkpoints; and finds where a run is to go on."""
 
+import hashlib
 import os
 import resource
 import sys
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fedjax_syn import checkpoint, hosts, metrics, trackers
+from fedjax_syn import checkpoint, hosts, metrics, stored, trackers
 from fedjax_syn.loop import Step
 from fedjax_syn.method import State
 from fedjax_syn.typing import PyTree
@@ -78,10 +79,13 @@ class Recorder:
     self.seconds: dict[str, float] | None = note.get('seconds')
     self.peak: int = note.get('peak_memory_bytes', 0)
     self.serial: int = note.get('serial', 0)
+    # By seed, files beside the checkpoints and their digests, see `results`.
+    self.files: dict[str, dict[str, str]] = note.get('files', {})
     size = note.get('metrics_bytes', 0)
     logged = hosts.first(lambda: metrics.read(self.path, size))
     lost = {k for k, s in noted.items() if ended(s)} - {*self.ends}
     self.lines = evaluated([line for line in logged if str(line['seed']) not in lost])
+    self.digest = hashlib.sha256((stored.read_bytes(self.path, size) if write else b'') or b'')
     self.saved_at, self.save_cost = time.monotonic(), 0.0
     self.board = None
     if write:
@@ -94,16 +98,30 @@ class Recorder:
     root = self.checkpoints  # read by one process: the others may not even see the folder
     had_some = bool(checkpoint.found(root))
     while last := checkpoint.latest(root, self.say):
-      if not self.path.exists() or self.path.stat().st_size < last.note['metrics_bytes']:
-        self.say(
-          f'WARNING: {self.path} is shorter than {last.path} says; using the checkpoint before'
-        )
+      if wrong := self._fault(last):
+        self.say(f'WARNING: {wrong}; using the checkpoint before')
       elif trees := self._trees(last):
         return Saved(trees, last.note)
       checkpoint.set_aside(last.path)
     if had_some:
       self.say(f'WARNING: no checkpoint in {root} is whole; beginning again from round 0')
     return None
+
+  def _fault(self, last: checkpoint.Checkpoint) -> str:
+    """Says what is wrong with the metrics lines that were there when a checkpoint was taken; '' if nothing is."""
+    size = last.note['metrics_bytes']
+    content = stored.read_bytes(self.path, size) or b''
+    if len(content) < size:
+      return f'{self.path} is shorter than {last.path} says'
+    # An older version's note has no digest.
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != last.note.get('metrics_sha256', digest):
+      return f'{self.path} is damaged: it is not what it was when {last.path} was saved'
+    try:
+      metrics.read(self.path, size)
+    except stored.DamagedError as error:
+      return str(error)
+    return ''
 
   def _trees(self, last: checkpoint.Checkpoint) -> dict[int, PyTree] | None:
     """The trees that were saved together with the newest; None if one is not there (a kill among the saves)."""
@@ -141,8 +159,9 @@ class Recorder:
     """Replaces the log by `lines`; the checkpoint that knows of it comes first, so that a kill loses neither."""
     path, self.path = self.path, self.path.with_name('.metrics.jsonl.tmp')
     self.path.unlink(missing_ok=True)
+    self.digest = hashlib.sha256()
     for line in self.lines:
-      metrics.append(self.path, line)
+      self.digest.update(metrics.append(self.path, line))
     trees = self.last.trees
     rounds = {
       s: int(t.round) if t is not None else self.last.note['round'] for s, t in trees.items()
@@ -175,7 +194,7 @@ class Recorder:
       trees = {**trees, **self._shared(lambda: self._at_ends(ended)).trees}
     if any(trees.get(seed) is None for seed in seeds):
       return {}
-    return {seed: _placed(trees[seed]) for seed in seeds}
+    return {seed: placed(trees[seed]) for seed in seeds}
 
   def log(self, seed: int, step: Step, seconds: float) -> metrics.Line:
     """Appends one line for an evaluated round.
@@ -193,7 +212,7 @@ class Recorder:
       line['collapsed_since'] = since
     self.lines.append(line)
     if self.write:
-      metrics.append(self.path, line)
+      self.digest.update(metrics.append(self.path, line))
       self.board.write(line)
     return line
 
@@ -235,6 +254,8 @@ class Recorder:
         'status': {**self.ended, **self.status},
         'marks': self.marks,
         'metrics_bytes': metrics.length(self.path),
+        'metrics_sha256': self.digest.hexdigest(),
+        'files': self.files,
         'seconds': seconds,
         'peak_memory_bytes': self.peak,
       }
@@ -272,6 +293,6 @@ def peak_memory_bytes() -> int:
   return int(on_device or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
 
 
-def _placed(tree: State) -> State:
-  """Puts a state on the device, but for per-client state, which the engine puts where it keeps it."""
+def placed(tree: State) -> State:
+  """Returns a checkpoint's state on the device, but for per-client state, which the engine puts where it keeps it."""
   return jax.tree.map(jax.numpy.asarray, tree._replace(clients={}))._replace(clients=tree.clients)

@@ -38,7 +38,8 @@ def summarise(
     JSON values; `empty_rounds` by seed, the rounds in which nobody with a sample took part; bytes up and down are per seed over all rounds, those up with `bytes_before` round 1, `client_state_bytes` are those of all clients at any
     time, on every device or in host memory; `epsilon` (of all seeds, whether or not they came
     to their end, and of the methods beside this one), `epsilon_per_seed` (of one seed of this method alone) and `privacy`
-    (delta, what is protected by what noise, what neighbours differ by, what is counted) are null without noise.
+    (delta, what is protected by what noise, what neighbours differ by, what is counted) are null without noise;
+    `metrics_sha256` is the digest of metrics.jsonl, and `files` has those of the npz files by what they hold.
   """
   shapes = jax.eval_shape(engine.model.init, jax.random.key(0)).params
   up, down = engine.bytes_per_round()
@@ -66,6 +67,8 @@ def summarise(
     'client_state_place': engine.client_state_place,
     **_privacy(config, engine.method.mechanism, beside),
     'peak_memory_bytes': max(recorder.peak, peak_memory_bytes()),
+    'metrics_sha256': recorder.digest.hexdigest(),
+    'files': recorder.files,
   }
 
 

@@ -90,7 +90,10 @@ def decode(arrays: dict[str, np.ndarray], structure: dict) -> PyTree:
   module, _, name = structure['named'].partition(':')
   # A file must not decide which code is imported: a user's own module is there already, by the config.
   known = module in sys.modules or module.partition('.')[0] in PACKAGES
-  kind = importlib.import_module(module) if known else None
+  try:
+    kind = importlib.import_module(module) if known else None
+  except ImportError:
+    kind = None
   for part in name.split('.'):
     kind = getattr(kind, part, None)
   fields = structure['fields']

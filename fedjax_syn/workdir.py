@@ -19,11 +19,26 @@ import jax
 
 import fedjax_syn
 from fedjax_syn import config as config_lib
-from fedjax_syn import continuation
+from fedjax_syn import continuation, run_folder, stored
 from fedjax_syn.checkpoint import fsync
 from fedjax_syn.data.dataset import Dataset
 
+# What a run leaves; a folder that holds some of it and no config.json is none to begin a run in.
+LEFT = (
+  'metrics.jsonl',
+  'checkpoints',
+  'summary.json',
+  'partition.npz',
+  'clients',
+  'synthetic',
+  'figures',
+  'hparams',
+  'events.out.*',
+)
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'chex', 'orbax-checkpoint', 'numpy')
+
+
+read_json = stored.read_json
 
 
 class InUseError(ValueError):
@@ -87,22 +102,13 @@ def _held(path: Path) -> IO[str]:
 
 
 def write_json(path: Path, value: Any) -> None:
-  """Writes a JSON file that is either complete or not there."""
+  """Writes a JSON file that is either complete or not there; a dict with the digest of what it holds, see `stored`."""
+  value = stored.sealed(value) if isinstance(value, dict) else value
   temporary = path.with_name(f'.{path.name}.tmp')
   temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + '\n')
   fsync(temporary)
   os.replace(temporary, path)
   fsync(path.parent)
-
-
-def read_json(path: Path) -> Any:
-  """Reads a JSON file, or returns None if there is none; a damaged one is a ValueError that names it."""
-  if not path.exists():
-    return None
-  try:
-    return json.loads(path.read_text())
-  except ValueError as error:
-    raise ValueError(f'{path} is damaged ({error}); name another folder') from error
 
 
 def check_config(folder: Path, resolved: config_lib.Resolved) -> None:
@@ -115,26 +121,21 @@ def check_config(folder: Path, resolved: config_lib.Resolved) -> None:
   Raises:
     ValueError: if the run was started under another config, or the folder holds something else.
   """
-  stored = read_json(folder / 'config.json')
-  if stored is None:
-    foreign = [
-      name for name in ('metrics.jsonl', 'checkpoints', 'summary.json') if (folder / name).exists()
-    ]
-    if foreign:
+  before = run_folder.config(folder)
+  if before is None:
+    if foreign := sorted(p.name for name in LEFT for p in folder.glob(name)):
       raise ValueError(
         f'workdir={folder}: holds {foreign[0]} but no config.json; name another folder'
       )
     return
-  if not isinstance(stored, dict) or 'config' not in stored:
-    raise ValueError(f'{folder / "config.json"} is not that of a run; name another folder')
   if continuation.begun(folder):
-    continuation.check_settings(folder, stored, resolved)
+    continuation.check_settings(folder, before, resolved)
 
 
 def check_data(folder: Path, dataset: Dataset) -> None:
   """Checks that a run that goes on finds the data that it began with, see `continuation.check_data`."""
   if continuation.begun(folder):
-    continuation.check_data(folder, read_json(folder / 'config.json') or {}, dataset)
+    continuation.check_data(folder, run_folder.config(folder) or {}, dataset)
 
 
 def environment() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from fedjax_syn import run_folder, stored
 from fedjax_syn import workdir as workdir_lib
 from launch.spec import Result, Scale
 
@@ -15,6 +16,7 @@ STEPS = {
   True: 1000,
   False: 20,
 }  # of training from scratch, by whether the scale's numbers mean something
+OWN = True  # the table's command named whatever code these runs name
 CLIENTS = 3  # as many as the paper draws
 SAMPLES = (16, 32, 64, 128, 256, 512, 1024)  # FedCOG's Table 8
 GENERATION = {
@@ -75,13 +77,21 @@ def generation_times(folder: pathlib.Path, seed: int, scale: Scale) -> None:
     found = {'seconds': generation.seconds(subject, SAMPLES), 'machine': machine}
     workdir_lib.write_json(folder / 'generation.json', found)
 
-  opened = lambda: generation.open_subject(folder, seed)
+  opened = lambda: generation.open_subject(folder, seed, OWN)
   _once(folder, seed, folder / 'generation.json', measure, opened)
+
+
+def left(path: pathlib.Path, shape: Any) -> Any:
+  """Reads what one of these functions left; None without it, or if it is damaged (it is made again)."""
+  try:
+    return stored.read_json(path, shape)
+  except stored.DamagedError:
+    return None
 
 
 def timed_on(results: Mapping[tuple[str, str, int], Result]) -> list[str]:
   """Says where `generation_times` was run."""
-  found = [workdir_lib.read_json(r.folder / 'generation.json') for r in results.values()]
+  found = [left(r.folder / 'generation.json', {'machine': str}) for r in results.values()]
   return [f'timed on: {machine}' for machine in sorted({f['machine'] for f in found if f})]
 
 
@@ -91,7 +101,7 @@ def generated_images(folder: pathlib.Path, seed: int, scale: Scale) -> None:
 
   path = folder / 'figures' / 'generated.png'
   measure = lambda subject: generation.draw(subject, GENERATION[scale.comparable], path)
-  _once(folder, seed, path, measure, lambda: generation.open_subject(folder, seed))
+  _once(folder, seed, path, measure, lambda: generation.open_subject(folder, seed, OWN))
 
 
 def client_sets(folder: pathlib.Path, seed: int, scale: Scale) -> None:
@@ -108,8 +118,18 @@ def client_sets(folder: pathlib.Path, seed: int, scale: Scale) -> None:
   from launch import client_sets
 
   path = folder / 'client_sets.json'
-  measure = lambda _: workdir_lib.write_json(path, client_sets.inspect(folder, seed))
+  measure = lambda _: workdir_lib.write_json(path, client_sets.inspect(folder, seed, None, OWN))
   _once(folder, seed, path, measure, lambda: None)
+
+
+def _whole(path: pathlib.Path) -> bool:
+  """Says whether a file is there as it was left; a damaged one is made again."""
+  try:
+    if path.suffix == '.json':
+      return stored.read_json(path, {}) is not None
+    return run_folder.is_picture(stored.read_bytes(path) or b'')
+  except stored.DamagedError:
+    return False
 
 
 def _once(
@@ -123,11 +143,11 @@ def _once(
   from launch import finished_run
 
   with workdir_lib.lock(folder):
-    if made.exists():
+    if _whole(made):
       return
-    config = workdir_lib.read_json(folder / 'config.json')['config']
+    config = run_folder.config(folder)['config']
     with jax.default_matmul_precision(config['precision']):
       if opened is None:
-        run = finished_run.read_run(folder, seed)
+        run = finished_run.read_run(folder, seed, OWN)
         opened = lambda: finished_run.open_subject(run, None)
       measure(opened())

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedjax_syn import config as config_lib
-from fedjax_syn import metrics, same_run
+from fedjax_syn import metrics, run_folder, same_run, stored
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.schema import flatten
 from launch import main as launcher
@@ -127,20 +127,22 @@ def read(run: Run, without_phase: frozenset[str], probe: bool = True) -> Result:
   Returns:
     Its state, and where there is one its result.
   """
-  described = workdir_lib.read_json(run.folder / 'config.json') or {}
+  try:
+    described = run_folder.config(run.folder) or {}
+    summary = run_folder.summary(run.folder, [run.seed])
+    lines = metrics.read(run.folder / 'metrics.jsonl') if summary else []
+    before = origins.earlier(run.origin.folder, lines) if summary and run.origin else []
+  except stored.DamagedError as error:
+    return Result('failed' if probe else 'missing', str(error))  # whoever runs it makes it again
   if described and same_run.diff(described['config'], run.config):
     return Result('failed', 'was run under other settings')
-  summary = workdir_lib.read_json(run.folder / 'summary.json')
   if summary is None:
     return Result('elsewhere' if probe and locked(run.folder) else 'missing')
-  lines = metrics.read(run.folder / 'metrics.jsonl')
   state = summary['status'][str(run.seed)]['status']
   absent = untraced(run.row.algorithm, lines, without_phase) if state == 'finished' else []
   if absent:
     return Result('failed', f'no trace of {", ".join(absent)} in its metrics', summary, lines)
-  if run.origin:
-    lines = origins.earlier(run.origin.folder, lines) + lines
-  return Result(state, '', summary, lines, described, run.folder)
+  return Result(state, '', summary, before + lines, described, run.folder)
 
 
 def untraced(word: str, lines: Sequence[Mapping], without_phase: frozenset[str]) -> list[str]:

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn import algorithms, assemble, checkpoint, figures
+from fedjax_syn import algorithms, assemble, checkpoint, figures, run_folder
 from fedjax_syn import config as config_lib
-from fedjax_syn import workdir as workdir_lib
+from fedjax_syn import trusted as trust
 from fedjax_syn.algorithms import feddm
 from fedjax_syn.client.optimizers import optimizer
 from fedjax_syn.data import federated
@@ -55,19 +55,24 @@ class Subject(NamedTuple):
     return self.method.name
 
 
-def open_subject(folder: pathlib.Path, seed: int | None, data_dir: str | None = None) -> Subject:
+def open_subject(
+  folder: pathlib.Path, seed: int | None, data_dir: str | None = None, trusted: bool = False
+) -> Subject:
   """Opens a run.
 
   Args:
     folder: with a config.json and a checkpoint of the seed.
     seed: which of its seeds; None is the first that has a model.
     data_dir: where the data set lies; None is where it lay for the run.
+    trusted: whether code that the folder names may be imported and called.
 
   Raises:
     ValueError: if its clients send no sets, it has no checkpoint, or its data set is not there.
   """
-  stored = workdir_lib.read_json(folder / 'config.json')
-  config = config_lib.check(stored['config'])
+  stored = run_folder.config(folder)
+  if stored is None:
+    raise ValueError(f'{folder}: holds no config.json; name the folder of a run')
+  config = trust.check(stored['config'], folder, trusted)
   if config.algorithm not in NAMES:
     raise ValueError(f'{folder}: algorithm={config.algorithm!r}: its clients send no sets')
   newest = {checkpoint.seed_of(p): p for p in checkpoint.found(folder / 'checkpoints')}
@@ -226,7 +231,9 @@ def _steps(subject: Subject) -> int:
   return next(int(found['iterations'][-1]) for found in learned if found is not None)
 
 
-def inspect(folder: pathlib.Path, seed: int | None, data_dir: str | None = None) -> dict:
+def inspect(
+  folder: pathlib.Path, seed: int | None, data_dir: str | None = None, trusted: bool = False
+) -> dict:
   """Distils, measures and draws; leaves figures/client_set.png.
 
   Returns:
@@ -235,7 +242,7 @@ def inspect(folder: pathlib.Path, seed: int | None, data_dir: str | None = None)
   Raises:
     ValueError: see `open_subject`.
   """
-  subject = open_subject(folder, seed, data_dir)
+  subject = open_subject(folder, seed, data_dir, trusted)
   with jax.default_matmul_precision(subject.config.precision):
     sets = distil(subject)
     draw(subject, sets, folder / 'figures' / 'client_set.png')

@@ -1,11 +1,12 @@
 """Writes what a run learned into files that other programs read.
 
-  python launch/export.py W [--format=npz,png,safetensors] [--output=DIR] [--seed=S]
+  python launch/export.py W [--format=npz,png,safetensors] [--output=DIR] [--seed=S] [--trusted]
 
   W         the run's folder
   --format  one or more of npz, png, safetensors; all by default
   --output  where to; W/export by default
   --seed    which seed; without it the first that did not diverge
+  --trusted the folder may name code (my_module:MyNet), which is then imported and called; only for folders that you trust
 
 npz and safetensors hold the synthetic set: x, y, pixels, labels, mean, std, and the names of the classes where the data
 set says them. png are its images, synthetic/CLASS_INDEX.png.
@@ -30,6 +31,7 @@ FLAGS = flags.FlagValues()
 flags.DEFINE_list('format', list(KINDS), 'what to write', flag_values=FLAGS)
 flags.DEFINE_string('output', None, 'where to', flag_values=FLAGS)
 flags.DEFINE_integer('seed', None, 'which seed', flag_values=FLAGS)
+flags.DEFINE_bool('trusted', False, 'import code that the folder names', flag_values=FLAGS)
 
 
 def main(argv: list[str]) -> int:
@@ -48,7 +50,7 @@ def main(argv: list[str]) -> int:
     folder = pathlib.Path(folders[0])
     target = pathlib.Path(FLAGS.output or folder / 'export')
     try:
-      written = export(folder, target, FLAGS.format, FLAGS.seed)
+      written = export(folder, target, FLAGS.format, FLAGS.seed, FLAGS.trusted)
     except OSError as error:
       raise ValueError(
         f'{error.filename}: {error.strerror}' if error.filename else error
@@ -59,7 +61,11 @@ def main(argv: list[str]) -> int:
 
 
 def export(
-  folder: pathlib.Path, target: pathlib.Path, kinds: list[str], seed: int | None
+  folder: pathlib.Path,
+  target: pathlib.Path,
+  kinds: list[str],
+  seed: int | None,
+  trusted: bool = False,
 ) -> list[str]:
   """Writes the files; returns a line for each kind of them.
 
@@ -68,6 +74,7 @@ def export(
     target: made if it is not there.
     kinds: of `KINDS`.
     seed: which one; None is the first that did not diverge.
+    trusted: whether code that the folder names may be imported and called.
 
   Raises:
     ValueError: if there is nothing to write of this kind.
@@ -75,12 +82,12 @@ def export(
   """
   import fedjax_syn as fs
   from fedjax_syn import export as export_lib
-  from fedjax_syn import workdir
+  from fedjax_syn import run_folder
 
-  loaded = fs.load(folder, seed)
+  loaded = fs.load(folder, seed, trusted=trusted)
   if loaded.synthetic is None and 'safetensors' not in kinds:
     raise ValueError(f'{folder}: holds no synthetic set; --format=safetensors writes its model')
-  stored = workdir.read_json(folder / 'config.json')
+  stored = run_folder.config(folder)
   export_lib.given_away(stored)  # refuses before anything is written
   target.mkdir(parents=True, exist_ok=True)
   lines = []

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn import algorithms, assemble, checkpoint
+from fedjax_syn import algorithms, assemble, checkpoint, run_folder
 from fedjax_syn import config as config_lib
-from fedjax_syn import workdir as workdir_lib
+from fedjax_syn import trusted as trust
 from fedjax_syn.data import federated
 from fedjax_syn.engine import Engine, Layout, build
 from fedjax_syn.keys import Purpose, fold, stream
@@ -29,12 +29,13 @@ class Run(NamedTuple):
   states: list[State]  # of the checkpoints from the end of the synthesis on
 
 
-def read_run(folder: pathlib.Path, seed: int | None) -> Run:
+def read_run(folder: pathlib.Path, seed: int | None, trusted: bool = False) -> Run:
   """Reads a run's folder.
 
   Args:
     folder: with a config.json.
     seed: which one; None is the first that did not diverge.
+    trusted: whether code that the folder names may be imported and called.
 
   Returns:
     The run.
@@ -42,10 +43,13 @@ def read_run(folder: pathlib.Path, seed: int | None) -> Run:
   Raises:
     ValueError: if it is not the folder of a finished run with a synthetic set, or the seed has none.
   """
-  stored, summary = (workdir_lib.read_json(folder / f'{n}.json') for n in ('config', 'summary'))
+  stored = run_folder.config(folder)
+  if stored is None:
+    raise ValueError(f'{folder}: holds no config.json; name the folder of a run')
+  summary = run_folder.summary(folder, stored['config']['seeds'])
   if summary is None:
     raise ValueError(f'{folder}: is not finished; go on with launch/main.py --workdir={folder}')
-  config = config_lib.check(stored['config'])
+  config = trust.check(stored['config'], folder, trusted)
   if 'dynafed' not in config.algorithm.split('+'):
     raise ValueError(f'{folder}: algorithm={config.algorithm!r} learns no synthetic set')
   finished = [s for s in config.seeds if summary['status'][str(s)]['status'] == 'finished']

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn import algorithms, assemble, checkpoint, figures
+from fedjax_syn import algorithms, assemble, checkpoint, figures, run_folder
 from fedjax_syn import config as config_lib
-from fedjax_syn import workdir as workdir_lib
+from fedjax_syn import trusted as trust
 from fedjax_syn.algorithms.fedcog import Generated
 from fedjax_syn.client import local
 from fedjax_syn.data import federated
@@ -39,18 +39,21 @@ class Subject(NamedTuple):
   seed: int
 
 
-def open_subject(folder: pathlib.Path, seed: int | None) -> Subject:
+def open_subject(folder: pathlib.Path, seed: int | None, trusted: bool = False) -> Subject:
   """Opens a run.
 
   Args:
     folder: with a config.json, and a checkpoint of round T0, which every run keeps.
     seed: which of its seeds; None: the first.
+    trusted: whether code that the folder names may be imported and called.
 
   Raises:
     ValueError: if it is no run of FedCOG, has no such checkpoint, or its data set is not there.
   """
-  stored = workdir_lib.read_json(folder / 'config.json')
-  config = config_lib.check(stored['config'])
+  stored = run_folder.config(folder)
+  if stored is None:
+    raise ValueError(f'{folder}: holds no config.json; name the folder of a run')
+  config = trust.check(stored['config'], folder, trusted)
   _check_generates(config, str(folder))
   seed = config.seeds[0] if seed is None else seed
   path = folder / 'checkpoints' / str(config.blocks[NAME].start) / f'seed_{seed}'

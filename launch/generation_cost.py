@@ -1,9 +1,10 @@
 """What FedCOG's generation costs a client beside a round's local training with distillation: counted and measured.
 
-  python launch/generation_cost.py W [--seed=S] [--client=K] [--repeats=N]
+  python launch/generation_cost.py W [--seed=S] [--client=K] [--repeats=N] [--trusted]
 
   W           the folder of a run of FedCOG (its state after round T0), or a config file: its initial model, which
               costs the same
+  --trusted   the folder may name code (my_module:MyNet), which is then imported and called; only for folders that you trust
   --seed      of the run, or of the initial model; the config's first
   --client    which client; 0
   --repeats   of each timed program, in turns; 5, the medians count
@@ -31,6 +32,7 @@ from launch import main as launcher  # noqa: E402
 # Not absl's global flags: another launcher in the same process may call its own by the same names.
 FLAGS = flags.FlagValues()
 flags.DEFINE_integer('seed', None, 'which seed', flag_values=FLAGS)
+flags.DEFINE_bool('trusted', False, 'import code that the folder names', flag_values=FLAGS)
 flags.DEFINE_integer('client', 0, 'which client', lower_bound=0, flag_values=FLAGS)
 flags.DEFINE_integer('repeats', 5, 'of a timed program', lower_bound=1, flag_values=FLAGS)
 
@@ -143,7 +145,7 @@ def main(argv: list[str]) -> int:
     if path.suffix == '.py':
       subject = generation.begin_subject(launcher.load_config(str(path)), FLAGS.seed)
     elif (path / 'config.json').is_file():
-      subject = generation.open_subject(path, FLAGS.seed)
+      subject = generation.open_subject(path, FLAGS.seed, FLAGS.trusted)
     else:
       raise ValueError(f'{path}: neither the folder of a run nor a config file')
     clients = subject.config.data.clients

@@ -1,12 +1,13 @@
 """Looks into a finished run: what its synthetic set, or its clients' sets, are, do and give away.
 
-  python launch/inspect_run.py W [--seed=S] [--steps=N] [--clients=K] [--data_dir=DIR]
+  python launch/inspect_run.py W [--seed=S] [--steps=N] [--clients=K] [--data_dir=DIR] [--trusted]
 
   W           the run's folder
   --seed      which seed; without it the first that did not diverge
   --steps     steps of training from scratch on the set; 1000
   --clients   clients whose losses are drawn; 3
   --data_dir  where the data set lies, if not where it lay for the run
+  --trusted   the folder may name code (my_module:MyNet), which is then imported and called; only for folders that you trust
 
 Of DynaFed:
   gradient error   is grad L(w, D_syn) near grad L(w, D)? (Assumption 3 of the paper; along the trajectory
@@ -39,6 +40,7 @@ FLAGS = flags.FlagValues()
 flags.DEFINE_integer('seed', None, 'which seed', flag_values=FLAGS)
 flags.DEFINE_integer('steps', 1000, 'of training from scratch', lower_bound=1, flag_values=FLAGS)
 flags.DEFINE_integer('clients', 3, 'how many are drawn', lower_bound=1, flag_values=FLAGS)
+flags.DEFINE_bool('trusted', False, 'import code that the folder names', flag_values=FLAGS)
 flags.DEFINE_string('data_dir', None, 'where the data set lies', flag_values=FLAGS)
 
 
@@ -86,21 +88,21 @@ def main(argv: list[str]) -> int:
     if len(folders) != 1:
       raise app.UsageError(f'{len(folders)} folders given: name the folder of one run')
     folder = pathlib.Path(folders[0])
-    if not (folder / 'config.json').is_file():
+    if not os.path.lexists(folder / 'config.json'):
       raise ValueError(f'{folder}: holds no config.json; name the folder of a run')
     launcher.prepare_jax(1)
-    from fedjax_syn import workdir
+    from fedjax_syn import run_folder, workdir
     from launch import client_sets, finished_run
 
-    stored = workdir.read_json(folder / 'config.json')['config']
+    stored = run_folder.config(folder)['config']
     if stored['algorithm'] in client_sets.NAMES:
-      report = client_sets.inspect(folder, FLAGS.seed, FLAGS.data_dir)
+      report = client_sets.inspect(folder, FLAGS.seed, FLAGS.data_dir, FLAGS.trusted)
       workdir.write_json(folder / 'inspect.json', report)
       print_sets(report)
       print(f'{folder / "inspect.json"} and {folder / "figures"}')
       return 0
 
-    run = finished_run.read_run(folder, FLAGS.seed)
+    run = finished_run.read_run(folder, FLAGS.seed, FLAGS.trusted)
     subject = finished_run.open_subject(run, FLAGS.data_dir)
   import jax
 

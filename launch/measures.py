@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fedjax_syn import metrics
-from fedjax_syn import workdir as workdir_lib
+from launch.after import left
 from launch.spec import Measure, Result
 
 FIRST, FINAL, LAST_FIVE = slice(0, 1), slice(-1, None), slice(-5, None)
@@ -23,7 +23,7 @@ def _rounds(result: Result, base: Result | None) -> float | None:
 
 
 def _from_scratch(result: Result, base: Result | None) -> float | None:
-  found = workdir_lib.read_json(result.folder / 'from_scratch.json')
+  found = left(result.folder / 'from_scratch.json', {'accuracy': [float]})
   return 100 * found['accuracy'][-1] if found else None
 
 
@@ -49,7 +49,7 @@ def generation_seconds(what: str) -> Measure:
   """Returns the measure that reads one of the times that `launch.after.generation_times` leaves."""
 
   def value(result: Result, base: Result | None) -> float | None:
-    found = workdir_lib.read_json(result.folder / 'generation.json')
+    found = left(result.folder / 'generation.json', {'seconds': {what: float}})
     return found['seconds'][what] if found else None
 
   return Measure('seconds for one client, alone on the machine', value, 'seconds', 3, best=min)
@@ -144,7 +144,7 @@ def of_sets(name: str, axis: str) -> Measure:
   """Returns the measure that reads one of the numbers that `launch.after.client_sets` leaves."""
 
   def value(result: Result, base: Result | None) -> float | None:
-    found = workdir_lib.read_json(result.folder / 'client_sets.json')
+    found = left(result.folder / 'client_sets.json', {name: float})
     return found[name] if found else None
 
   return Measure('measured on the sets of the round after the last', value, axis, 3, best=min)

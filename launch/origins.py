@@ -4,9 +4,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedjax_syn import algorithms, metrics
+from fedjax_syn import algorithms, metrics, run_folder
 from fedjax_syn import config as config_lib
-from fedjax_syn import workdir as workdir_lib
 from launch import papers, spec
 from launch.spec import Column, Entry, Row
 
@@ -59,7 +58,7 @@ def checkpoint(
     raise ValueError(f'{origin.algorithm}: its program never changes; no run can begin there')
   path = folder / 'checkpoints' / str(min({*there} - {*here}, default=there[0]))
   tail = path.relative_to(workdir).parts
-  stored = (workdir_lib.read_json(run / 'config.json') or {}).get('config', {})
+  stored = (run_folder.config(run) or {}).get('config', {})
   written = stored.get('start_from', '')
   return written if pathlib.Path(written).parts[-len(tail) :] == tail else str(path)
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fedjax_syn import assemble, experiment, same_run
+from fedjax_syn import assemble, experiment, same_run, workdir
 from fedjax_syn import config as config_lib
 from launch import main as launcher
 from tests.runs import config_of
@@ -63,7 +63,7 @@ def test_a_run_goes_on_with_the_data_it_began_with_or_not_at_all(fake, tmp_path,
   (folder / 'summary.json').unlink()
   stored = json.loads((folder / 'config.json').read_text())
   stored['dataset']['checksum'] = 'f' * 64
-  (folder / 'config.json').write_text(json.dumps(stored))
+  workdir.write_json(folder / 'config.json', stored)
   assert experiment.run_experiment(config_of(), folder) == 2
   error = capsys.readouterr().err
   assert 'other data (checksum ffffffff, now' in error and error.count('\n') == 1

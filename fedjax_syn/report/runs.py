@@ -1,7 +1,6 @@
 """Run folders as a report reads them: opened without JAX work, named apart, compared field by field."""
 
-import zipfile
-import zlib
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_syn import metrics
-from fedjax_syn import workdir as workdir_lib
+from fedjax_syn import metrics, run_folder
 from fedjax_syn.schema import SECTIONS
+from fedjax_syn.stored import DamagedError, read_bytes
 
 ABSENT = None  # a field of a method that the run does not use, or that its version of the library did not have
 
@@ -72,10 +71,10 @@ def open_runs(folders: Sequence[str | Path]) -> list[Run]:
   """
   found: dict[Path, Path] = {}
   for given in map(Path, folders):
-    if not (given / 'config.json').is_file():
+    if not os.path.lexists(given / 'config.json'):
       raise ValueError(f'{given}: holds no config.json; name the folder of a run')
     for folder in (given, given / 'compare'):
-      if (folder / 'config.json').is_file():
+      if os.path.lexists(folder / 'config.json'):
         found.setdefault(folder.resolve(), folder)
   runs = [_open(folder) for folder in found.values()]
   return [r._replace(label=label) for r, label in zip(runs, labels(runs), strict=True)]
@@ -83,22 +82,24 @@ def open_runs(folders: Sequence[str | Path]) -> list[Run]:
 
 def _open(folder: Path) -> Run:
   try:
-    stored = workdir_lib.read_json(folder / 'config.json')
-    summary = workdir_lib.read_json(folder / 'summary.json')
+    stored = run_folder.config(folder)
+    seeds = stored['config']['seeds']
+    summary = run_folder.summary(folder, seeds)
     lines = metrics.read(folder / 'metrics.jsonl')
     settings = used(stored['config'])
-    seeds = stored['config']['seeds']
-    partition = _arrays(folder / 'partition.npz')
-    clients = {seed: _arrays(folder / 'clients' / f'seed_{seed}.npz') for seed in seeds}
-    sets = {seed: _arrays(folder / 'synthetic' / f'synthetic_seed{seed}.npz') for seed in seeds[1:]}
-    sets = {seeds[0]: _arrays(folder / 'synthetic' / 'synthetic.npz'), **sets}
-    drawn = {name: folder / 'figures' / f'{name}.png' for name in INSPECTED}
-    inspected = {name: path.read_bytes() for name, path in drawn.items() if path.is_file()}
-  except (ValueError, LookupError, TypeError, AttributeError, OSError, EOFError) as error:
-    text = f'{type(error).__name__}: {error}'
-    raise ValueError(f'{folder}: cannot be read as a run ({text})') from error
-  except (zipfile.BadZipFile, zlib.error) as error:
-    raise ValueError(f'{folder}: an npz file is damaged ({error})') from error
+    read = lambda name: run_folder.arrays(folder, name, summary)
+    partition = read(run_folder.PARTITION)
+    clients = {seed: read(run_folder.clients_file(seed)) for seed in seeds}
+    sets = {seed: read(run_folder.set_file(seed, seeds)) for seed in seeds}
+    drawn = {name: _picture(folder / 'figures' / f'{name}.png') for name in INSPECTED}
+    inspected = {name: content for name, content in drawn.items() if content is not None}
+    if wrong := run_folder.misfit(stored, partition.get('counts'), clients.values(), sets.values()):
+      raise DamagedError(wrong)
+    strangers = {line['seed'] for line in lines} - {*seeds}
+    if strangers:
+      raise DamagedError(f'metrics.jsonl is damaged: it has lines of seed {min(strangers)}')
+  except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
+    raise ValueError(f'{folder}: cannot be read as a run ({error})') from error
   return Run(
     folder=folder,
     label='',
@@ -113,11 +114,11 @@ def _open(folder: Path) -> Run:
   )
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-  if not path.exists():
-    return {}
-  with path.open('rb') as stream, np.load(stream, allow_pickle=False) as file:
-    return dict(file)
+def _picture(path: Path) -> bytes | None:
+  content = read_bytes(path)
+  if content is not None and not run_folder.is_picture(content):
+    raise DamagedError(f'{path} is damaged: it is no PNG')
+  return content
 
 
 def used(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import sys
 from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
 from launch import tables as tables_lib
+from tests.runs import summary_of
 
 TWO = ('--rows=fedavg,dynafed', '--cols=mlp-0.01,mlp-0.04')  # two by two cells of Table 5
 
@@ -39,7 +40,7 @@ class Runs(list):
     workdir.mkdir(parents=True, exist_ok=True)
     described = {
       'config': config_lib.to_dict(config),
-      'dataset': {'normalisation': {'name': 'auto'}},
+      'dataset': {'title': 'data', 'normalisation': {'name': 'auto', 'mean': [0.0], 'std': [1.0]}},
       'devices': ['cpu cpu'],
       'host': {'name': 'a_host', 'machine': 'x86_64', 'cores': 2},
       'versions': {'jax': '0.10.2'},
@@ -60,11 +61,7 @@ class Runs(list):
     (workdir / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
     state = {0: 'finished', 3: 'diverged'}[status]
     mean = accuracy if status == 0 else None
-    summary = {
-      'test_accuracy': {'mean_last_5': {'mean': mean}},
-      'status': {str(seed): {'status': state, 'round': 6}},
-      'seconds': {'total': self.seconds, 'rounds': self.seconds / 2},
-    }
+    summary = summary_of(mean, {str(seed): {'status': state, 'round': 6}}, self.seconds)
     (workdir / 'summary.json').write_text(json.dumps(summary))
     return status
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn import experiment
+from fedjax_syn import experiment, workdir
 from fedjax_syn.algorithms.feddualmatch import Config, feddualmatch
 from fedjax_syn.engine import Layout, build
 from fedjax_syn.synthesis import gradient
@@ -72,11 +72,11 @@ def test_inspection_leaves_numbers_and_a_picture(folder, monkeypatch, capsys):
 
 def test_other_runs_are_refused(folder, tmp_path):
   stored = json.loads((folder / 'config.json').read_text())
-  (tmp_path / 'config.json').write_text(json.dumps(stored))
+  workdir.write_json(tmp_path / 'config.json', stored)
   with pytest.raises(ValueError, match='no checkpoint of seed 0'):
     client_sets.open_subject(tmp_path, 0)
   stored['config']['algorithm'] = 'fedprox'
-  (tmp_path / 'config.json').write_text(json.dumps(stored))
+  workdir.write_json(tmp_path / 'config.json', stored)
   with pytest.raises(ValueError, match="'fedprox': its clients send no sets"):
     client_sets.open_subject(tmp_path, 0)
 
@@ -85,7 +85,7 @@ def test_the_first_seed_that_has_a_model_is_looked_into(folder, tmp_path):
   shutil.copytree(folder / 'checkpoints', tmp_path / 'checkpoints')
   stored = json.loads((folder / 'config.json').read_text())
   stored['config']['seeds'] = [5, 0]  # 5 diverged in round 1, say
-  (tmp_path / 'config.json').write_text(json.dumps(stored))
+  workdir.write_json(tmp_path / 'config.json', stored)
   assert client_sets.open_subject(tmp_path, None).seed == 0
   with pytest.raises(ValueError, match='no checkpoint of seed 5'):
     client_sets.open_subject(tmp_path, 5)

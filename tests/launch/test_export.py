@@ -31,7 +31,7 @@ def folder(whole_folder, tmp_path_factory):
     stored = workdir.read_json(whole_folder / 'config.json')
     model = fs.api.model_of(config_lib.check(stored['config']), stored['dataset'])
     real = fs.load(whole_folder)._replace(variables=model.init(jax.random.key(1)))
-    patch.setattr(fs, 'load', lambda *_: real)
+    patch.setattr(fs, 'load', lambda *_, **__: real)
     assert start(whole_folder, f'--output={target}') == 0
   return target, real
 
@@ -126,7 +126,7 @@ def test_refusals_are_one_line(whole_folder, tmp_path, capsys, arguments, words)
 
 def test_a_run_without_a_set_has_a_model_only(whole_folder, tmp_path, monkeypatch, capsys):
   bare = fs.load(whole_folder)._replace(synthetic=None)
-  monkeypatch.setattr(fs, 'load', lambda *_: bare)
+  monkeypatch.setattr(fs, 'load', lambda *_, **__: bare)
   with pytest.raises(SystemExit):
     start(whole_folder, '--format=png', f'--output={tmp_path / "png"}')
   assert 'no synthetic set' in capsys.readouterr().err and not (tmp_path / 'png').exists()

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedjax_syn import experiment
+from fedjax_syn import experiment, workdir
 from launch import after, generation, generation_cost, spec
 from launch import main as launcher
 from tests.runs import config_of, lines_of
@@ -175,6 +175,6 @@ def test_what_cannot_be_measured_is_refused_in_one_line(
 def test_runs_that_generated_nothing_are_refused(algorithm, said, folder, tmp_path):
   stored = json.loads((folder / 'config.json').read_text())
   stored['config']['algorithm'] = algorithm
-  (tmp_path / 'config.json').write_text(json.dumps(stored))
+  workdir.write_json(tmp_path / 'config.json', stored)
   with pytest.raises(ValueError, match=said):
     generation.open_subject(tmp_path, 0)

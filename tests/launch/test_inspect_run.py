@@ -16,7 +16,7 @@ from launch import finished_run, inspect_run
 from launch import main as launcher
 from tests.fake_engine import PHASE
 from tests.launch.test_main import ROOT
-from tests.runs import REAL, config_of
+from tests.runs import REAL, config_of, summary_of
 from tests.test_figures import assert_picture
 
 
@@ -99,15 +99,16 @@ def test_the_round_is_the_run_s_own(report, folder):
 
 def unfinished(folder, **changes):
   """A folder with a config, and a summary unless it is to be unfinished."""
-  summary = changes.pop('summary', {'status': {'0': {'status': 'finished'}}})
-  stored = {'config': config_lib.to_dict(config_of(**{'seeds': (0,), **changes}))}
+  summary = changes.pop('summary', summary_of(0.5, {'0': {'status': 'finished'}}))
+  config = config_lib.to_dict(config_of(**{'seeds': (0,), **changes}))
+  stored = {'config': config, 'dataset': {'title': 'digits'}}
   (folder / 'config.json').write_text(json.dumps(stored))
   if summary:
     (folder / 'summary.json').write_text(json.dumps(summary))
   return folder
 
 
-DIVERGED = {'status': {'0': {'status': 'diverged'}}}
+DIVERGED = summary_of(None, {'0': {'status': 'diverged', 'round': 2}})
 
 
 @pytest.mark.parametrize(

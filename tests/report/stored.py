@@ -2,6 +2,8 @@
 
 import json
 
+from fedjax_syn import workdir
+
 HOSTILE = '</script><img src=x onerror="document.title=1">'
 # Names of classes; ten, as a fake engine learns ten.
 KINDS = ('<i>dog', 'ant', 'bee', 'cat', 'cow', 'elk', 'fox', 'gnu', 'hen', 'yak')
@@ -12,4 +14,4 @@ def edit(folder, change):
   path = folder / 'config.json'
   stored = json.loads(path.read_text())
   change(stored)
-  path.write_text(json.dumps(stored))
+  workdir.write_json(path, stored)

@@ -1,0 +1,70 @@
+"""A run's folder as a run finds it: another run's, new, to be gone on with, or finished; and what of it is damaged."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedjax_syn import checkpoint, continuation, run_folder, same_run, stored
+from fedjax_syn import config as config_lib
+from fedjax_syn import workdir as workdir_lib
+
+
+def take(
+  folder: Path,
+  tasks: Sequence[tuple[config_lib.Resolved, Path]],
+  stack: contextlib.ExitStack,
+  say: Callable[[str], None],
+) -> dict[str, Any] | None:
+  """Locks a run's folder, and sees whether all that was left there is whole.
+
+  Args:
+    folder: the run's.
+    tasks: configs and folders of what is to be trained now; the run itself is the last.
+    stack: holds the lock.
+    say: told what is damaged and is made again.
+
+  Returns:
+    The run's summary, if it was finished before and there is nothing to be made again.
+
+  Raises:
+    ValueError: if it is another run's folder, or in use, or something is damaged that cannot be made again.
+  """
+  stack.enter_context(workdir_lib.lock(folder))
+  damaged = False
+  for config, path in reversed(tasks):  # the main folder's reasons first
+    workdir_lib.check_config(path, config)
+    for line in (wrong := faults(path, config)):
+      say(f'WARNING: {line}; made again from the checkpoints')
+    damaged = damaged or bool(wrong)
+  return None if damaged else continuation.finished(folder, tasks[-1][0].rounds)
+
+
+def faults(folder: Path, config: config_lib.Resolved) -> list[str]:
+  """Says, a line each, what of a finished run is damaged or missing.
+
+  Args:
+    folder: the run's.
+    config: its config.
+
+  Raises:
+    DamagedError: if it is the summary or the metrics, and there is no checkpoint to make them from.
+  """
+  try:
+    summary = run_folder.summary(folder, config.seeds)
+    if summary and (wrong := stored.fault(summary, run_folder.SHOWN)):
+      raise stored.DamagedError(f'{folder / "summary.json"} is damaged: {wrong}')
+  except stored.DamagedError as error:
+    if not checkpoint.found(folder / 'checkpoints'):
+      raise
+    return [str(error)]
+  if not summary or summary['rounds'] != config.rounds:
+    return []
+  known = summary.get('files', {}).values()
+  return [line for files in known for line in run_folder.faults(folder, files)]
+
+
+def moved(folder: Path, resolved: config_lib.Resolved) -> bool:
+  """Says whether a run's data are said to lie elsewhere than before."""
+  before = (run_folder.config(folder) or {}).get('config', {}).get('data', {})
+  return not same_run.same_place(before.get('dir', resolved.data.dir), resolved.data.dir)

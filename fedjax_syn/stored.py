@@ -1,0 +1,270 @@
+"""Files that a run left, read again: what is damaged or of another shape is one line that names the file.
+
+A JSON file that the library writes carries `sha256`, a digest of all else that it holds, so that a changed digit is
+noticed; files of older versions have none and are believed if their shape is right.
+"""
+
+import hashlib
+import json
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SEAL = 'sha256'
+DEEPEST = 200  # levels of nesting; what the library writes has a few dozen at most
+LARGEST = 2**30  # bytes of a JSON file
+NUMBER = float  # in a shape: an int counts too, a bool does not
+
+
+class StoredError(ValueError):
+  """A file of a run that cannot be used."""
+
+
+class DamagedError(StoredError):
+  """A file that is not what was written, or holds something else."""
+
+
+def read_bytes(path: Path, size: int | None = None, largest: int | None = None) -> bytes | None:
+  """Reads a regular file, or its first `size` bytes.
+
+  Args:
+    path: the file; a folder, a pipe or a device of this name is never opened.
+    size: how many bytes; None is all.
+    largest: refuse a file of more bytes.
+
+  Returns:
+    The bytes, None if nothing has this name.
+
+  Raises:
+    DamagedError: if it is no file, or cannot be read.
+  """
+  if not os.path.lexists(path):
+    return None
+  try:
+    mode = path.stat()
+    if not stat.S_ISREG(mode.st_mode):
+      raise DamagedError(f'{path} is damaged: it is {_kind(mode.st_mode)} and not a file')
+    if largest is not None and mode.st_size > largest:
+      raise DamagedError(f'{path} is damaged: {mode.st_size} bytes are more than such a file has')
+    with path.open('rb') as file:
+      return file.read(-1 if size is None else size)
+  except OSError as error:
+    raise DamagedError(f'{path} cannot be read ({error.strerror})') from error
+
+
+def _kind(mode: int) -> str:
+  known = {stat.S_IFDIR: 'a folder', stat.S_IFIFO: 'a pipe', stat.S_IFSOCK: 'a socket'}
+  return known.get(stat.S_IFMT(mode), 'a device')
+
+
+def read_json(path: Path, shape: Any = Any) -> Any:
+  """Reads a JSON file.
+
+  Args:
+    path: the file.
+    shape: what it has to hold; see `fault`.
+
+  Returns:
+    What it holds without its seal; None if nothing has this name.
+
+  Raises:
+    DamagedError: if it cannot be read, is not JSON, not what was sealed, or of another shape.
+  """
+  content = read_bytes(path, largest=LARGEST)
+  if content is None:
+    return None
+  value = parse(content, str(path))
+  if isinstance(value, dict) and SEAL in value:
+    seal = value.pop(SEAL)
+    if seal != digest_of(value):
+      raise DamagedError(
+        f'{path} is damaged: it is not what was written (if you changed it yourself, take {SEAL!r} out of it)'
+      )
+  if wrong := fault(value, shape):
+    raise DamagedError(f'{path} is damaged: {wrong}')
+  return value
+
+
+def parse(content: bytes, name: str) -> Any:
+  """Parses JSON of finite numbers, without repeated keys and of moderate depth.
+
+  Args:
+    content: UTF-8.
+    name: of the file, for the message.
+
+  Raises:
+    DamagedError: if it is anything else.
+  """
+  try:
+    value = json.loads(
+      content.decode('utf-8'), parse_constant=_refuse, object_pairs_hook=_without_repeats
+    )
+  except RecursionError:
+    raise DamagedError(f'{name} is damaged: it is nested too deep') from None
+  except ValueError as error:
+    raise DamagedError(f'{name} is damaged ({error})') from error
+  if _deeper(value, DEEPEST):
+    raise DamagedError(f'{name} is damaged: it is nested more than {DEEPEST} deep')
+  return value
+
+
+def _refuse(constant: str) -> None:
+  raise ValueError(f'{constant} is no number')
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+  out = dict(pairs)
+  if len(out) < len(pairs):
+    raise ValueError('a key is there twice')
+  return out
+
+
+def _deeper(value: Any, most: int) -> bool:
+  level = [value]
+  for _ in range(most):
+    inner = [v for v in level if isinstance(v, dict | list)]
+    level = [x for v in inner for x in (v.values() if isinstance(v, dict) else v)]
+    if not level:
+      return False
+  return True
+
+
+def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns JSON values with their digest, `sha256`, last."""
+  content = {k: v for k, v in value.items() if k != SEAL}
+  return {**content, SEAL: digest_of(json.loads(json.dumps(content)))}
+
+
+def digest_of(value: Any) -> str:
+  """Returns the SHA-256 of JSON values, whatever their layout in a file."""
+  text = json.dumps(value, sort_keys=True, separators=(',', ':'))
+  return hashlib.sha256(text.encode()).hexdigest()
+
+
+def fault(value: Any, shape: Any, where: str = '') -> str:
+  """Says in what JSON values differ from a shape; '' if in nothing.
+
+  Args:
+    value: as parsed.
+    shape: `Any`; a text, which is the only value; a type (`float` is any number, no type takes a bool but `bool`) or None; a tuple of shapes, of which
+      one has to fit; [shape], a list of such; a dict of shapes by key, where 'key?' may be absent and a type as a key
+      (`str`, or `int` and `float` where the text is such a number) stands for all keys without a shape of their own.
+    where: the path so far.
+  """
+  if shape is Any:
+    return ''
+  if isinstance(shape, str):
+    return '' if value == shape else _unlike(value, where)
+  if isinstance(shape, tuple):
+    return '' if any(not fault(value, s) for s in shape) else _unlike(value, where)
+  if isinstance(shape, list):
+    if not isinstance(value, list):
+      return _unlike(value, where)
+    return _first(fault(item, shape[0], f'{where}[{i}]') for i, item in enumerate(value))
+  if isinstance(shape, dict):
+    return _fault_of_dict(value, shape, where)
+  kinds = (int, float) if shape is float else (shape if shape is not None else type(None),)
+  fits = isinstance(value, kinds) and (shape is bool or not isinstance(value, bool))
+  return '' if fits else _unlike(value, where)
+
+
+def _fault_of_dict(value: Any, shape: dict, where: str) -> str:
+  if not isinstance(value, dict):
+    return _unlike(value, where)
+  named = {key.removesuffix('?'): s for key, s in shape.items() if isinstance(key, str)}
+  rest = [(key, s) for key, s in shape.items() if not isinstance(key, str)]
+  inside = lambda key: f'{where}.{key}' if where else key
+  for key in shape:
+    if isinstance(key, str) and not key.endswith('?') and key not in value:
+      return f'it has no {inside(key)}'
+
+  def of_key(key, item):
+    if key in named:
+      return fault(item, named[key], inside(key))
+    if not rest:
+      return ''
+    kind, s = rest[0]
+    try:
+      kind(key)
+    except ValueError:
+      return f'it has a {inside(key)[:80]!r}'
+    return fault(item, s, inside(key))
+
+  return _first(of_key(key, item) for key, item in value.items())
+
+
+def _first(faults: Iterable[str]) -> str:
+  return next(filter(None, faults), '')
+
+
+def _unlike(value: Any, where: str) -> str:
+  shown = ascii(value)
+  shown = shown if len(shown) <= 40 else f'{shown[:40]}...'
+  return f'{where or "it"} cannot be {shown}'
+
+
+def read_arrays(path: Path, shapes: Mapping[str, str] | None = None) -> dict[str, np.ndarray]:
+  """Reads an npz file without compression and without pickles, as the library writes them.
+
+  Args:
+    path: the file.
+    shapes: by name, what an array has to look like: its kinds of dtype and its number of axes, 'iu2'; 'name?' may be
+      absent. Other arrays may be there too.
+
+  Returns:
+    The arrays by name; {} if nothing has this name.
+
+  Raises:
+    DamagedError: if it cannot be read, or holds something else.
+  """
+  if not os.path.lexists(path):
+    return {}
+  read_bytes(path, 0)  # a regular file
+  try:
+    with path.open('rb') as stream:
+      with zipfile.ZipFile(stream) as archive:
+        if any(i.compress_type != zipfile.ZIP_STORED for i in archive.infolist()):
+          raise DamagedError(f'{path} is damaged: it is compressed')
+      stream.seek(0)
+      with np.load(stream, allow_pickle=False) as file:
+        arrays = dict(file)
+  except DamagedError:
+    raise
+  # A flipped byte can make every part of these readers fail.
+  except (zipfile.BadZipFile, zlib.error, OSError, MemoryError, RuntimeError) as error:
+    raise DamagedError(f'{path} is damaged ({_line(error)})') from error
+  except (ValueError, LookupError, TypeError, AttributeError, EOFError, SyntaxError) as error:
+    raise DamagedError(f'{path} is damaged ({_line(error)})') from error
+  for name, what in (shapes or {}).items():
+    array = arrays.get(name.removesuffix('?')) if hasattr(arrays, 'get') else None
+    if array is None and name.endswith('?'):
+      continue
+    if (
+      not isinstance(array, np.ndarray)
+      or array.dtype.kind not in what[:-1]
+      or array.ndim != int(what[-1])
+    ):
+      raise DamagedError(
+        f'{path} is damaged: it holds no array {name.removesuffix("?")!r} as it should'
+      )
+  return arrays
+
+
+def _line(error: BaseException) -> str:
+  return ' '.join(f'{type(error).__name__}: {error}'.split())[:200]
+
+
+def digest_of_arrays(arrays: Mapping[str, Any]) -> str:
+  """Returns the SHA-256 of named arrays: names, types, shapes and values; when and how they were packed is no part of it."""
+  digest = hashlib.sha256()
+  for name, value in sorted(arrays.items()):
+    array = np.ascontiguousarray(value)
+    digest.update(f'{name} {array.dtype.str} {np.shape(value)}\n'.encode())
+    digest.update(array.tobytes())
+  return digest.hexdigest()
