@@ -1,5 +1,7 @@
 """Runs on data of several domains: made-up ones, metrics of each, and their summary."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,7 @@ def test_a_domain_without_test_rows_has_no_split():
   """Accuracy on no row is neither 0 nor an error."""
   data = datasets.load('digits_styles')
   moved = np.where(data.test_domains == 1, 0, data.test_domains)
-  assert list(data._replace(test_domains=moved).test_by_domain()) == [
+  assert list(dataclasses.replace(data, test_domains=moved).test_by_domain()) == [
     f'domain/{data.domains[i]}' for i in (0, 2)
   ]
 
