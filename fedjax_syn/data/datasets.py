@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_syn.data import domains, outside, own
+from fedjax_syn.data import domains, held_out, outside, own
 from fedjax_syn.data.builders import (
   array_checks,
   arrays,
@@ -28,15 +28,13 @@ from fedjax_syn.data.builders import (
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.data.builders.spelling import some
-from fedjax_syn.data.builders.split import Split, check_split, stratified
+from fedjax_syn.data.builders.split import Split
 from fedjax_syn.data.dataset import Dataset, make
 from fedjax_syn.data.kinds import FLAIR
 from fedjax_syn.data.normalisation import NORMALISATIONS, Normalisation, normalise_by
 
 __all__ = ['NORMALISATIONS', 'Dataset', 'Normalisation', 'Split', 'load', 'names']
 
-# The purposes of the draws, so that no other draw from data.seed equals them.
-_HOLD_OUT, _PROXY = 0x76616C, 0x70726F
 HELD_OUT = 'held_out'
 
 
@@ -134,7 +132,7 @@ def load(
       f'data.name={name!r}: {error.filename or folder}: {reason[:1].lower()}{reason[1:]}'
     ) from error
   if validation:
-    dataset = _hold_out(dataset, validation, seed)
+    dataset = held_out.hold_out(dataset, validation, seed)
   if proxy:
     dataset = _with_proxy(dataset, proxy, proxy_share, data_dir, seed, trusted)
   # What is computed is computed from the rows that are left for training.
@@ -272,21 +270,11 @@ def _from_folder(
   return dataclasses.replace(dataset, title=title)
 
 
-def _hold_out(dataset: Dataset, share: float, seed: int) -> Dataset:
-  if dataset.validation is not None:
-    raise ValueError(
-      f'data.validation={share}: {dataset.name} brings its own validation split; use 0'
-    )
-  dataset, held = _take_out(dataset, 'data.validation', share, [seed, _HOLD_OUT])
-  return dataclasses.replace(dataset, validation=held)
-
-
 def _with_proxy(
   dataset: Dataset, proxy: str, share: float, data_dir: str, seed: int, trusted: bool
 ) -> Dataset:
   if proxy == HELD_OUT:
-    dataset, held = _take_out(dataset, 'data.proxy_share', share, [seed, _PROXY])
-    return dataclasses.replace(dataset, proxy=held)
+    return held_out.give_server(dataset, share, seed)
   if proxy == dataset.name:
     raise ValueError(
       f'data.proxy={proxy!r} is the data set itself: use {HELD_OUT!r}, rows that no client has'
@@ -309,23 +297,6 @@ def _with_proxy(
 def brings_validation(name: str, data_dir: str = '') -> bool:
   """Says whether a data set has a validation split of its own, which `data.validation` must not add to."""
   return name in FLAIR or (name == own.FOLDER and layout.has_validation(_folder(data_dir)))
-
-
-def _take_out(dataset: Dataset, key: str, share: float, draw: list[int]) -> tuple[Dataset, Split]:
-  """Takes a stratified share out of the training rows; returns what is left, and the share."""
-  x, y = dataset.train
-  held = stratified(y, round(share * len(y)), np.random.default_rng(draw).permutation(len(y)))
-  if not held.any():
-    raise ValueError(
-      f'{key}={share} holds out none of the {len(y)} training rows of {dataset.name}'
-    )
-  left = dataclasses.replace(
-    dataset,
-    train=check_split(x[~held], y[~held], dataset.name),
-    clients=None if dataset.clients is None else dataset.clients[~held],
-    natural_clients=dataset.num_clients(),
-  )
-  return left, check_split(x[held], y[held], dataset.name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
