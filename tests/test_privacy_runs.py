@@ -83,7 +83,7 @@ def test_seeds_that_diverge_count_for_all_their_rounds(tmp_path, fake):
 
 
 def test_methods_beside_each_other_draw_different_noise():
-  """Equal noise could be subtracted. Round 1 of one parameter: nearly noise alone, 2 / 2 long."""
+  """Equal noise could be subtracted, and sampling counts once for each. Round 1 of one parameter: nearly noise alone."""
 
   def first_move(**settings):
     method = dp(fedavg(1e-9, optimizer='sgd', batch_size=1), clip=1.0, noise_multiplier=2.0)
@@ -92,7 +92,12 @@ def test_methods_beside_each_other_draw_different_noise():
     )
     return float(engine.run(0, engine.init(0), 1)[0].params['w']) - 1
 
+  def empty_rounds(**settings):  # of 100 in which one of two clients is drawn, who has no sample
+    engine = tiny.build(dp(), tiny.net(4, 3), tiny.federated([6, 0]), participation=0.5, **settings)
+    return engine.empty_rounds(0, 0, 100)
+
   alone, beside = first_move(), first_move(noise_number=1)
+  assert empty_rounds() != empty_rounds(noise_number=1)
   assert abs(alone - beside) > 0.01 and 0.01 < abs(alone) < 5
 
 

@@ -54,7 +54,7 @@ def build(
     layout: how clients lie on devices; zeros are filled in from the table.
     loss: (logits, y, mask) -> mean loss; default: that of the labels' kind, `losses.objective_of`.
     noise_number: of the method among those that see the same clients with the same seeds: where they add noise for privacy,
-      each has its own, since equal noise could be subtracted.
+      each has its own, since equal noise could be subtracted, and draws its own clients, since epsilon composes so.
 
   Returns:
     An `Engine`.
@@ -78,7 +78,9 @@ def build(
   data = place(data, everywhere)
   hyper = place(jax.tree.map(jnp.asarray, method.hyper), everywhere)
 
-  def noisy(seed, purpose, number):  # the key of draws that noise may be among
+  def noisy(
+    seed, purpose, number
+  ):  # the key of draws that epsilon rests on: noise, and who is sampled
     key = stream(seed, purpose, number)
     return fold(key, noise_number) if noise_number and method.mechanism is not None else key
 
@@ -125,7 +127,7 @@ def build(
     return initial_rows(initial, data, hyper, jnp.zeros(1, jnp.int32))
 
   state_bytes = client_state.total_bytes(jax.eval_shape(one_row), num_clients)
-  sampled_in = lambda seed, number: sample(stream(seed, Purpose.SAMPLE, number))
+  sampled_in = lambda seed, number: sample(noisy(seed, Purpose.SAMPLE, number))
   if client_state.outgrows(layout, state_bytes):
     store = client_state.on_host(np.asarray(data.size), slots, sampled_in)
   else:
@@ -148,7 +150,7 @@ def build(
     task = task_of(data, hyper, first_round)
     servers = servers_of(method, task)
     number = state.round + 1
-    sampled = sample(stream(seed, Purpose.SAMPLE, number))
+    sampled = sampled_in(seed, number)
     size = jnp.where(sampled < num_clients, data.size[jnp.minimum(sampled, num_clients - 1)], 0)
     rows = store.read(state.clients, sampled)
     sent, alike = downlink(servers, stream(seed, Purpose.SHARED, number), number, state)
