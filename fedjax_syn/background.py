@@ -1,15 +1,20 @@
 """Work that begins now and is waited for later, in threads of its own: compilation, which needs no Python for long."""
 
+import atexit
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 import jax
 
+from fedjax_syn.stopping import BACKGROUND
+
 WAITED = '/fedjax_syn/waited_for_compilation'  # an event of jax.monitoring, in seconds
 _HERE = threading.local()
+_PIECES: weakref.WeakSet['Background'] = weakref.WeakSet()
 _ONE_BY_ONE = threading.Lock()  # in order, and leaving the other cores to the run itself
 
 
@@ -34,13 +39,17 @@ class Background:
     def run():
       _HERE.background = True
       with _ONE_BY_ONE, jax.default_matmul_precision(precision), jax.enable_x64(wide):
+        if not self.future.set_running_or_notify_cancel():
+          return
         try:
           self.future.set_result(work())
         except Exception as error:
           self.future.set_exception(error)
 
     # A daemon: a run that was interrupted does not wait for a program that it will not need.
-    threading.Thread(target=run, daemon=True).start()
+    self.thread = threading.Thread(target=run, daemon=True, name=f'{BACKGROUND}: compilation')
+    _PIECES.add(self)
+    self.thread.start()
 
   def result(self) -> Any:
     """Waits for the work; returns what it returned, or raises what it raised."""
@@ -49,3 +58,16 @@ class Background:
       return self.future.result()
     finally:
       jax.monitoring.record_event_duration_secs(WAITED, time.perf_counter() - began)
+
+
+@atexit.register
+def wait() -> None:
+  """Waits for the piece at work, and begins no other: a thread inside a compiler must not outlive the interpreter.
+
+  A launcher does not wait: see `fedjax_syn.stopping.end`.
+  """
+  pieces = list(_PIECES)
+  for piece in pieces:
+    piece.future.cancel()
+  for piece in pieces:
+    piece.thread.join()

@@ -15,6 +15,7 @@ from fedjax_syn import (
   branch,
   checkpoint,
   continuation,
+  failures,
   finishing,
   hosts,
   loop,
@@ -24,6 +25,7 @@ from fedjax_syn import (
   results,
   run_folder,
   same_run,
+  stopping,
   stored,
   texts,
 )
@@ -55,9 +57,29 @@ def run_experiment(
     show: told how far it is; a bar on a terminal and lines elsewhere by default.
 
   Returns:
-    0 finished (also if it was finished before), 2 refused (one line says why), 3 all seeds diverged,
-    75 interrupted and saved: the same call goes on.
+    0 finished (also if it was finished before), 2 refused (one line says why), 3 all seeds diverged, 74 the disk is
+    full, 75 interrupted and saved, 76 another process of the run is gone. After 74 to 76 the same call goes on.
   """
+  try:
+    return _run(config, workdir, config_name, show)
+  except Exception as error:
+    if full := failures.no_space(error):
+      print(
+        f'workdir={workdir}: {full}; what was saved is good: make space, and the same command goes on',
+        file=sys.stderr,
+      )
+      return failures.FULL
+    if hosts.several() and failures.peer_lost(error):
+      print(
+        'another process of this run is gone; start all of them again: they go on from what was saved',
+        file=sys.stderr,
+      )
+      return failures.PEER_LOST
+    raise
+
+
+def _run(config: Any, workdir: str | Path, config_name: str, show: progress.Silent | None) -> int:
+  """Runs a config; see `run_experiment`."""
   folder = Path(workdir)
   write = jax.process_index() == 0
   show = show or progress.make(write)
@@ -77,7 +99,7 @@ def run_experiment(
         return _exit_status(summary)
       assemble.check_privacy(resolved)
       stack.enter_context(jax.default_matmul_precision(resolved.precision))
-      stop = stack.enter_context(workdir_lib.stoppable())
+      stop = stack.enter_context(stopping.stoppable())
       problem = hosts.together(lambda: assemble.load(resolved))
       jobs = assemble.jobs(resolved, folder, problem, show)
       for job in jobs:
@@ -88,6 +110,8 @@ def run_experiment(
           continuation.put_aside(job.folder, job.config.rounds)
           assemble.describe(job, problem, config_name)
     except (ValueError, OSError) as error:
+      if failures.no_space(error):
+        raise
       print(texts.one_line(error), file=sys.stderr)
       return REFUSED
     read = assemble.read_line(resolved, problem), *problem.dataset.notes
@@ -113,7 +137,7 @@ def _run(
   jobs: Sequence[Job],
   problem: Problem,
   show: progress.Silent,
-  stop: workdir_lib.StopRequest,
+  stop: stopping.StopRequest,
   write: bool,
 ) -> dict[str, Any] | None:
   """Trains jobs to their end, one after the other; returns the last one's summary, or None if interrupted."""
@@ -172,7 +196,7 @@ def _train(
   problem: Problem,
   measured: tuple[loop.Evaluators, finishing.Measure | None],
   show: progress.Silent,
-  stop: workdir_lib.StopRequest,
+  stop: stopping.StopRequest,
   write: bool,
 ) -> dict[str, Any] | None:
   """Trains all seeds of a job, as many side by side as its layout says; returns the summary, or None if interrupted."""
@@ -262,7 +286,7 @@ def _train_group(
   states: dict[int, State],
   resumed: bool,
   show: progress.Silent,
-  stop: workdir_lib.StopRequest,
+  stop: stopping.StopRequest,
 ) -> bool:
   """Trains seeds side by side to their end; returns False if they were interrupted and saved."""
   config, engine = job.config, job.engine
@@ -271,6 +295,7 @@ def _train_group(
   del states  # they are consumed
   collapsed: set[str] = set()  # seeds of which it was said
   over: dict[int, tuple[int, State | None]] = {}  # of seeds that end: to be saved once more
+  begun = int(live[next(iter(live))].round)  # the round at which this phase begins here
   own: dict[
     int, tuple[int, Any]
   ] = {}  # by seed, the round in which personal models were measured, and what
@@ -326,18 +351,22 @@ def _train_group(
         step.round == config.rounds and not any(engine.pending(s) for s in live.values())
       ):
         break  # saved below, together with the news that these seeds are over
-      stopping = hosts.anywhere(bool(stop))
-      if stopping or over or recorder.due(step):
+      asked = hosts.anywhere(bool(stop))
+      if asked or over or recorder.due(step):
         at_work = {seed: (int(state.round), state) for seed, state in live.items()}
         recorder.save({**over, **at_work}, clock.seconds(), keep=step.phase_end)
         over.clear()
-      if stopping:
+      if asked:
         return False
+      # Until a phase has its programs nothing but compilation would be lost by leaving at once.
+      begun = step.round if step.phase_end else begun
+      stop.unsaved = not step.phase_end and (step.kind == 'between' or step.round > begun)
   finally:
     show.end()
   for seed in live:
     finish(seed)
   recorder.save(over, clock.seconds(), keep=True)
+  stop.unsaved = False
   return True
 
 

@@ -9,8 +9,8 @@ from fedjax_syn.clock import Clock
 from fedjax_syn.engine import personal as personal_lib
 from fedjax_syn.method import State
 
-STRETCH_SECONDS = 10.0  # bounds how long a request to stop has to wait
-CHUNK_SECONDS = 10.0  # the same, for work between rounds
+STRETCH_SECONDS = 2.0  # bounds how long a request to stop has to wait
+CHUNK_SECONDS = 2.0  # the same, for work between rounds
 
 Evaluators = Mapping[str, Callable[[Any, Any], Mapping[str, float]]]
 

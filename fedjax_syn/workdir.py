@@ -1,4 +1,4 @@
-"""A run's folder: its lock, its config.json, and how a run is asked to stop."""
+"""A run's folder: its lock and its config.json."""
 
 import contextlib
 import fcntl
@@ -6,10 +6,10 @@ import importlib.metadata
 import json
 import os
 import platform
-import signal
+import re
 import socket
 import subprocess
-import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +39,7 @@ PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'chex', 'orbax-checkpoint', 'numpy
 
 
 read_json = stored.read_json
+LOOKS = 3  # at a lock that is held, before it is believed
 
 
 class InUseError(ValueError):
@@ -76,8 +77,45 @@ def lock(folder: Path) -> Iterator[None]:
             new.rmdir()
 
 
+def owner(folder: Path) -> str:
+  """Says which process is at work in a folder; '' if none is, or its file system has no locks.
+
+  Args:
+    folder: a run's; nothing is written into it.
+  """
+  try:
+    with (folder / '.lock').open() as file:
+      try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+      except BlockingIOError:
+        return _named(file)
+  except OSError:
+    pass
+  return ''
+
+
+def _named(file: IO[str]) -> str:
+  file.seek(0)
+  return file.read().strip() or 'another process'
+
+
+def _lives(named: str) -> bool:
+  """Says whether the process that a lock file names is another one of this machine that is alive."""
+  match = re.fullmatch(r'process (\d+) on (.*)', named)
+  if not match or match[2] != socket.gethostname() or int(match[1]) == os.getpid():
+    return False
+  try:
+    os.kill(int(match[1]), 0)
+  except ProcessLookupError:
+    return False
+  except OSError:  # it belongs to somebody else
+    pass
+  return True
+
+
 def _held(path: Path) -> IO[str]:
   """Opens a lock file and locks it."""
+  looks = 0
   while True:
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open('a+')
@@ -85,12 +123,20 @@ def _held(path: Path) -> IO[str]:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
       with file:
-        file.seek(0)
-        owner = file.read().strip() or 'another process'
+        named = _named(file)
+      if looks < LOOKS:  # `owner` holds it for a moment
+        looks += 1
+        time.sleep(0.02)
+        continue
       raise InUseError(
-        f'workdir={path.parent}: {owner} is at work here; wait, or name another folder'
+        f'workdir={path.parent}: {named} is at work here; wait, or name another folder'
       ) from error
     except OSError as error:  # a file system without locks
+      if _lives(named := _named(file)):
+        file.close()
+        raise InUseError(
+          f'workdir={path.parent}: {named} is at work here; wait, or name another folder'
+        ) from error
       warnings.warn(
         f'workdir={path.parent} cannot be locked ({error}): start no second run on it', stacklevel=4
       )
@@ -161,46 +207,3 @@ def _commit() -> str | None:
   except (OSError, subprocess.TimeoutExpired):
     return None
   return done.stdout.strip() or None
-
-
-class StopRequest:
-  """Whether the run was asked to stop, and by which signal; as a signal's handler it takes one request."""
-
-  def __init__(self):
-    self.signal = ''
-    self.before: dict[int, Any] = {}  # handlers by signal
-
-  def __bool__(self) -> bool:
-    return bool(self.signal)
-
-  def __call__(self, number: int, frame: Any = None) -> None:
-    self.signal = signal.Signals(number).name
-    self.restore()
-
-  def restore(self) -> None:
-    """Puts the handlers back that there were before."""
-    for number, handler in self.before.items():
-      signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def stoppable() -> Iterator[StopRequest]:
-  """Turns the first SIGTERM or SIGINT into a request; a second one acts as if this were not here.
-
-  A request reaches those that are further out too, at the end: whoever runs several runs begins no other.
-  """
-  request = StopRequest()
-  if threading.current_thread() is not threading.main_thread():
-    yield request  # only the main thread may set handlers
-    return
-  request.before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-  for number in request.before:
-    signal.signal(number, request)
-  try:
-    yield request
-  finally:
-    request.restore()
-    if request:
-      number = signal.Signals[request.signal]
-      if isinstance(outer := request.before[number], StopRequest):
-        outer(number)

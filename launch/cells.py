@@ -158,13 +158,7 @@ def untraced(word: str, lines: Sequence[Mapping], without_phase: frozenset[str])
 
 def locked(folder: pathlib.Path) -> bool:
   """Says whether another process works in a folder."""
-  if not folder.is_dir():
-    return False
-  try:
-    with workdir_lib.lock(folder):
-      return False
-  except workdir_lib.InUseError:
-    return True
+  return bool(workdir_lib.owner(folder))
 
 
 def environment(results: Sequence[Result]) -> dict[str, Any]:

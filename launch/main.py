@@ -18,8 +18,9 @@ Your own images: --config.data.name=folder --config.data.dir=D (D/CLIENT/CLASS/I
 --config.model.name=my_module:MyNet (a Flax module). Afterwards: launch/report.py, launch/export.py, launch/inspect_run.py.
 
 The same command goes on from the last checkpoint. Exit status: 0 finished, 2 refused (one line says
-why), 3 all seeds diverged, 75 interrupted and saved (start it again). Compiled programs are kept in
-$JAX_COMPILATION_CACHE_DIR, else ~/.cache/fedjax_syn/jax.
+why), 3 all seeds diverged, 74 the disk is full (what was saved is good), 75 interrupted and saved (start it
+again), 76 another process of the run is gone (start all of them again), 130 interrupted before the flags were
+read. Compiled programs are kept in $JAX_COMPILATION_CACHE_DIR, else ~/.cache/fedjax_syn/jax.
 """
 
 import contextlib
@@ -33,11 +34,16 @@ import textwrap
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 
-from absl import app, flags, logging
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # As a script, Python looks into launch/ only; configs/ lies beside it, and users' modules where they are.
 sys.path[:0] = [path for path in (str(ROOT), os.getcwd()) if path not in sys.path]
+
+from fedjax_syn import stopping  # noqa: E402
+
+if __name__ == '__main__':
+  stopping.watch()  # before the imports that take time
+
+from absl import app, flags, logging  # noqa: E402
 
 from fedjax_syn import texts  # noqa: E402
 
@@ -74,6 +80,7 @@ def parse(argv: list[str]) -> list[str]:
     logging.set_verbosity(logging.WARNING)  # absl would let JAX tell which backends it did not find
     # matplotlib would tell of each folder for its settings that it cannot write to, and go on.
     python_logging.getLogger('matplotlib').setLevel(python_logging.ERROR)
+  stopping.flags_read()
   return [argv[0], *settings]
 
 
@@ -309,7 +316,9 @@ def main(argv: list[str]) -> int:
     from fedjax_syn import hosts
 
     # Of several processes only the first uses the folder, and all must refuse together: in the run, then.
-    if not COORDINATOR.value and not hosts.of_several():
+    alone = not COORDINATOR.value and not hosts.of_several()
+    stopping.flags_read(alone)
+    if alone:
       check_paths(resolved, workdir)
     prepare_jax(resolved.layout.devices, COORDINATOR.value, PROCESSES.value, PROCESS.value)
     from fedjax_syn import experiment  # only now, so that refusals are quick
@@ -318,4 +327,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=parse)
+  stopping.run(lambda: app.run(main, flags_parser=parse), goes_on=True)

@@ -14,10 +14,15 @@ import os
 import pathlib
 import sys
 
-from absl import app, flags
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [path for path in (str(ROOT), os.getcwd()) if path not in sys.path]
+
+from fedjax_syn import stopping  # noqa: E402
+
+if __name__ == '__main__':
+  stopping.watch()  # before the imports that take time
+
+from absl import app, flags  # noqa: E402
 
 from fedjax_syn import texts  # noqa: E402
 from launch import main as launcher  # noqa: E402
@@ -67,4 +72,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == '__main__':
-  sys.exit(main(sys.argv))
+  stopping.run(lambda: main(sys.argv))

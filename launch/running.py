@@ -1,25 +1,28 @@
 """Runs the missing cells of a table, each in its folder; one that fails or diverges does not end the others."""
 
 import contextlib
+import errno
 import gc
 import io
 import math
 import os
 import pathlib
-import signal
 import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from fedjax_syn import failures, stopping
 from fedjax_syn import workdir as workdir_lib
 from launch import origins, spec
-from launch.cells import Run, read
+from launch.cells import Run, locked, read
 from launch.spec import Entry, Result
 from launch.watch import Watch
 
 REFUSED, INTERRUPTED = 2, 75
+OUT_OF_TIME = 'the budget is used up'
+POLL = 1.0  # seconds between two looks at what other processes are at
 
 
 def expected_seconds(run: Run, known: Mapping[tuple[str, str, int], float]) -> float:
@@ -43,7 +46,7 @@ def expected_seconds(run: Run, known: Mapping[tuple[str, str, int], float]) -> f
 class Done(NamedTuple):
   """What a call came to."""
 
-  failures: dict[tuple[str, str, int], Result]  # of this call, 'failed' or 'elsewhere'
+  failures: dict[tuple[str, str, int], Result]  # of this call, 'failed'
   stopped: str  # why it ended early; '' if it did not
   left: int  # runs that were not begun or not ended
 
@@ -73,34 +76,61 @@ def run_missing(
   failures: dict[tuple[str, str, int], Result] = {}
   tried: dict[pathlib.Path, Result] = {}  # columns may show the same runs
   deadline = time.monotonic() + budget
-  late = 0
-  with workdir_lib.stoppable() as stop, alarm(budget):
-    for number, run in enumerate(runs):
-      result = tried.get(run.folder) or read(run, without_phase, probe=False)
-      begun = result.state == 'missing'
-      if begun:
-        if stop:
-          why = 'the budget is used up' if time.monotonic() >= deadline else stop.signal
-          return Done(failures, why, len(runs) - number + late)
-        if budget <= 0 or time.monotonic() + expected_seconds(run, known) > deadline:
-          late += 1
-          watch.skip()
+  left, late = list(runs), 0
+  with stopping.stoppable() as stop, alarm(budget, stop):
+    while left:
+      elsewhere = []
+      for number, run in enumerate(left):
+        result = tried.get(run.folder) or read(run, without_phase, probe=False)
+        begun = result.state == 'missing'
+        if begun:
+          too_long = time.monotonic() + expected_seconds(run, known) > deadline
+          if not stop and (budget <= 0 or too_long):
+            late += 1
+            watch.skip()
+            continue
+          result = None if stop else attempt_with_origin(run, execute, watch, without_phase)
+        if result is None:
+          why = OUT_OF_TIME if time.monotonic() >= deadline else stop.signal or 'interrupted'
+          return Done(failures, why, len(elsewhere) + len(left) - number + late)
+        if result.state == 'elsewhere':
+          elsewhere.append(run)
           continue
-        result = attempt_with_origin(run, execute, watch, without_phase)
-        if result:
+        if begun:
           tried[run.folder] = result
-      if result is None:
-        why = 'the budget is used up' if time.monotonic() >= deadline else 'interrupted'
-        return Done(failures, why, len(runs) - number + late)
-      if result.summary:
-        known[run.key] = result.summary['seconds']['total']
-      if result.state in ('failed', 'elsewhere'):
-        failures[run.key] = result
-      if begun or result.state == 'failed':
-        watch.done(run.label, brief(result))
-      else:
-        watch.skip()
-  return Done(failures, 'the budget is used up' if late else '', late)
+        if result.summary:
+          known[run.key] = result.summary['seconds']['total']
+        if result.state == 'failed':
+          failures[run.key] = result
+        if begun or result.state == 'failed':
+          watch.done(run.label, brief(result))
+        else:
+          watch.skip()
+      left = elsewhere
+      if left and not wait(left, stop, watch):
+        return Done(failures, stop.signal, len(left) + late)
+  return Done(failures, OUT_OF_TIME if late else '', late)
+
+
+def wait(runs: Sequence[Run], stop: stopping.StopRequest, watch: Watch) -> bool:
+  """Waits until another process is done with one of these runs, or with the one in which it begins.
+
+  Args:
+    runs: that others are at.
+    stop: ends the wait.
+    watch: told once that this waits.
+
+  Returns:
+    Whether one is free; False if it was asked to stop.
+  """
+  folders = lambda run: [part.folder for part in (run.origin, run) if part]
+  held = lambda run: any(locked(folder) for folder in folders(run))
+  watch.say(f'waiting for {"; ".join(run.label for run in runs)}: another process is at work there')
+  while not stop:
+    if not all(held(run) for run in runs):
+      return True
+    time.sleep(POLL)
+  return False
 
 
 def attempt_with_origin(
@@ -142,6 +172,8 @@ def attempt(
       watch.say(line)
   if status == INTERRUPTED:
     return None
+  if status == failures.FULL:  # for the others too
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(run.folder))
   result = read(run, without_phase)
   if result.state == 'missing':  # refused
     return Result('failed', reason or f'exit status {status}')
@@ -160,9 +192,12 @@ def look_after(runs: Sequence[Run], entry: Entry, scale: spec.Scale, results: di
   finished = [run for run in runs if results[run.key].state == 'finished']
   for run in finished if entry.after else ():
     try:
-      entry.after(run.folder, run.seed, scale)
-    except workdir_lib.InUseError:
-      continue  # the other process does the same
+      while True:
+        try:
+          entry.after(run.folder, run.seed, scale)
+          break
+        except workdir_lib.InUseError:  # another call does the same: what it writes is read
+          time.sleep(POLL)
     except Exception as error:
       results[run.key] = Result('failed', shorten(error), results[run.key].summary)
 
@@ -175,19 +210,19 @@ def shorten(error: Exception) -> str:
 def brief(result: Result) -> str:
   """Returns a run's outcome in a few words."""
   if result.state != 'finished':
-    words = {'elsewhere': 'left to the process that is at work there'}
+    words = {'elsewhere': 'another process is at work there'}
     return words.get(result.state, result.state) + (f': {result.reason}' if result.reason else '')
   accuracy = result.summary['test_accuracy']['mean_last_5']['mean']
   return f'{100 * accuracy:.2f} in {result.summary["seconds"]["total"]:.1f} s'
 
 
 @contextlib.contextmanager
-def alarm(seconds: float) -> Iterator[None]:
-  """Asks this process to stop, as a SIGTERM does, after some time; runs save themselves then."""
+def alarm(seconds: float, stop: stopping.StopRequest) -> Iterator[None]:
+  """Asks runs to stop, as a first signal does, after some time; they save themselves then."""
   if not 0 < seconds < threading.TIMEOUT_MAX:
     yield
     return
-  timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
+  timer = threading.Timer(seconds, setattr, (stop, 'signal', OUT_OF_TIME))
   timer.daemon = True
   timer.start()
   try:

@@ -9,8 +9,9 @@
 
 If data.validation is 0, a tenth of the training rows is held out (FLAIR has validation rows of its own). The mean over seeds of the mean of
 the last five evaluations decides. The same command goes on where it was interrupted. It leaves
-W/sweep.json and W/sweep.md and prints the command that runs the chosen settings on all training rows.
-Exit status: 0 finished, 2 refused, 3 no cell has a result, 75 interrupted and saved.
+W/sweep.json and W/sweep.md and prints the command that runs the chosen settings on all training rows. Sweeps at the
+same time, in the same W, share the cells: each waits for those that another is at.
+Exit status: 0 finished, 2 refused, 3 no cell has a result, 74 the disk is full, 75 interrupted and saved.
 """
 
 import itertools
@@ -21,12 +22,18 @@ import random
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from absl import app, flags
-
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
+
+from fedjax_syn import stopping  # noqa: E402
+
+if __name__ == '__main__':
+  stopping.watch()  # before the imports that take time
+
+from absl import app, flags  # noqa: E402
 
 from launch import main as launcher  # noqa: E402
 
@@ -35,7 +42,8 @@ BUDGET = flags.DEFINE_integer('budget', 0, 'at most so many cells; 0 is all', lo
 
 VALIDATION = 0.1
 SELECTED_BY = ('validation_accuracy', 'mean_last_5')  # in summary.json; its mean over seeds decides
-DIVERGED, INTERRUPTED = 3, 75
+DIVERGED, FULL, INTERRUPTED = 3, 74, 75
+POLL = 1.0  # seconds between two looks at what other processes are at
 
 
 class Cell(NamedTuple):
@@ -108,9 +116,19 @@ def read_score(folder: pathlib.Path) -> tuple[float | None, float | None]:
   return value['mean'], value['std']
 
 
-def run_cell(cell: Cell, run: Callable[..., int], config_name: str) -> dict[str, Any]:
-  """Runs one cell; one that is refused by its data or that diverges does not end the sweep."""
+def run_cell(cell: Cell, run: Callable[..., int], config_name: str) -> dict[str, Any] | None:
+  """Runs one cell; one that is refused by its data or that diverges does not end the sweep.
+
+  Returns:
+    Its record; None if another process is at work there.
+  """
+  from fedjax_syn import workdir as workdir_lib
+
+  if workdir_lib.owner(cell.folder):
+    return None
   status = run(cell.config, cell.folder, config_name=config_name)
+  if status == launcher.REFUSED and workdir_lib.owner(cell.folder):  # it came in between
+    return None
   mean, std = read_score(cell.folder) if status == 0 else (None, None)
   record = {'values': cell.values, 'folder': cell.folder.name, 'hash': cell.hash}
   return record | {'status': status, 'mean': mean, 'std': std}
@@ -119,7 +137,7 @@ def run_cell(cell: Cell, run: Callable[..., int], config_name: str) -> dict[str,
 def sweep(
   cells: Sequence[Cell], workdir: pathlib.Path, run: Callable[..., int], config_name: str
 ) -> list[dict]:
-  """Runs the cells that are not finished yet and keeps W/sweep.json up to date.
+  """Runs the cells that are not finished yet and keeps W/sweep.json up to date; what others are at is waited for.
 
   Args:
     cells: checked cells.
@@ -128,28 +146,62 @@ def sweep(
     config_name: stem of the config file.
 
   Returns:
-    A record per cell so far: values, folder, hash, status, mean, std. If the sweep was interrupted, the last one has
-    status 75, or finished just then and some cells have no record.
+    A record per cell so far, in the order of the cells: values, folder, hash, status, mean, std. If the sweep was
+    interrupted, one has status 75, or some cells have no record.
   """
-  from fedjax_syn import workdir as workdir_lib
 
   path = workdir / 'sweep.json'
   before = json.loads(path.read_text())['cells'] if path.exists() else []
   done = {(r['folder'], r['hash']): r for r in before if r['status'] in (0, DIVERGED)}
-  records: list[dict] = []
-  with workdir_lib.stoppable() as stop:
-    for number, cell in enumerate(cells, 1):
-      record = done.get((cell.folder.name, cell.hash))
-      print(
-        f'[{number}/{len(cells)}] {cell.folder.name}' + (': finished before' if record else ''),
-        flush=True,
-      )
-      records.append(record or run_cell(cell, run, config_name))
-      summary = {'selected_by': SELECTED_BY, 'best': best(records), 'cells': records}
-      write(path, json.dumps(summary, indent=2))
-      if stop or records[-1]['status'] == INTERRUPTED:
+  records: dict[int, dict] = {}  # by number of the cell
+  in_order = lambda: [records[number] for number in sorted(records)]
+  left = list(enumerate(cells, 1))
+  with stopping.stoppable() as stop:
+    while left:
+      busy = []
+      for number, cell in left:
+        if stop:
+          return in_order()
+        record = done.get((cell.folder.name, cell.hash))
+        print(
+          f'[{number}/{len(cells)}] {cell.folder.name}' + (': finished before' if record else ''),
+          flush=True,
+        )
+        record = record or run_cell(cell, run, config_name)
+        if record is None:
+          busy.append((number, cell))
+          continue
+        records[number] = record
+        summary = {'selected_by': SELECTED_BY, 'best': best(in_order()), 'cells': in_order()}
+        write(path, json.dumps(summary, indent=2))
+        if record['status'] in (INTERRUPTED, FULL):
+          return in_order()
+      left = busy
+      if left and not wait([cell.folder for _, cell in left], stop):
         break
-  return records
+  return in_order()
+
+
+def wait(folders: Sequence[pathlib.Path], stop) -> bool:
+  """Waits until another process is done with one of these cells.
+
+  Args:
+    folders: of cells that others are at.
+    stop: ends the wait.
+
+  Returns:
+    Whether one is free; False if it was asked to stop.
+  """
+  from fedjax_syn import workdir as workdir_lib
+
+  owners = {folder.name: workdir_lib.owner(folder) for folder in folders}
+  named = '; '.join(f'{name} ({owner})' for name, owner in owners.items() if owner)
+  print(f'waiting for what others are at: {named}', flush=True)
+  while not stop:
+    if not all(map(workdir_lib.owner, folders)):
+      return True
+    time.sleep(POLL)
+  return False
 
 
 def best(records: Sequence[dict]) -> dict | None:
@@ -193,7 +245,7 @@ def command(config_path: str, settings: Sequence[str], values: dict[str, str]) -
 def write(path: pathlib.Path, text: str) -> None:
   """Replaces a file in one step, so that an interrupted sweep leaves the old one or the new one."""
   path.parent.mkdir(parents=True, exist_ok=True)
-  half = path.with_suffix('.tmp')
+  half = path.with_name(f'.{os.getpid()}.{path.name}')  # two sweeps may write the same one
   half.write_text(text + '\n')
   half.replace(path)
 
@@ -231,7 +283,12 @@ def main(argv: list[str]) -> int:
   from fedjax_syn import experiment  # only now, so that refusals are quick
 
   records = sweep(cells, workdir, experiment.run_experiment, name)
-  interrupted = records[-1]['status'] == INTERRUPTED or len(records) < len(cells)
+  statuses = {record['status'] for record in records}
+  if FULL in statuses:
+    return FULL
+  interrupted = INTERRUPTED in statuses or len(records) < len(cells)
+  if not records:
+    return INTERRUPTED
   report = table(records)
   found = best(records)
   if found and not interrupted:
@@ -244,4 +301,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=launcher.parse)
+  stopping.run(lambda: app.run(main, flags_parser=launcher.parse), goes_on=True)

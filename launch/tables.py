@@ -29,9 +29,14 @@ import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 
-from absl import app, flags
-
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
+
+from fedjax_syn import stopping  # noqa: E402
+
+if __name__ == '__main__':
+  stopping.watch()  # before the imports that take time
+
+from absl import app, flags  # noqa: E402
 
 from launch import main as launcher  # noqa: E402
 from launch import papers, spec  # noqa: E402
@@ -124,6 +129,7 @@ def main(argv: Sequence[str]) -> int:
   entries = papers.entries()
   with launcher.refusals():
     settings = parse(argv)
+    stopping.flags_read()
     if FLAGS.list:
       print_list(entries)
       return 0
@@ -182,4 +188,4 @@ def exit_status(results, stopped: str) -> int:
 
 
 if __name__ == '__main__':
-  sys.exit(main(sys.argv))
+  stopping.run(lambda: main(sys.argv), goes_on=True)

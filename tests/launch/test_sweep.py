@@ -10,7 +10,7 @@ import pytest
 from absl.testing import flagsaver
 
 import fedjax_syn
-from fedjax_syn import workdir as workdir_lib
+from fedjax_syn import stopping
 from launch import main as launcher
 from launch import sweep as sweep_lib
 
@@ -28,7 +28,7 @@ class Runs(list):
   def run_experiment(self, config, workdir, *, config_name):
     self.append((config, pathlib.Path(workdir)))
     if config.client.lr == self.signalled:
-      with workdir_lib.stoppable():
+      with stopping.stoppable():
         signal.raise_signal(signal.SIGTERM)
     status = self.ends.get(config.client.lr, 0)
     if status in (0, 3):

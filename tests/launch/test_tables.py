@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 import fedjax_syn
+from fedjax_syn import stopping
 from fedjax_syn import workdir as workdir_lib
 from launch import cells, papers, running, spec, watch
 from launch import main as launcher
@@ -162,11 +163,11 @@ def test_a_budget_begins_nothing_that_would_not_end_in_time(runs, capsys):
 
 def test_what_still_runs_at_the_end_of_the_budget_is_asked_to_stop(runs):
   def slow(config, workdir, **_):
-    with workdir_lib.stoppable() as stop:
+    with stopping.stoppable() as stop:
       end = time.monotonic() + 20
       while not stop and time.monotonic() < end:
         time.sleep(0.01)
-    assert stop.signal == 'SIGTERM'
+    assert stop.signal == running.OUT_OF_TIME
     return 75
 
   fedjax_syn.experiment.run_experiment = slow
