@@ -31,6 +31,7 @@ def make_cell(
   column: Column,
   results: Mapping[Key, Result],
   paper: tuple[float, float | None] | None = None,
+  asked: frozenset[int] = frozenset(),
 ) -> Cell:
   """Puts the seeds of a cell together.
 
@@ -40,6 +41,7 @@ def make_cell(
     column: the cell's column.
     results: of all runs of the table.
     paper: mean and ± that the paper reports; None shows none.
+    asked: seeds that were asked for, of which some may not be there yet.
 
   Returns:
     The cell.
@@ -69,8 +71,9 @@ def make_cell(
     collapsed = sum(bool(result.collapsed(seed)) for seed, result in mine.items())
     if collapsed:
       text += ' collapsed' + (f' ({collapsed} of {len(states)} seeds)' if len(states) > 1 else '')
-    if len(numbers) < len(values):
-      text += f' [{len(numbers)} of {len(values)} seeds]'
+    every = len(asked | set(mine))
+    if len(numbers) < every:
+      text += f' [{len(numbers)} of {every} seeds]'
   elif values:
     text = '-' if lost else measure.absent
   else:
@@ -140,8 +143,16 @@ def make(
   columns = tuple(column for column in entry.columns if column.name in {key[1] for key in keys})
   show = scale.comparable and scale.name in entry.reported_at
   paper = entry.reported if show else {}
+  asked = lambda *names: frozenset(seed for *cell, seed in selected if tuple(cell) == names)
   cells = tuple(
-    make_cell(entry, row, column, results, paper.get((row.name, column.name)))
+    make_cell(
+      entry,
+      row,
+      column,
+      results,
+      paper.get((row.name, column.name)),
+      asked(row.name, column.name),
+    )
     for row in rows
     for column in columns
   )

@@ -16,9 +16,10 @@
   --config.k=v      changes a setting of every run, after the table's own
 
 Finished runs are not run again, and the same command goes on with one that was interrupted; a run that
-fails or diverges says so in its cell. Calls at the same time, in the same W, leave each other's runs alone.
-Leaves W/<table>/table.md, table.json and, for figures, figure.png. Exit status: 0 finished, 1 a cell
-failed, 2 refused, 3 all diverged, 75 interrupted or out of time (start it again).
+fails or diverges says so in its cell. Calls at the same time, in the same W, share the runs: each waits for
+those that another is at. Leaves W/<table>/table.md, table.json and, for figures, figure.png. Exit status: 0
+finished, 1 a cell failed, 2 refused, 3 all diverged, 74 the disk is full, 75 interrupted or out of time (start
+it again).
 """
 
 import dataclasses
@@ -180,8 +181,8 @@ def main(argv: Sequence[str]) -> int:
 def exit_status(results, stopped: str) -> int:
   """Returns the exit status of a call by what its runs came to."""
   states = [result.state for result in results if result]
-  if stopped:
-    return INTERRUPTED
+  if stopped or 'elsewhere' in states or not all(results):
+    return INTERRUPTED  # a table of a part of its runs is not finished
   if 'failed' in states:
     return FAILED
   return DIVERGED if set(states) == {'diverged'} else FINISHED

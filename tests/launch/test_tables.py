@@ -1,8 +1,10 @@
 """The command: which cells run, how it goes on, what is refused."""
 
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -92,36 +94,39 @@ def test_a_trace_is_a_finite_number_other_than_zero(lines, absent):
   assert cells.untraced('fedavg+a+b', lines, frozenset({'fedavg'})) == absent
 
 
-def test_a_cell_of_another_process_is_left_to_it(runs, capsys):
-  folder = pathlib.Path('W/dynafed/table5/fedavg/mlp-0.01/seed0')
-  folder.mkdir(parents=True)
-  hold = (
-    'import pathlib, sys; from fedjax_syn import workdir\n'
-    f'with workdir.lock(pathlib.Path({str(folder)!r})): print("held", flush=True); sys.stdin.read()'
-  )
-  other = subprocess.Popen(
-    [sys.executable, '-c', hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-  )
-  try:
-    assert other.stdout.readline() == 'held\n'
-    run = runs.run_experiment
+def test_a_cell_of_another_process_is_waited_for(runs, capsys, monkeypatch):
+  """The other is at one of two seeds and gives up: this call runs that one too, and shows the mean of both."""
+  other = contextlib.ExitStack()
+  other.enter_context(workdir_lib.lock(pathlib.Path('W/dynafed/table5/fedavg/mlp-0.01/seed1')))
+  monkeypatch.setattr(running.time, 'sleep', lambda s: other.close() if s == running.POLL else None)
+  run = runs.run_experiment
 
-    def locking(config, workdir, **more):
-      try:
-        with workdir_lib.lock(pathlib.Path(workdir)):
-          return run(config, workdir, **more)
-      except workdir_lib.InUseError as error:
-        print(error, file=sys.stderr)
-        return 2
+  def locking(config, workdir, **more):
+    try:
+      with workdir_lib.lock(pathlib.Path(workdir)):
+        return run(config, workdir, **more)
+    except workdir_lib.InUseError as error:
+      print(error, file=sys.stderr)
+      return 2
 
-    fedjax_syn.experiment.run_experiment = locking
-    assert start(*TWO) == 0
-  finally:
-    other.communicate('')
+  fedjax_syn.experiment.run_experiment = locking
+  assert start('--rows=fedavg', '--cols=mlp-0.01', '--seeds=2') == 0
   out = capsys.readouterr().out
-  assert row(out, 'FedAvg')[1] == 'in another process (65.64 ± 1.69)'
-  assert 'fedavg, mlp-0.01, seed 0: left to the process that is at work there' in out
-  assert len(runs) == 3 and start(*TWO) == 0 and len(runs) == 4
+  assert 'waiting for fedavg, mlp-0.01, seed 1: another process is at work there' in out
+  assert row(out, 'FedAvg')[1] == '50.00 ± 0.00 (65.64 ± 1.69)' and len(runs) == 2
+
+
+def test_a_table_that_stops_while_it_waits_is_partial_and_says_so(runs, capsys, monkeypatch):
+  run = runs.run_experiment
+  busy = lambda folder: folder.name == 'seed1'
+  fedjax_syn.experiment.run_experiment = lambda c, w, **more: 2 if busy(w) else run(c, w, **more)
+  monkeypatch.setattr(cells, 'locked', busy)
+  monkeypatch.setattr(running, 'locked', busy)
+  monkeypatch.setattr(running.time, 'sleep', lambda _: signal.raise_signal(signal.SIGTERM))
+  assert start('--rows=fedavg', '--cols=mlp-0.01', '--seeds=2') == 75
+  out = capsys.readouterr().out
+  assert row(out, 'FedAvg')[1] == '50.00 [1 of 2 seeds] (65.64 ± 1.69)'
+  assert 'SIGTERM: 1 of 2 runs are left' in out
 
 
 def test_what_another_process_ends_meanwhile_is_shown(runs, capsys, monkeypatch):
@@ -137,10 +142,11 @@ def test_what_another_process_ends_meanwhile_is_shown(runs, capsys, monkeypatch)
     return runs.run_experiment(config, workdir, **more)
 
   fedjax_syn.experiment.run_experiment = run
-  monkeypatch.setattr(cells, 'locked', lambda folder: folder in busy)
+  for module in (cells, running):
+    monkeypatch.setattr(module, 'locked', lambda folder: folder in busy)
   assert start(*TWO) == 0
   out = capsys.readouterr().out
-  assert 'fedavg, mlp-0.01, seed 0: left to the process' in out
+  assert 'waiting for fedavg, mlp-0.01, seed 0' in out
   assert row(out, 'FedAvg')[1] == '50.00 (65.64 ± 1.69)'
 
 
