@@ -61,7 +61,7 @@ def run_experiment(
     full, 75 interrupted and saved, 76 another process of the run is gone. After 74 to 76 the same call goes on.
   """
   try:
-    return _run(config, workdir, config_name, show)
+    return _go_on(config, workdir, config_name, show)
   except Exception as error:
     if full := failures.no_space(error):
       print(
@@ -78,7 +78,7 @@ def run_experiment(
     raise
 
 
-def _run(config: Any, workdir: str | Path, config_name: str, show: progress.Silent | None) -> int:
+def _go_on(config: Any, workdir: str | Path, config_name: str, show: progress.Silent | None) -> int:
   """Runs a config; see `run_experiment`."""
   folder = Path(workdir)
   write = jax.process_index() == 0
