@@ -54,7 +54,7 @@ def test_what_is_left_out_is_counted_with_its_reason(tmp_path):
   assert len(found.train.y) == 6 and found.class_names == ('cat',)
   assert found.notes[0] == (
     "read 7 images of 2 clients (train 6, test 1); left out 5 (hidden or of the system: '.cache', '@eaDir', '__MACOSX' and 2 others);"
-    " left out 1 (no regular file: 'ann/cat/pipe'); left out 2 (no image: 'bob/cat/_SUCCESS', 'labels.csv');"
+    " left out 1 (no regular file: 'ann/cat/pipe'); left out 2 (no image of a format that is read: 'bob/cat/_SUCCESS', 'labels.csv');"
     " folders without an image: 'bob/cow', 'zed'"
   )
 
@@ -106,6 +106,16 @@ def test_a_link_to_what_holds_it_ends(tmp_path):
   found = load(tmp_path)
   assert len(found.train.y) == 3
   assert "left out 1 (a link to a folder that holds it: 'ann/cat/up')" in found.notes[0]
+
+
+def test_a_client_that_is_a_link_to_another_is_said(tmp_path):
+  put(tmp_path, *grid('ann/cat', images=5))
+  (tmp_path / 'bob').symlink_to(tmp_path / 'ann')
+  found = load(tmp_path)
+  assert found.notes[:2] == (
+    'read 10 images of 2 clients, a fifth of each class held out to test',
+    '5 of the images are links to others of them',
+  )
 
 
 @pytest.mark.parametrize('name, target', [('bob', 'nowhere'), ('bob', 'bob')])

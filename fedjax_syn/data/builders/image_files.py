@@ -12,7 +12,8 @@ from fedjax_syn.data.builders.spelling import one_spelling
 SUFFIXES = ('.bmp', '.gif', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif', '.tiff', '.webp')
 SYSTEM = ('__macosx', 'thumbs.db', 'desktop.ini', '@eadir', 'lost+found', '$recycle.bin')
 DEEPEST = 8  # folders; an image lies at most four deep
-HIDDEN, NO_IMAGE, NO_FILE = 'hidden or of the system', 'no image', 'no regular file'
+HIDDEN, NO_FILE = 'hidden or of the system', 'no regular file'
+NO_IMAGE = 'no image of a format that is read'
 CYCLE = 'a link to a folder that holds it'
 
 

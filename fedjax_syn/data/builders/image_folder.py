@@ -80,7 +80,10 @@ def read(folder: Path, size: int = 0) -> Found:
     owners[of[layout.TRAIN]] if clients else None,
     tuple(clients),
     tuple(classes),
-    (_what_was_read(files, rows), *notes, *scaled, *_spellings(files), *same_rows(train, test)),
+    (
+      _what_was_read(files, rows),
+      *(*notes, *scaled, *_spellings(files), *_linked(files), *same_rows(train, test)),
+    ),
     validation,
     said if (said >= 0).any() else None,
   )
@@ -106,11 +109,20 @@ def _what_was_read(files: image_files.Files, rows: Sequence[layout.Row]) -> str:
   line = f'read {len(rows)} images' + (f' of {clients} clients' if clients else '')
   if len(of) > 1:
     line += f' ({", ".join(f"{name} {of[name]}" for name in _SPLITS if name in of)})'
+  if layout.TEST not in of:
+    line += ', a fifth of each class held out to test'
   for reason, names in files.left_out.items():
     line += f'; left out {len(names)} ({reason}: {some(names)})'
   if files.empty:
     line += f'; folders without an image: {some(["/".join(names) for names in files.empty])}'
   return line
+
+
+def _linked(files: image_files.Files) -> list[str]:
+  """Says how many images are one file at several paths."""
+  numbers = [(info.st_dev, info.st_ino) for info in (path.stat() for path in files.paths)]
+  again = len(numbers) - len(set(numbers))
+  return [f'{again} of the images are links to others of them'] if again else []
 
 
 def _spellings(files: image_files.Files) -> list[str]:
