@@ -171,7 +171,12 @@ def attempt(say: Callable[[str], None], draw: Callable[..., None], *arguments: A
     *arguments: of `draw`.
   """
   try:
-    draw(*arguments)
+    import matplotlib  # slow to import
+
+    with matplotlib.rc_context(
+      {'text.usetex': False}
+    ):  # a matplotlibrc in the current folder would start LaTeX
+      draw(*arguments)
   except Exception as error:
     reason = texts.shorten(texts.one_line(error), 300)
     say(f'WARNING: a figure is left out ({type(error).__name__}: {reason})')

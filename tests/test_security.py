@@ -114,3 +114,17 @@ def test_a_run_opens_no_connection(fake, tmp_path, monkeypatch):
 
   monkeypatch.setattr(socket.socket, 'connect', connect)
   assert experiment.run_experiment(config_of(seeds=(0,)), tmp_path / 'w') == 0
+
+
+def test_settings_of_figures_start_no_latex(tmp_path, monkeypatch):
+  """What a matplotlibrc in the current folder would do: text.usetex runs LaTeX on the names of classes."""
+  import matplotlib
+
+  from fedjax_syn import figures, results
+
+  monkeypatch.setattr('subprocess.check_output', lambda *_, **__: pytest.fail('LaTeX was started'))
+  said = []
+  with matplotlib.rc_context({'text.usetex': True}):
+    draw = lambda: figures.cosine_distances({'a': [0.1, 0.2]}, tmp_path / 'a.png', 'title')
+    results.attempt(said.append, draw)
+  assert (tmp_path / 'a.png').exists() and not said
