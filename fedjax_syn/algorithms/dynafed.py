@@ -301,11 +301,10 @@ def dynafed(base: Method | None = None, **fields) -> Method:
       def compared(key, data, syn):
         rows = jax.random.randint(fold(key, 0), (images,), 0, data.x.shape[0])
         x, y = federated.normalise(data, data.x[rows]), data.y[rows]
-        return diagnostics.real_and_noise(fold(key, 0, 1), x, y, syn, task.num_classes)
+        others = diagnostics.real_and_noise(fold(key, 0, 1), x, y, syn, task.num_classes)
+        return {'noise': others['noise']} if task.noised else others  # real ones: no epsilon covers
 
       others = compared(key, task.data, state.syn)
-      if task.noised:  # a figure of real images is covered by no epsilon
-        del others['real']
       return diagnostics.dynamics(
         fold(key, 0, 2),
         trajectory.inner_loss(task.model, stats, None),

@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn import privacy
 from fedjax_syn.background import Background
 from fedjax_syn.client import local as local_training
 from fedjax_syn.data import federated
-from fedjax_syn.engine import client_state, refusals, traffic
+from fedjax_syn.engine import client_state, noised, refusals, traffic
 from fedjax_syn.engine import clients as clients_lib
 from fedjax_syn.engine.evaluate import make_evaluator
 from fedjax_syn.engine.interface import Engine
@@ -78,28 +77,21 @@ def build(
   data = place(data, everywhere)
   hyper = place(jax.tree.map(jnp.asarray, method.hyper), everywhere)
 
-  def noisy(
-    seed, purpose, number
-  ):  # the key of draws that epsilon rests on: noise, and who is sampled
-    key = stream(seed, purpose, number)
-    return fold(key, noise_number) if noise_number and method.mechanism is not None else key
-
-  def visible(messages):  # what servers see behind the aggregation
-    if not (privacy.promises(method.mechanism) and method.mechanism.layer):
-      return messages
-    hidden = refusals.Hidden(method.mechanism.layer)
-    return messages._replace(weighted=hidden, present=hidden, body=None)
-
   def task_of(data, hyper, first_round):
     sizes = num_clients, num_classes
     rest = hyper, first_round, cohort, objective
-    noised = method.mechanism is not None
     local = method.client if isinstance(method.client, LocalTraining) else None
-    own = {'slots': slots, 'noised': noised, 'local': local, 'pull': method.pull}
+    own = {
+      'slots': slots,
+      'noised': method.mechanism is not None,
+      'local': local,
+      'pull': method.pull,
+    }
     return Task(model, objective.loss, data, *sizes, *rest, **own)
 
   if callable(method.mechanism):
     method = method._replace(mechanism=method.mechanism(task_of(data, method.hyper, 1)))
+  noisy = noised.keys(method, noise_number)
   # Work between rounds runs on one device; plain numbers are not bound to the mesh.
   host_servers = servers_of(method, task_of(data, method.hyper, 1)._replace(mesh=mesh))
 
@@ -187,18 +179,14 @@ def build(
     for i, t in enumerate(servers):
       if t.update is not None:
         key = fold(stream(seed, Purpose.SERVER, number), i)
-        new, server[t.name] = t.update(
-          key, number, server.get(t.name), state, new, visible(messages)
-        )
+        seen = noised.visible(method, messages)
+        new, server[t.name] = t.update(key, number, server.get(t.name), state, new, seen)
     server = {name: value for name, value in server.items() if name in state.server}
 
-    if privacy.promises(method.mechanism):
-      # One client's divergence must neither end the run nor be told: the noised model alone decides.
-      size = jnp.where(metrics['finite'], size, 0)
-      metrics |= {'finite': jnp.ones_like(metrics['finite'])}
     for t in servers:
       if t.metrics is not None:
         logged |= {f'{t.name}/{name}': v for name, v in t.metrics(server.get(t.name)).items()}
+    metrics, size = noised.told(method, metrics, size)
     report = round_report(number, new, metrics, size, sampled, efficiency, logged)
     return State(number, new, stats, server, clients), report
 
@@ -336,7 +324,7 @@ def build(
     return make_personal(method, task_of, data, hyper, layout, mesh, store, x, y, owners)
 
   if method.mechanism is not None:  # now and not in round 1: this traces what clients send
-    refusals.check_privacy(method, task_of(data, hyper, 1))
+    noised.check(method, task_of(data, hyper, 1))
     bytes_per_round()
     if any(t.update is not None for t in host_servers):  # traces what the server sees
       begun = jax.eval_shape(init, np.int32(0), data, hyper)
