@@ -21,6 +21,7 @@ from fedjax_syn.typing import (
   GradFn,
   Hyper,
   LossFn,
+  Measured,
   Model,
   Params,
   PRNGKey,
@@ -64,13 +65,6 @@ class Visit(NamedTuple):
   broadcast: dict[str, PyTree]  # by server transform: what it sends, or what is `shared`
   state: dict[str, PyTree]  # this client's rows, by client transform
   shard: Shard
-
-
-class Measured(NamedTuple):
-  """A number for the log that may be missing: where there is nothing to measure it is left out, instead of 0."""
-
-  value: Array  # []
-  there: Array  # [], bool
 
 
 class Message(NamedTuple):
@@ -222,9 +216,7 @@ class Method(NamedTuple):
   mechanism: Mechanism | Callable[[Task], Mechanism] | None = None
   # Hyper -> mu of a term mu/2 ||w - w^t||^2 in the local loss: what a gradient has moved decays, which FedNova counts.
   pull: tuple[Callable[[Hyper], Array], ...] = ()
-  conflicts: Mapping[
-    tuple[str, ...], str
-  ] = {}  # layers that a method cannot have together -> why, and what would work
+  conflicts: Mapping[str, str] = {}  # 'a+b', layers that cannot be together -> why, and what works
   # (model, path of a leaf of its parameters) -> does the leaf stay on the clients
   private: tuple[Callable[[Model, tuple], bool], ...] = ()
   hyper: Hyper = {}
@@ -249,7 +241,7 @@ class Method(NamedTuple):
     records: bool = False,
     private: Callable[[Model, tuple], bool] | None = None,
     pull: Callable[[Hyper], Array] | None = None,
-    conflicts: Mapping[tuple[str, ...], str] | None = None,
+    conflicts: Mapping[str, str] | None = None,
     hyper: dict[str, Any] | None = None,
   ) -> Method:
     """Returns this method with one more layer around it.
@@ -270,8 +262,7 @@ class Method(NamedTuple):
       private: (model, path of a leaf of its parameters) -> does it stay on the clients; the layer's `seal`
         must take it out of the messages.
       pull: hyper -> mu, if the layer adds mu/2 ||w - w^t||^2 to the local loss, w^t the model that a visit begins with.
-      conflicts: other layers, one or several, with all of which together it means nothing, whatever their order -> a
-        sentence that says why and what would work.
+      conflicts: other layers, 'a' or 'a+b', with all of which it means nothing, in any order -> why, and what works.
       hyper: numbers that change no shape, read as `task.hyper[name]`.
 
     Raises:
@@ -294,9 +285,9 @@ class Method(NamedTuple):
         f"{name!r} and {self.name!r} do not go together: one looks at each client's model, of which the other keeps a"
         ' part on the client'
       )
-    conflicts = {**self.conflicts, **{(name, *key): why for key, why in (conflicts or {}).items()}}
+    conflicts = {**self.conflicts, **{f'{name}+{k}': why for k, why in (conflicts or {}).items()}}
     for together, why in conflicts.items():
-      if {*together} <= {*layers, name}:
+      if {*together.split('+')} <= {*layers, name}:
         raise ValueError(f'algorithm={f"{self.name}+{name}"!r}: {why}')
     sums = self.sums_only + ((name,) if sums_only else ())
     if sums and looks:

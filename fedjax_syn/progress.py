@@ -192,6 +192,10 @@ def summary_panel(rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -
         notes.append(_text(f'{label}: {diverged_text(seed, status)}'))
       elif 'collapsed_round' in status:
         notes.append(_text(f'{label}: {collapsed_text(seed, status["collapsed_round"])}'))
+    if any(empty := summary.get('empty_rounds', ())):
+      notes.append(
+        _text(f'{label}: rounds without a sample, by seed: {", ".join(map(str, empty))}')
+      )
     if 'test/accuracy' in summary.get('personal', {}):
       own = _statistics(summary['personal']['test/accuracy'])
       notes.append(_text(f'{label}: accuracy of personal models {own}'))

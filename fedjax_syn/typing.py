@@ -66,3 +66,10 @@ class Shard(NamedTuple):
   start: Array  # []
   size: Array  # []
   class_counts: Array  # [classes]; multi-label: samples with each label
+
+
+class Measured(NamedTuple):
+  """A number for the log that may be missing: where there is nothing to measure it is left out, instead of 0."""
+
+  value: Array  # []
+  there: Array  # [], bool

@@ -35,8 +35,10 @@ def test_summary_names_everything(tmp_path):
     ('fedavg', summary_of({0: 0.25, 1: 0.5}, seed1=diverged)),
   ]
   rows[1][1].update(epsilon=7.9449, privacy={'delta': 1e-5, 'unit': 'client'})
+  rows[1][1].update(empty_rounds=[0, 3])
   progress.Plain(console).summary(rows, tmp_path)
   shown = file.getvalue()
+  assert 'fedavg: rounds without a sample, by seed: 0, 3' in shown
   older = 'fedavg: epsilon 7.945 of one of 2 seeds, which together give away more at delta 1e-05'
   assert older in shown
   rows[1][1].update(epsilon_per_seed=4.5)

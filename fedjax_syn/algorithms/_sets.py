@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.method import Client, Measured, Message, Method, ServerTransform, Task, Visit
+from fedjax_syn.method import Client, Message, Method, ServerTransform, Task, Visit
 from fedjax_syn.server import sets as sets_lib
 from fedjax_syn.synthesis.class_sets import ClassSet, bytes_of, gather
-from fedjax_syn.typing import Array
+from fedjax_syn.typing import Array, Measured
 
 # (images of a class [images, ...], class number, step) -> its loss, []
 ClassLoss = Callable[[Array, Array, Any], Array]

@@ -17,10 +17,10 @@ from fedjax_syn.data.augment import dsa, parse_strategy
 from fedjax_syn.engine.mesh import place, replicated
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
-from fedjax_syn.method import Measured, Method, ServerTransform
+from fedjax_syn.method import Method, ServerTransform
 from fedjax_syn.synthesis import diagnostics, finetuning, pieces, synthetic, trajectory
 from fedjax_syn.synthesis.synthetic import SyntheticSet
-from fedjax_syn.typing import Array, Params, PyTree
+from fedjax_syn.typing import Array, Measured, Params, PyTree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +29,7 @@ class Config:
     20, 'L, rounds of the trajectory, before synthesis (paper 20, code 24)', low=1, high=10**5
   )
   segment: int = field(5, 's, rounds from w^t to its target (paper 5, code 3)', low=1, high=10**5)
-  inner_steps: int = field(
-    20, "s', steps on the set (paper not stated, code 20)", low=1, high=10**5
-  )
+  inner_steps: int = field(20, "s', steps on the set (paper silent, code 20)", low=1, high=10**5)
   iterations: int = field(1000, 'N, outer iterations (paper 1000, code 3000)', low=1, high=10**7)
   images_per_class: int = field(15, 'synthetic images (150 for 10 classes)', low=1, high=10**5)
   include_initial: bool = field(

@@ -257,9 +257,7 @@ def fedcog(base: Method | None = None, **fields) -> Method:
 
   scaled = base.pull and c.weights == 'free'
   conflicts = {
-    (
-      'fednova',
-    ): "'fednova' knows the pull of 'fedprox' by its mu, and fedcog.weights='free' scales it by client: use"
+    'fednova': "'fednova' knows the pull of 'fedprox' by its mu, and fedcog.weights='free' scales it by client: use"
     " fedcog.weights='fixed', or put fedprox around fedcog"
   }
   rates = ('lr', 'lambda_dis', 'lambda_kd', 'total_variation', 'statistics')

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.data import federated
 from fedjax_syn.fields import field
-from fedjax_syn.method import ClientTransform, Measured, Method
-from fedjax_syn.typing import Array
+from fedjax_syn.method import ClientTransform, Method
+from fedjax_syn.typing import Array, Measured
 
 
 @dataclasses.dataclass(frozen=True)

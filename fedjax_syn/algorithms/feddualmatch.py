@@ -13,12 +13,12 @@ from fedjax_syn.client.optimizers import OPTIMIZERS
 from fedjax_syn.client.optimizers import optimizer as optimizer_by_name
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
-from fedjax_syn.method import Measured, Method, ServerTransform, Task
+from fedjax_syn.method import Method, ServerTransform, Task
 from fedjax_syn.server import sets as sets_lib
 from fedjax_syn.synthesis import ball, gradient
 from fedjax_syn.synthesis import distribution as dm
 from fedjax_syn.synthesis.class_sets import ClassSet
-from fedjax_syn.typing import Array, Variables
+from fedjax_syn.typing import Array, Measured, Variables
 
 
 @dataclasses.dataclass(frozen=True)

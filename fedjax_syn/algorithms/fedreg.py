@@ -167,9 +167,7 @@ def fedreg(base: Method | None = None, **fields) -> Method:
     )
 
   conflicts = {
-    (
-      'fednova',
-    ): "'fednova' counts gradients at the model of each step, and 'fedreg' takes them elsewhere and projects"
+    'fednova': "'fednova' counts gradients at the model of each step, and 'fedreg' takes them elsewhere and projects"
     ' after the step: use one of the two'
   }
   rates = ('gamma', 'eta_s', 'eta_p', 'beta')

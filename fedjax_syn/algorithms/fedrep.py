@@ -116,9 +116,9 @@ def fedrep(base: Method | None = None, *, head: int = 10) -> Method:
     )
 
   why = "'fednova' counts all steps of a visit alike, and those on the head leave what is sent where it is"
-  conflicts = {('fednova', 'fedprox'): f'{why}; without fedprox that is only a common factor'}
+  conflicts = {'fednova+fedprox': f'{why}; without fedprox that is only a common factor'}
   if getattr(base.client, 'momentum', None):
-    conflicts = {('fednova',): f'{why}: use client.momentum=0'}
+    conflicts = {'fednova': f'{why}: use client.momentum=0'}
   method = base.extend(
     'fedrep',
     client=client,

@@ -145,9 +145,7 @@ def scaffold(
 
   counted = not after or not getattr(base.client, 'momentum', None)
   conflicts = {
-    (
-      'fednova',
-    ): "'fednova' counts gradients by their momentum, and scaffold.correction='step' is outside of it: use"
+    'fednova': "'fednova' counts gradients by their momentum, and scaffold.correction='step' is outside of it: use"
     " scaffold.correction='gradient' or client.momentum=0"
   }
   return base.extend(

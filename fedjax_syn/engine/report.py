@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn.method import Measured
-from fedjax_syn.typing import Array, Params
+from fedjax_syn.typing import Array, Measured, Params
 
 Report = dict[str, Array | Measured]
 

@@ -19,8 +19,8 @@ from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.data.federated import shard_of
 from fedjax_syn.engine.report import numbers, round_report
 from fedjax_syn.engine.together import reports_of
-from fedjax_syn.method import Measured
 from fedjax_syn.synthesis.class_sets import ClassSet
+from fedjax_syn.typing import Measured
 from tests import tiny
 
 
