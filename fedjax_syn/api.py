@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_syn import algorithms, checkpoint, loop, models, privacy, run_folder
+from fedjax_syn import algorithms, checkpoint, loop, models, paths, privacy, run_folder
 from fedjax_syn import config as config_lib
 from fedjax_syn import engine as engine_lib
 from fedjax_syn import trusted as trust
@@ -157,7 +157,7 @@ def load(workdir: str | Path, seed: int | None = None, *, trusted: bool = False)
     FileNotFoundError: if there is no run, or no checkpoint of the seed.
     ValueError: if something in it is damaged, or names code and is not trusted.
   """
-  folder = Path(workdir)
+  folder = paths.given(workdir, 'workdir')
   stored = run_folder.config(folder)
   if stored is None:
     raise FileNotFoundError(f'workdir={folder}: holds no config.json; name the folder of a run')

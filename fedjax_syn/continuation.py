@@ -2,7 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,7 @@ def start_of_compared(resolved: Resolved, folder: Path) -> str:
   before = (run_folder.config(folder) or {}).get('config', {}).get('start_from', '')
   if begun(folder) and not (before and same_run.same_place(before, resolved.start_from)):
     return before
-  source = Path(resolved.start_from).expanduser()
+  source = Path(os.path.expanduser(resolved.start_from))
   run = source.parent.parent
   for home in (run, run / 'compare'):
     algorithm = (run_folder.config(home) or {}).get('config', {}).get('algorithm')
@@ -173,7 +174,7 @@ def start_of_compared(resolved: Resolved, folder: Path) -> str:
 def finished(folder: Path, rounds: int) -> dict[str, Any] | None:
   """Returns the summary of a run that has all of its rounds; None if it has none, a damaged one, or of fewer rounds."""
   summary = _summary(folder)
-  return summary if summary and summary.get('rounds') == rounds else None
+  return summary if summary and summary.get('rounds', rounds) == rounds else None
 
 
 def _summary(folder: Path) -> dict[str, Any] | None:
@@ -186,5 +187,31 @@ def _summary(folder: Path) -> dict[str, Any] | None:
 def put_aside(folder: Path, rounds: int) -> None:
   """Renames the summary of a run that goes on to more rounds: it is that of the rounds before."""
   summary = _summary(folder)
-  if summary and (before := summary.get('rounds')) != rounds:
+  if summary and (before := summary.get('rounds', rounds)) != rounds:
     (folder / 'summary.json').rename(folder / f'summary_{before}.json')
+
+
+def folder_of(resolved: Resolved, folders: Iterable[Path]) -> Path | None:
+  """Finds the folder in which a run was begun.
+
+  Args:
+    resolved: of the run.
+    folders: where it may be; what their config.json names is not imported.
+
+  Returns:
+    The folder of this very run, else that of the most rounds which can go on to those asked for; None without one.
+  """
+  rounds = {}
+  for folder in folders:
+    try:
+      before = run_folder.config(folder)
+      old = before['config']
+      if not same_run.same_data_folder(old, resolved) or not begun(folder):
+        continue
+      check_settings(folder, before, resolved)
+      rounds[folder] = old['rounds']
+    except (ValueError, LookupError, TypeError, AttributeError, OSError):  # another run, or none
+      continue
+  return max(
+    rounds, key=lambda folder: (rounds[folder] <= resolved.rounds, rounds[folder]), default=None
+  )

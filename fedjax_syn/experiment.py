@@ -1,7 +1,6 @@
 """The outer loop: a config becomes a run folder, and the same config goes on where the folder ends."""
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from fedjax_syn import (
   loop,
   metrics,
   opening,
+  paths,
   progress,
   results,
   run_folder,
@@ -80,11 +80,11 @@ def run_experiment(
 
 def _go_on(config: Any, workdir: str | Path, config_name: str, show: progress.Silent | None) -> int:
   """Runs a config; see `run_experiment`."""
-  folder = Path(workdir)
   write = jax.process_index() == 0
   show = show or progress.make(write)
   with contextlib.ExitStack() as stack:
     try:
+      folder = paths.given(workdir, 'workdir')
       resolved = config_lib.check(config)
       tasks = assemble.tasks(resolved, folder)
       summary = hosts.first(lambda: opening.take(folder, tasks, stack, show.say))
@@ -176,7 +176,7 @@ def _sources(config: config_lib.Resolved, seeds: Sequence[int]) -> dict[str, str
   """The checkpoints of another run that seeds begin at; none if they begin anew."""
   if not config.start_from or not seeds:
     return {}
-  folder = Path(os.path.expanduser(config.start_from))
+  folder = paths.given(config.start_from, 'start_from')
   return hosts.first(
     lambda: {str(s): str(p) for s, p in branch.find(folder, tuple(seeds), config.rounds).items()}
   )

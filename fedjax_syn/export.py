@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedjax_syn import algorithms, api, privacy, run_folder, stored
+from fedjax_syn import algorithms, api, paths, privacy, run_folder, stored
 from fedjax_syn import config as config_lib
 from fedjax_syn import trusted as trust
 from fedjax_syn.typing import Model, PyTree, Variables
@@ -169,7 +169,8 @@ def load_model(path: str | Path, *, trusted: bool = False) -> Exported:
   _safetensors()
   from safetensors import SafetensorError, safe_open
 
-  stored.read_bytes(Path(path), 0)  # a regular file
+  path = paths.given(path)
+  stored.read_bytes(path, 0)  # a regular file
   try:
     with safe_open(path, 'numpy') as file:
       metadata = file.metadata() or {}

@@ -19,6 +19,7 @@ from fedjax_syn import config as config_lib
 from fedjax_syn.method import LocalTraining
 from fedjax_syn.schema import SECTIONS, ConfigError, Resolved, coerce, flatten, plain
 
+OWN_FOLDERS = ('folder', 'arrays')  # data.name that says nothing of what data.dir holds
 _CODE = re.compile(r'([A-Za-z_][\w.]*):([A-Za-z_]\w*)')  # package.module:function
 
 
@@ -28,12 +29,17 @@ def hash8(config: Any) -> str:
 
 
 def hash_of_folder(config: Any) -> str:
-  """Returns `hash8` without the number of rounds, unless something depends on it: more rounds go on in one folder."""
+  """Returns the hash for the name of a run's folder: `hash8`, and what the data are called where their name says nothing."""
   resolved = _resolved(config)
-  fields = identity(resolved)
-  if not depends_on_rounds(resolved):
-    del fields['rounds']
-  return _digest(fields, own_code(resolved))
+  called = {'data.dir': _name_of(resolved.data.dir)} if resolved.data.name in OWN_FOLDERS else {}
+  return _digest({**identity(resolved), **called}, own_code(resolved))
+
+
+def hash_here(config: Any) -> str:
+  """Returns `hash8` for who does not look at the data: it is another one where they lie elsewhere."""
+  resolved = _resolved(config)
+  place = os.path.realpath(os.path.expanduser(resolved.data.dir))
+  return _digest({**identity(resolved), 'data.dir': place}, own_code(resolved))
 
 
 def _digest(fields: Mapping[str, Any], code: Mapping[str, str]) -> str:
@@ -110,6 +116,17 @@ def _same_folder(key: str, a: Any, b: Any) -> bool:
 def same_place(a: str, b: str) -> bool:
   """Says whether two paths lead to one place, through links, `~` and `..`; both may be missing."""
   return os.path.realpath(os.path.expanduser(a)) == os.path.realpath(os.path.expanduser(b))
+
+
+def same_data_folder(old: Mapping[str, Any], new: Resolved) -> bool:
+  """Says whether a stored config's data are called as those of another: folders that hold one data set each have names."""
+  if new.data.name not in OWN_FOLDERS:
+    return True
+  return _name_of(old['data']['dir']) == _name_of(new.data.dir)
+
+
+def _name_of(path: str) -> str:
+  return os.path.basename(os.path.realpath(os.path.expanduser(path)))
 
 
 def depends_on_rounds(config: Any, before: int | None = None) -> list[str]:

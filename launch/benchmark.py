@@ -217,7 +217,7 @@ def choose(jobs: Sequence, only: Sequence[str], suite: str) -> list:
 
 def write_json(path: str, results: Sequence[Result]) -> None:
   """Writes all results so far; a reader never sees half a file."""
-  file = pathlib.Path(path)
+  file = launcher.given_path(path, '--json')
   partial = file.with_name(f'{file.name}.partial')
   partial.write_text(json.dumps([result._asdict() for result in results], indent=1) + '\n')
   partial.replace(file)
@@ -234,7 +234,7 @@ def main(argv: list[str]) -> int:
     rest = FLAGS(argv)[1:]
     if rest:
       raise app.UsageError(f'{rest[0]!r}: unexpected')
-    if FLAGS.json and not pathlib.Path(FLAGS.json).absolute().parent.is_dir():
+    if FLAGS.json and not launcher.given_path(FLAGS.json, '--json').absolute().parent.is_dir():
       raise ValueError(f'--json={FLAGS.json}: there is no such folder')
     import jax
 

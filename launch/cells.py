@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedjax_syn import config as config_lib
-from fedjax_syn import metrics, run_folder, same_run, stored
+from fedjax_syn import continuation, metrics, run_folder, same_run, stored
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.schema import flatten
 from launch import main as launcher
@@ -134,8 +134,13 @@ def read(run: Run, without_phase: frozenset[str], probe: bool = True) -> Result:
     before = origins.earlier(run.origin.folder, lines) if summary and run.origin else []
   except stored.DamagedError as error:
     return Result('failed' if probe else 'missing', str(error))  # whoever runs it makes it again
-  if described and same_run.diff(described['config'], run.config):
-    return Result('failed', 'was run under other settings')
+  if described and continuation.begun(run.folder):
+    changes = same_run.diff(described['config'], run.config)
+    more = described['config']['rounds'] < run.config.rounds  # it goes on
+    if [line for line in changes if not (more and line.startswith('rounds:'))]:
+      return Result('failed', 'was run under other settings')
+  if summary and summary.get('rounds', run.config.rounds) != run.config.rounds:
+    summary = None
   if summary is None:
     return Result('elsewhere' if probe and locked(run.folder) else 'missing')
   state = summary['status'][str(run.seed)]['status']

@@ -52,8 +52,8 @@ def main(argv: list[str]) -> int:
     unknown = [kind for kind in FLAGS.format if kind not in KINDS]
     if unknown or not FLAGS.format:
       raise app.UsageError(f'--format={",".join(FLAGS.format)}: known are {", ".join(KINDS)}')
-    folder = pathlib.Path(folders[0])
-    target = pathlib.Path(FLAGS.output or folder / 'export')
+    folder = launcher.given_path(folders[0], 'folder')
+    target = launcher.given_path(FLAGS.output or folder / 'export', '--output')
     try:
       written = export(folder, target, FLAGS.format, FLAGS.seed, FLAGS.trusted)
     except OSError as error:

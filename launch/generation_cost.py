@@ -141,7 +141,7 @@ def main(argv: list[str]) -> int:
     launcher.prepare_jax(1)
     from launch import generation
 
-    path = pathlib.Path(found[0])
+    path = launcher.given_path(found[0], 'folder')
     if path.suffix == '.py':
       subject = generation.begin_subject(launcher.load_config(str(path)), FLAGS.seed)
     elif (path / 'config.json').is_file():

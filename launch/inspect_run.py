@@ -92,7 +92,7 @@ def main(argv: list[str]) -> int:
     folders = FLAGS(argv)[1:]
     if len(folders) != 1:
       raise app.UsageError(f'{len(folders)} folders given: name the folder of one run')
-    folder = pathlib.Path(folders[0])
+    folder = launcher.given_path(folders[0], 'folder')
     if not os.path.lexists(folder / 'config.json'):
       raise ValueError(f'{folder}: holds no config.json; name the folder of a run')
     launcher.prepare_jax(1)

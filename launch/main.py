@@ -24,6 +24,7 @@ read. Compiled programs are kept in $JAX_COMPILATION_CACHE_DIR, else ~/.cache/fe
 """
 
 import contextlib
+import glob
 import importlib.util
 import logging as python_logging
 import os
@@ -49,6 +50,7 @@ from fedjax_syn import texts  # noqa: E402
 
 REFUSED = 2
 DEFAULT = ROOT / 'configs' / 'dynafed_digits.py'
+HASH = '[0-9a-f]' * 8  # at the end of a default folder's name
 KINDS = ('algorithms', 'datasets', 'models', 'partitions', 'fields')
 
 CONFIG = flags.DEFINE_string('config', str(DEFAULT), 'a Python file with get_config()')
@@ -98,6 +100,13 @@ def refusals() -> Iterator[None]:
     sys.exit(REFUSED)
 
 
+def given_path(path: str | pathlib.Path, key: str) -> pathlib.Path:
+  """Returns the path of a flag, see `fedjax_syn.paths.given`."""
+  from fedjax_syn import paths
+
+  return paths.given(path, key)
+
+
 def new_folder(found: flags.FlagValues, argv: Sequence[str]) -> pathlib.Path:
   """Reads the flags of a script that takes nothing else and writes into a new folder.
 
@@ -116,7 +125,7 @@ def new_folder(found: flags.FlagValues, argv: Sequence[str]) -> pathlib.Path:
     raise app.UsageError(f'{rest[0]!r}: unexpected')
   if not found.workdir:
     raise ValueError('--workdir: name a folder that is not there yet')
-  workdir = pathlib.Path(found.workdir)
+  workdir = given_path(found.workdir, '--workdir')
   if workdir.exists():
     raise ValueError(f'--workdir={workdir}: is there already; name one that is not')
   return workdir
@@ -135,7 +144,7 @@ def load_config(path: str, settings: Iterable[str] = ()):
   Raises:
     ValueError: if there is no such file, it fails, or a setting is unknown or of a wrong type.
   """
-  file = pathlib.Path(path)
+  file = given_path(path, '--config')
   if not file.is_file():
     if file.exists():  # a folder, a pipe that nobody writes to, a device without an end
       raise ValueError(f'--config={path}: is not a file; name a Python file with get_config()')
@@ -198,17 +207,24 @@ def apply(config, settings: Iterable[str]) -> None:
 def default_workdir(config, config_name: str, settings: Iterable[str] = ()) -> pathlib.Path:
   """Returns runs/<config>[-<data>]-<algorithm>-<8 hex>: the same command resumes, a changed one starts anew.
 
+  A folder of this run under another hash, of an older version for instance, is found by what its config.json says. The
+  same command with more rounds goes on in the same folder, unless something depends on their number.
+
   Args:
     config: as it is run.
     config_name: of its file.
     settings: what the command line changed: other data than the file's are named.
   """
-  from fedjax_syn import same_run
+  from fedjax_syn import config as config_lib
+  from fedjax_syn import continuation, same_run
 
+  resolved = config_lib.check(config)
   named = any(s.lstrip('-').startswith('config.data.name=') for s in settings)
-  words = config_name, *([config.data.name] if named else []), config.algorithm
+  words = config_name, *([resolved.data.name] if named else []), resolved.algorithm
   name = '-'.join(words).replace(':', '.').replace('/', '.')  # 'tfds:emnist/letters' is one folder
-  return pathlib.Path('runs') / f'{name}-{same_run.hash8(config)}'
+  runs = pathlib.Path('runs')
+  before = continuation.folder_of(resolved, runs.glob(f'{glob.escape(name)}-{HASH}'))
+  return before or runs / f'{name}-{same_run.hash_of_folder(resolved)}'
 
 
 def check_paths(resolved, workdir: pathlib.Path) -> None:
@@ -312,7 +328,7 @@ def main(argv: list[str]) -> int:
     config = load_config(CONFIG.value, argv[1:])
     resolved = config_lib.check(config)
     name = pathlib.Path(CONFIG.value).stem
-    workdir = pathlib.Path(WORKDIR.value or default_workdir(config, name, argv[1:]))
+    workdir = given_path(WORKDIR.value or default_workdir(config, name, argv[1:]), '--workdir')
     from fedjax_syn import hosts
 
     # Of several processes only the first uses the folder, and all must refuse together: in the run, then.

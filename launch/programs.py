@@ -9,7 +9,6 @@ import math
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -19,7 +18,7 @@ import numpy as np
 import optax
 
 from fedjax_syn import engine as engine_lib
-from fedjax_syn import models
+from fedjax_syn import models, paths
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.data import datasets, federated
 from fedjax_syn.data import partition as partition_lib
@@ -104,7 +103,8 @@ def load_data(work: Rounds, data_dir: str) -> tuple[federated.FederatedData, dat
 
 
 def _find(name: str, work: Rounds, data_dir: str) -> datasets.Dataset | None:
-  folder = Path(data_dir or os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets').expanduser()
+  home = data_dir or os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets'
+  folder = paths.given(home, '--data_dir')
   try:
     here = any(map(arrays.is_folder, (folder / name, folder)))
     # Looked for first, as `load` would go on to download what is nowhere.

@@ -60,7 +60,8 @@ def main(argv: list[str]) -> int:
     folders = FLAGS(argv)[1:]
     if not folders:
       raise app.UsageError('no folder given: name the folders of one or more runs')
-    output = pathlib.Path(FLAGS.output)
+    output = launcher.given_path(FLAGS.output, '--output')
+    folders = [launcher.given_path(folder, 'folder') for folder in folders]
     from fedjax_syn import report
 
     try:

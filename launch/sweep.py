@@ -105,7 +105,21 @@ def make_cell(config: Any, values: dict[str, str], workdir: pathlib.Path) -> Cel
       'data.validation=0.0: a sweep selects by validation accuracy; give it a share above 0'
     )
   name = ','.join(f'{key}={text}' for key, text in values.items()).replace(os.sep, '_')
-  return Cell(values, config, same_run.hash8(config), workdir / name)
+  return Cell(values, config, same_run.hash_here(config), workdir / name)
+
+
+def begun_in(cells: Sequence[Cell], folders: Sequence[pathlib.Path]) -> pathlib.Path | None:
+  """Finds a sweep's folder under another hash, of an older version for instance: it holds a run of one of the cells."""
+  from fedjax_syn import config as config_lib
+  from fedjax_syn import continuation
+
+  if any(cell.folder.parent.exists() for cell in cells):
+    return None
+  for cell in cells:
+    runs = [folder / cell.folder.name for folder in folders]
+    if folder := continuation.folder_of(config_lib.check(cell.config), runs):
+      return folder.parent
+  return None
 
 
 def read_score(folder: pathlib.Path) -> tuple[float | None, float | None]:
@@ -227,7 +241,7 @@ def table(records: Sequence[dict]) -> str:
 
 def command(config_path: str, settings: Sequence[str], values: dict[str, str]) -> str:
   """Returns the command line that runs the chosen values, on all training rows."""
-  path = pathlib.Path(config_path)
+  path = launcher.given_path(config_path, '--config')
   path = path.relative_to(launcher.ROOT) if path.is_relative_to(launcher.ROOT) else path
   kept = [s for s in settings if not s.lstrip('-').startswith('config.data.validation=')]
   chosen = [f'--config.{key}={text}' for key, text in values.items()]
@@ -265,7 +279,8 @@ def main(argv: list[str]) -> int:
     config.compare = ''  # what is compared with has no part in the choice
     name = pathlib.Path(launcher.CONFIG.value).stem
     default = launcher.default_workdir(config, f'sweep-{name}')
-    workdir = pathlib.Path(launcher.WORKDIR.value or default)
+    workdir = launcher.given_path(launcher.WORKDIR.value or default, '--workdir')
+    before = [p for p in default.parent.glob(f'{default.name[:-8]}{launcher.HASH}') if p != default]
     if not config.data.validation and not datasets.brings_validation(
       config.data.name, config.data.dir
     ):
@@ -275,6 +290,9 @@ def main(argv: list[str]) -> int:
       )
     chosen = choose(grid, BUDGET.value, config.data.seed)
     cells = [make_cell(config, values, workdir) for values in chosen]
+    if not launcher.WORKDIR.value and (other := begun_in(cells, before)):
+      workdir = other
+      cells = [make_cell(config, values, workdir) for values in chosen]
     launcher.check_paths(cells[0].config, workdir)
     total = len(choose(grid, 0, 0))
     if len(cells) < total:

@@ -142,7 +142,7 @@ def main(argv: Sequence[str]) -> int:
     entry = spec.find(entries, FLAGS.table)
     rows = spec.select(entry.rows, FLAGS.rows, '--rows')
     columns = spec.select(entry.columns, FLAGS.cols, '--cols')
-    workdir = pathlib.Path(FLAGS.workdir or f'runs/tables-{FLAGS.scale}')
+    workdir = launcher.given_path(FLAGS.workdir or f'runs/tables-{FLAGS.scale}', '--workdir')
     from launch import cells, running, watch  # only now, so that most refusals are quick
 
     table = cells.Table(entry, spec.SCALES[FLAGS.scale], workdir, tuple(settings))

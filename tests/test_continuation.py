@@ -12,6 +12,7 @@ import pytest
 from fedjax_syn import config as config_lib
 from fedjax_syn import continuation, experiment, loop, same_run
 from fedjax_syn.data import datasets
+from launch import main as launcher
 from tests.runs import config_of, lines_of, outcome
 
 pytest_plugins = ['tests.run_fixtures']
@@ -137,14 +138,39 @@ def test_the_noise_of_a_target_epsilon_depends_on_the_number_of_rounds(
   assert same_run.depends_on_rounds(fixed, 6) == []  # epsilon is that of all rounds
 
 
-def test_folders_of_runs_that_can_go_on_are_called_the_same():
-  name = lambda **changes: same_run.hash_of_folder(config_of(**changes))
-  assert name(rounds=7) == name(rounds=90)
-  assert name(rounds=7) != name(rounds=7, seeds=(4,))
-  cosine = {'client.schedule': 'cosine'}
-  assert name(rounds=7, **cosine) != name(rounds=90, **cosine)
-  decay = {'client.schedule': 'exponential(0.9)'}
-  assert name(rounds=7, **decay) == name(rounds=90, **decay)
+def test_the_default_folder_is_that_of_the_same_run_whatever_it_is_called(
+  fake, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  name = lambda **changes: str(launcher.default_workdir(config_of(**changes), 'tiny'))
+  plain = {'algorithm': 'fedavg', 'rounds': 5}
+  old = tmp_path / 'runs' / 'tiny-fedavg-0123abcd'  # by another version's hash
+  assert run(old, **plain) == 0
+  assert run(tmp_path / 'runs' / 'tiny-fedavg-89abcdef', **{**plain, 'rounds': 8}) == 0
+  (tmp_path / 'runs' / 'tiny-fedavg-00000000').mkdir()
+  (tmp_path / 'runs' / 'tiny-fedavg-11111111').mkdir()
+  (tmp_path / 'runs' / 'tiny-fedavg-11111111' / 'config.json').write_text('{"config": 3}')
+  assert name(**plain) == 'runs/tiny-fedavg-0123abcd'
+  assert name(**{**plain, 'rounds': 7}) == 'runs/tiny-fedavg-0123abcd'
+  assert name(**{**plain, 'rounds': 9}) == 'runs/tiny-fedavg-89abcdef'
+  new = {name(**{**plain, **more}) for more in ({'rounds': 4}, {'seeds': (4,)}, {'client.lr': 1.0})}
+  assert len(new | {'runs/tiny-fedavg-0123abcd', 'runs/tiny-fedavg-89abcdef'}) == 5
+  cosine = {**plain, 'client.schedule': 'cosine'}
+  assert run(tmp_path / name(**cosine), **cosine) == 0
+  assert name(**cosine) != name(**{**cosine, 'rounds': 6})
+
+
+def test_the_default_folder_tells_data_apart_that_are_read_under_one_name(tmp_path):
+  name = lambda folder: same_run.hash_of_folder(config_of(**of_arrays(folder)))
+  assert name('a/cats') == name('b/cats/') == name('~/cats') == name('./cats')
+  assert name('a/cats') != name('a/dogs')
+  (tmp_path / 'cats').mkdir()
+  (tmp_path / 'link').symlink_to(tmp_path / 'cats')
+  assert name(tmp_path / 'link') == name('a/cats')
+  here = lambda folder: same_run.hash_here(
+    config_of(**of_arrays(folder))
+  )  # nobody looks at the data
+  assert here(tmp_path / 'link') == here(tmp_path / 'cats') != here('a/cats')
 
 
 def test_planned_lines_worked_by_hand():

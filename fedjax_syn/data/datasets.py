@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedjax_syn import paths
 from fedjax_syn.data import domains, held_out, outside, own
 from fedjax_syn.data.builders import (
   array_checks,
@@ -144,7 +145,7 @@ def load(
 
 def _folder(data_dir: str) -> Path:
   chosen = data_dir or os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets'
-  return Path(os.path.expanduser(chosen))  # Path's own raises where there is no such user
+  return paths.given(chosen, 'data.dir')
 
 
 def _reader(name: str) -> Callable[[str, Path], Dataset]:

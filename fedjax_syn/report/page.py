@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_syn import paths
 from fedjax_syn.report import tables
 from fedjax_syn.report.pictures import as_uri, montage
 from fedjax_syn.report.runs import INSPECTED, Run, open_runs, short_names
@@ -43,7 +44,7 @@ def write(
   """
   runs = open_runs(folders)
   page = render(runs, {run.label: command_of(run) for run in runs})
-  Path(output).write_text(page, encoding='utf-8')
+  paths.given(output).write_text(page, encoding='utf-8')
   return len(runs)
 
 

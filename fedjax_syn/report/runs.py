@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_syn import metrics, run_folder
+from fedjax_syn import metrics, paths, run_folder
 from fedjax_syn.schema import SECTIONS
 from fedjax_syn.stored import DamagedError, read_bytes
 
@@ -70,7 +70,7 @@ def open_runs(folders: Sequence[str | Path]) -> list[Run]:
     ValueError: if a folder is none of a run, or a file in it cannot be read; naming it.
   """
   found: dict[Path, Path] = {}
-  for given in map(Path, folders):
+  for given in map(paths.given, folders):
     if not os.path.lexists(given / 'config.json'):
       raise ValueError(f'{given}: holds no config.json; name the folder of a run')
     for folder in (given, given / 'compare'):

@@ -1,0 +1,23 @@
+"""Paths as people write them."""
+
+import os
+from pathlib import Path
+
+
+def given(path: str | Path, key: str = '') -> Path:
+  """Returns a path that a person wrote, with the home folder for `~` and that of a user for `~user`.
+
+  Args:
+    path: as written; a shell expands `~` at the beginning of a word only, so not in `--workdir=~/runs`.
+    key: what the message names, '--workdir' for instance.
+
+  Raises:
+    ValueError: if there is no such user: nobody wants a folder that is called so.
+  """
+  expanded = os.path.expanduser(path)
+  if os.fspath(expanded).startswith('~'):
+    name = f'{key}={path}' if key else str(path)
+    raise ValueError(
+      f'{name}: nobody has this home folder; one that is called so is written ./{path}'
+    )
+  return Path(expanded)
