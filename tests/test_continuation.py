@@ -5,15 +5,16 @@ import json
 import os
 import shutil
 import sys
+import types
 
 import numpy as np
 import pytest
 
 from fedjax_syn import config as config_lib
-from fedjax_syn import continuation, experiment, loop, same_run
+from fedjax_syn import continuation, experiment, loop, recorder, same_run
 from fedjax_syn.data import datasets
 from launch import main as launcher
-from tests.runs import config_of, lines_of, outcome
+from tests.runs import Killed, config_of, lines_of, outcome
 
 pytest_plugins = ['tests.run_fixtures']
 
@@ -88,6 +89,22 @@ def test_more_rounds_survive_a_stop_at_any_piece_of_work(fake, tmp_path):
       continue
   assert stop_after > 3
   assert outcome(folder) == outcome(whole)
+
+
+def killed(*_):
+  raise Killed
+
+
+def test_a_kill_while_the_log_is_replaced_loses_neither_version(fake, tmp_path, monkeypatch):
+  whole, folder = tmp_path / 'whole', tmp_path / 'run'
+  assert run(whole, rounds=12, **SPARSE) == 0
+  assert run(folder, rounds=7, **SPARSE) == 0
+  with monkeypatch.context() as patch:
+    patch.setattr(recorder, 'os', types.SimpleNamespace(replace=killed))
+    with pytest.raises(Killed):
+      run(folder, rounds=12, **SPARSE)
+  assert run(folder, rounds=12, **SPARSE) == 0
+  assert outcome(folder)['lines'] == outcome(whole)['lines']
 
 
 def test_fewer_rounds_than_are_done_are_one_line(fake, tmp_path, capsys):
