@@ -67,6 +67,19 @@ def test_names_of_classes_are_no_formulas(tmp_path):
   assert_picture(tmp_path / 'p.png', colours=3)
 
 
+def test_clients_have_their_names_if_they_can_be_read():
+  labels = lambda n: [
+    text.get_text()
+    for text in figures.partition_bubbles(
+      np.ones((n, 2), int), client_names=[f'$c_{i}$' for i in range(n)]
+    )
+    .axes[0]
+    .get_xticklabels()
+  ]
+  assert [label.replace('\\', '') for label in labels(3)] == ['$c_0$', '$c_1$', '$c_2$']
+  assert not any('c_' in label for label in labels(41))
+
+
 def test_partition_without_any_sample(tmp_path):
   figures.partition_bubbles(np.zeros((3, 2), int), tmp_path / 'p.png')
   assert_picture(tmp_path / 'p.png', colours=3)

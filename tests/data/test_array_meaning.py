@@ -72,6 +72,10 @@ BAD_IDS = {
   ),
   'missing': (np.where(np.arange(TRAIN) == 3, np.nan, 1), 'and row 3 has nan'),
   'floats that have merged': (np.full(TRAIN, 2.0**60), 'clients are float64, and row 0 has'),
+  'a column of a table': (
+    np.array(['a', 1] * 20, object),
+    r'allow_pickle=False; np.asarray\(a, str\)',
+  ),
   'complex': (np.zeros(TRAIN, complex), 'clients must be integers or texts .* got complex128'),
   'an empty text': (np.array(['a'] * 39 + [' ']), 'row 39 has no client'),
   'differ in spaces': (
@@ -211,6 +215,11 @@ def test_classes_that_are_none_are_refused(tmp_path):
   with pytest.raises(ValueError, match='row 4 of y is no row of zeros with a single 1'):
     load(write(tmp_path, meta={'labels': 'classes'}, **labels))
   assert not any('one label' in note for note in load(write(tmp_path, meta={}, **labels)).notes)
+
+
+def test_a_label_that_no_row_has_is_said(tmp_path):
+  labels = {name: np.where(np.arange(10) == 3, 0, y) for name, y in hot().items()}
+  assert "no training row has the labels '3'" in load(write(tmp_path, **labels)).notes
 
 
 @pytest.mark.parametrize('name', ['arrays', 'mnist'])

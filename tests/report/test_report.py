@@ -108,6 +108,7 @@ def test_runs_that_cannot_be_compared_are_told(opened):
 
 def test_clients_and_classes_have_their_names(named):
   (run,) = report.open_runs([named])
+  assert run.clients[0]['client_names'].tolist() == ['ann', 'bob']
   page = rendered([run])
   before, _, script = page.partition('id="data">')
   head = '<tr><th scope="col">client</th><th scope="col">&lt;i&gt;dog</th><th scope="col">ant</th>'

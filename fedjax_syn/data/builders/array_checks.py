@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_syn.data.builders.spelling import some
+
 CHANNELS = 4  # of images as people see them; more are legal, but not behind fewer rows or columns
 
 
@@ -64,13 +66,18 @@ def classes_of(y: Any, where: Path) -> np.ndarray:
   return y.argmax(axis=1)
 
 
-def one_hot_note(train: np.ndarray, test: np.ndarray, said: str) -> list[str]:
-  """Says that labels [n, labels] look one-hot, unless somebody said what they are."""
-  if said or train.ndim != 2 or not all((y.sum(axis=1) == 1).all() for y in (train, test)):
+def label_notes(train: np.ndarray, test: np.ndarray, said: str) -> list[str]:
+  """Says that labels [n, labels] look one-hot, unless somebody said what they are, and that a label has no row."""
+  if train.ndim != 2:
     return []
+  never = [str(label) for label in np.flatnonzero(~train.any(axis=0))]
+  notes = [f'no training row has the labels {some(never)}'] if never else []
+  if said or not all((y.sum(axis=1) == 1).all() for y in (train, test)):
+    return notes
   return [
+    *notes,
     'every row of y has one label: taken as several labels per image, of which each has one; if they are classes, say'
-    ' {"labels": "classes"} in meta.json (otherwise "several")'
+    ' {"labels": "classes"} in meta.json (otherwise "several")',
   ]
 
 

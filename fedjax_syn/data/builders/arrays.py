@@ -101,7 +101,7 @@ def read(folder: Path, num_classes: int | None = None) -> Folder:
     owners = client_ids.number(train_ids, test_ids, sizes, where)
   elif test_ids is not None:
     notes.append(f"'clients' of {FILES[1]} is not used, as {FILES[0]} has none")
-  notes += array_checks.one_hot_note(train.y, test.y, meta.labels)
+  notes += array_checks.label_notes(train.y, test.y, meta.labels)
   line = f'read {len(train.y)} training and {len(test.y)} test rows'
   if owners.train is not None:
     line += f' of {1 + int(owners.train.max())} clients'
@@ -170,7 +170,9 @@ def _load(path: Path, names: tuple[str, ...]) -> list[np.ndarray]:
   except (PermissionError, FileNotFoundError):
     raise
   except (ValueError, EOFError, OSError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-    raise ValueError(f'{path} cannot be read: {first_line(error)}') from error
+    objects = 'allow_pickle' in str(error)  # a column of a table, often
+    help_ = '; np.asarray(a, str), or a number type, before np.savez would work' if objects else ''
+    raise ValueError(f'{path} cannot be read: {first_line(error)}{help_}') from error
 
 
 def _read_split(
