@@ -102,6 +102,21 @@ def test_epsilon_is_the_total_over_all_seeds(seeds, of_one_seed):
 
 
 @pytest.mark.parametrize('seeds', [3, 20])
+def test_seeds_compose_with_the_fixed_sampler(seeds):
+  """60 rounds of 8 of 20 clients. From above: with probability 0.4 a sum moves by 2 C, else it is the same. From below:
+  all others send -C, and C is exchanged for -C."""
+  orders = np.linspace(1.05, 40, 4000)
+  moved = orders * (orders - 1) * 2  # exp((a - 1) D) of a Gaussian that moves by 2
+  total = 60 * seeds * np.logaddexp(math.log(0.6), math.log(0.4) + moved) / (orders - 1)
+  above = np.min(total + np.log1p(-1 / orders) - np.log(1e-5 * orders) / (orders - 1))
+  stated = privacy.epsilon(Mechanism(1.0, 1e-5), Sampling('fixed', 20, 0.4, 60, seeds))
+  assert exact_poisson(0.4, 0.5, 60 * seeds, 1e-5) < stated < 1.01 * above
+  assert stated == pytest.approx(
+    {3: 253.1, 20: 1231.5}[seeds], abs=0.1
+  )  # 535.0 and 3509.6 by orders from 2 on
+
+
+@pytest.mark.parametrize('seeds', [3, 20])
 @pytest.mark.parametrize(('sampler', 'unit'), [('fixed', 'client'), ('poisson', 'example')])
 def test_seeds_compose_without_sampling_like_one_gaussian(seeds, sampler, unit):
   """S seeds of T rounds with noise z, which an exchange moves by 2, are one Gaussian of z / (2 sqrt(S T))."""

@@ -12,6 +12,7 @@ import fedjax_syn as fs
 from fedjax_syn import assemble, experiment, export, privacy, progress, same_run, workdir
 from fedjax_syn import config as config_lib
 from fedjax_syn.algorithms.dp import dp
+from fedjax_syn.algorithms.dynafed import dynafed
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.method import ClientTransform, ServerTransform
 from fedjax_syn.privacy import Mechanism, Sampling
@@ -193,6 +194,17 @@ def test_a_client_that_diverges_counts_for_nothing_and_is_not_told():
   assert (report['diverged_round'], report['diverged_client']) == (0, -1)
   assert report['train/loss'] < 1.0  # of A, whose model the noise has moved
   assert 0 < abs(float(state.params['w'])) < 0.51  # round 2: A's update alone, cut to 1, over two
+
+
+def test_with_noise_no_figure_shows_real_images():
+  """How well real training images follow the trajectory is an exact figure of them."""
+  method = dynafed(dp(), length=2, segment=1, iterations=1, inner_steps=1, images_per_class=1)
+  engine = tiny.build(method, tiny.net(16, 3), tiny.federated([6, 3], side=4))
+  state = engine.init(0)
+  own = state.server['dynafed']
+  done = own._replace(iteration=own.iteration + 1)  # as if it were learned
+  sets = engine.diagnose(0, state._replace(server={**state.server, 'dynafed': done}))
+  assert set(sets) == {'synthetic', 'noise'}  # and 'real' without noise
 
 
 def layer(name, **parts):

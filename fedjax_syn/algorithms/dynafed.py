@@ -302,12 +302,11 @@ def dynafed(base: Method | None = None, **fields) -> Method:
         others = diagnostics.real_and_noise(fold(key, 0, 1), x, y, syn, task.num_classes)
         return {'noise': others['noise']} if task.noised else others  # real ones: no epsilon covers
 
-      others = compared(key, task.data, state.syn)
       return diagnostics.dynamics(
         fold(key, 0, 2),
         trajectory.inner_loss(task.model, stats, None),
         state.trajectory,
-        {'synthetic': state.syn, **others},
+        {'synthetic': state.syn, **compared(key, task.data, state.syn)},
         first=first,
         length=c.length,
         segment=c.segment,

@@ -109,10 +109,12 @@ def test_without_noise_there_is_no_mechanism_worth_its_name():
   assert privacy.epsilon(None, privacy.Sampling('fixed', 10, 1.0, 7)) == np.inf
 
 
-def test_a_target_in_the_config_becomes_a_sigma():
-  resolved = config_lib.check(settings(clip=1.0, target_epsilon=8.0))
-  assert resolved.seeds == (0,)
-  sampling = privacy.Sampling('fixed', 20, 0.4, 7)
+@pytest.mark.parametrize('seeds', [1, 3, 20])
+def test_a_target_in_the_config_becomes_a_sigma(seeds):
+  config = settings(clip=1.0, target_epsilon=8.0)
+  config.seeds = tuple(range(seeds))
+  resolved = config_lib.check(config)
+  sampling = privacy.Sampling('fixed', 20, 0.4, 7, seeds)
   of = lambda sigma: privacy.epsilon(privacy.Mechanism(sigma, 1e-5, 'example'), sampling)
   sigma = resolved.blocks['feddualmatch'].sigma_s
   assert of(sigma) <= 8.0 < of(0.95 * sigma)
