@@ -322,7 +322,7 @@ def _train_group(
 
   def fail(step):
     recorder.files.pop(str(step.seed), None)  # of a run of fewer rounds
-    status = _diverged(step, recorder)
+    status = _diverged(step, recorder, problem.client_names)
     recorder.status[str(step.seed)] = status
     over[step.seed] = status['round'], None
     del live[step.seed]
@@ -370,7 +370,7 @@ def _train_group(
   return True
 
 
-def _diverged(step: loop.Step, recorder: Recorder) -> dict[str, Any]:
+def _diverged(step: loop.Step, recorder: Recorder, names: Sequence[str]) -> dict[str, Any]:
   """What is to be known of a seed that diverged."""
   client = step.report.get('diverged_client', -1)
   mark = recorder.marks.get(str(step.seed))
@@ -379,6 +379,7 @@ def _diverged(step: loop.Step, recorder: Recorder) -> dict[str, Any]:
     'round': int(step.report['diverged_round']),
     'client': int(client) if client >= 0 else None,
     'last_good_checkpoint': recorder.last_good(step.seed),
+    **({'client_name': names[int(client)]} if client >= 0 and names else {}),
     **({'reason': step.report['reason']} if 'reason' in step.report else {}),
     **({} if mark is None else {'synthesis_round': mark}),
   }

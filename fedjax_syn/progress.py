@@ -217,7 +217,8 @@ def _text(text: str) -> Text:
 
 def diverged_text(seed: int | str, status: Mapping[str, Any]) -> str:
   """Says in one line where a seed diverged, and from where one could go on."""
-  client = '' if status.get('client') is None else f', client {status["client"]}'
+  number = status.get('client')
+  client = '' if number is None else f', client {status.get("client_name", number)}'
   reason = f' ({status["reason"]})' if 'reason' in status else ''
   good = status.get('last_good_checkpoint') or 'none was saved yet'
   return (

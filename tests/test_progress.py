@@ -29,6 +29,8 @@ def console_of(terminal: bool) -> tuple[Console, io.StringIO]:
 
 def test_summary_names_everything(tmp_path):
   diverged = {'status': 'diverged', 'round': 3, 'client': 7, 'last_good_checkpoint': None}
+  named = progress.diverged_text(1, {**diverged, 'client_name': 'ann'})
+  assert 'diverged in round 3, client ann; last' in named
   console, file = console_of(False)
   rows = [
     ('dynafed', summary_of({0: 0.5, 1: 0.7})),
