@@ -55,8 +55,8 @@ def tiff(values, photometric=1, sample_format=1, big=False) -> bytes:
   return head + entries + bytes(4) + more + data
 
 
-def png(values, color) -> bytes:
-  """A PNG of 16 bits per channel; `color` 0 is grey, 2 RGB, 4 grey with alpha, 6 RGBA."""
+def png(values, color, clear=None) -> bytes:
+  """A PNG of 16 bits per channel; `color` 0 is grey, 2 RGB, 4 grey with alpha; a grey value may be clear."""
 
   def chunk(kind, data):
     return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
@@ -64,8 +64,32 @@ def png(values, color) -> bytes:
   height, width = values.shape[:2]
   rows = b''.join(b'\0' + row.astype('>u2').tobytes() for row in values)
   header = struct.pack('>IIBBBBB', width, height, 16, color, 0, 0, 0)
-  parts = (b'IHDR', header), (b'IDAT', zlib.compress(rows)), (b'IEND', b'')
+  extra = [] if clear is None else [(b'tRNS', struct.pack('>H', clear))]
+  parts = (b'IHDR', header), *extra, (b'IDAT', zlib.compress(rows)), (b'IEND', b'')
   return b'\x89PNG\r\n\x1a\n' + b''.join(chunk(*part) for part in parts)
+
+
+def qoi(values) -> bytes:
+  """A QOI file in which every pixel is written out."""
+  height, width, channels = values.shape
+  pixels = b''.join(b'\xfe' + pixel.tobytes() for pixel in values.reshape(-1, channels))
+  return b'qoif' + struct.pack('>IIBB', width, height, channels, 0) + pixels + bytes(7) + b'\1'
+
+
+def pgm(values) -> bytes:
+  """A PGM of 16 bits."""
+  return b'P5\n%d %d\n65535\n' % values.shape[::-1] + values.astype('>u2').tobytes()
+
+
+def pfm(values) -> bytes:
+  """A PFM: floats, the last row first."""
+  return b'Pf\n%d %d\n-1.0\n' % values.shape[::-1] + values[::-1].astype('<f4').tobytes()
+
+
+def with_xmp(jpeg, xmp) -> bytes:
+  """A JPEG with a segment of XMP."""
+  body = b'http://ns.adobe.com/xap/1.0/\0' + xmp
+  return jpeg[:2] + b'\xff\xe1' + struct.pack('>H', len(body) + 2) + body + jpeg[2:]
 
 
 RNG = np.random.default_rng(0)

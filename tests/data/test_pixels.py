@@ -8,7 +8,7 @@ from PIL import Image
 
 from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import pixels
-from tests.data.image_bytes import COLOUR, GREY, png, saved, tiff, turned
+from tests.data.image_bytes import COLOUR, GREY, pfm, pgm, png, qoi, saved, tiff, turned, with_xmp
 
 WIDE = GREY.astype(np.uint16) * 257  # 255 is 65535
 CLEAR = np.arange(24).reshape(4, 6) % 2 == 0
@@ -39,14 +39,14 @@ def read(*contents):
     (saved(GREY > 127, 'TIFF'), 255 * (GREY > 127)),
     (saved(WIDE, 'PNG'), GREY),
     (saved(WIDE, 'TIFF', compression='tiff_lzw'), GREY),
-    (saved(WIDE, 'PPM'), GREY),
+    (pgm(WIDE), GREY),
     (saved(WIDE, 'JPEG2000'), GREY),
     (tiff(WIDE, big=True), GREY),
     (tiff(65535 - WIDE, photometric=0), GREY),  # white is zero
     (tiff(255 - GREY, photometric=0), GREY),
     (saved(np.float32(GREY / 255), 'TIFF'), GREY),
     (tiff(np.float32(1 - GREY / 255), photometric=0, sample_format=3), GREY),
-    (saved(np.float32(GREY / 255), 'PPM'), GREY),
+    (pfm(GREY / 255), GREY),
     (saved(WIDE.astype(np.int32), 'TIFF'), GREY),  # 32 bits, of which 16 are used
     (b'P2 3 1 15\n0 8 15\n', [[0, 136, 255]]),
     (b'P2 3 1 4095\n0 2048 4095\n', [[0, 128, 255]]),
@@ -57,7 +57,7 @@ def read(*contents):
     (saved(GREY, 'PNG', transparency=int(GREY[0, 0])), np.where(GREY[0, 0] == GREY, 255, GREY)),
     (saved(GREY > 300, 'PNG', transparency=0), np.full(GREY.shape, 255)),
     (saved(COLOUR, 'PNG'), COLOUR),
-    (saved(COLOUR, 'QOI'), COLOUR),
+    (qoi(COLOUR), COLOUR),
     (saved(COLOUR_ALPHA, 'PNG'), np.where(CLEAR[..., None], 255, COLOUR)),
     (saved(COLOUR_ALPHA, 'WEBP', lossless=True), np.where(CLEAR[..., None], 255, COLOUR)),
     (saved(HALF, 'PNG'), [[[224, 204, 255]]]),
@@ -93,7 +93,7 @@ def test_values_by_the_range_of_their_type(content, wanted):
     (tiff(np.int16(GREY) - 20, sample_format=2), '-10..228 have no range'),
     (tiff(GREY, sample_format=2), 'signed 8-bit'),
     (tiff(np.float64(GREY / 255), sample_format=3), 'not a whole image'),
-    (saved(WIDE, 'PNG', transparency=int(WIDE[0, 0])), 'a transparent value among 16 bits'),
+    (png(WIDE, 0, clear=int(WIDE[0, 0])), 'a transparent value among 16 bits'),
     (png(COLOUR.astype(np.uint16) * 16, 2), '16-bit colours use 12 bits at most'),
     (saved((WIDE > 0).astype(np.uint16), 'PNG'), '0 and 1 alone'),
     (saved(Image.frombytes('LAB', (6, 4), COLOUR.tobytes()), 'TIFF'), 'LAB'),
@@ -162,7 +162,7 @@ def test_orientation_where_it_is_said_otherwise():
     <= 3
   )
   xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><r tiff:Orientation="6"/></x:xmpmeta>'
-  x, notes = read(saved(GREY, 'JPEG', quality=100, xmp=xmp))
+  x, notes = read(with_xmp(saved(GREY, 'JPEG', quality=100), xmp))
   assert abs(x[0, ..., 0].astype(int) - wanted).max() <= 1 and 'upright' in notes
   x, notes = read(saved(GREY, 'JPEG', quality=100, exif=b'Exif\0\0no tags at all'))
   assert abs(x[0, ..., 0].astype(int) - GREY).max() <= 1 and not notes
@@ -205,7 +205,8 @@ def test_what_is_no_image(start, tmp_path):
   'kind', ['PNG', 'JPEG', 'TIFF', 'BMP', 'GIF', 'PPM', 'WEBP', 'JPEG2000', 'QOI']
 )
 def test_half_an_image_is_refused(kind):
-  content = saved(np.random.default_rng(1).integers(0, 256, (32, 32, 3), np.uint8), kind)
+  values = np.random.default_rng(1).integers(0, 256, (32, 32, 3), np.uint8)
+  content = qoi(values) if kind == 'QOI' else saved(values, kind)
   assert read(content)[0].shape == (1, 32, 32, 3)
   with pytest.raises(ValueError):
     read(content[: len(content) * 3 // 4])
