@@ -1,5 +1,7 @@
 """What a run learned, in files that other programs read: npz, PNG and safetensors (extra `export`)."""
 
+import hashlib
+import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -13,9 +15,12 @@ from fedjax_syn import algorithms, api, paths, privacy, run_folder, stored
 from fedjax_syn import config as config_lib
 from fedjax_syn import trusted as trust
 from fedjax_syn.typing import Model, PyTree, Variables
+from fedjax_syn.workdir import write_json
 
 # What the file of a model with noise says of the data: names that a user chose.
 TOLD_OF_DATA = ('name', 'partition', 'proxy')
+MANIFEST = 'export.json'
+LETTERS = 40  # of a class's name in that of a file
 MODEL = {  # what is kept beside the arrays of a model
   'config': {str: run_folder.SETTING},
   'dataset': {
@@ -59,11 +64,71 @@ def last_set(
   return made | ({'class_names': np.array(class_names)} if class_names else {})
 
 
+def replace(folder: Path, kind: str, files: Mapping[str, bytes]) -> list[Path]:
+  """Writes files of one kind into a folder, and removes those of an earlier export that are no more; nobody else's.
+
+  Args:
+    folder: made if it is not there. Its `export.json` says what exports wrote there, by kind and with digests.
+    kind: 'npz', 'png' and so on.
+    files: content by path in the folder.
+
+  Returns:
+    The files' paths.
+
+  Raises:
+    ValueError: before anything is written, if a file of one of these names is there that no export wrote.
+  """
+  kinds = stored.read_json(folder / MANIFEST, {str: {str: str}}) or {}
+  known = kinds.get(kind, {})
+  for name, content in files.items():
+    path = folder / name
+    there = stored.read_bytes(path)
+    if there is not None and _digest(there) != known.get(name) and not _same(path, there, content):
+      raise ValueError(
+        f'{path}: is there, and no export wrote it; move it away or name another folder'
+      )
+  for name in known.keys() - files.keys():
+    old = _inside(folder, name)
+    if old and _digest(stored.read_bytes(old) or b'') == known[name]:
+      old.unlink()
+  for name, content in files.items():
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    half = (folder / name).with_name(f'.{kind}.tmp')
+    half.write_bytes(content)
+    half.replace(folder / name)
+  kinds[kind] = {name: _digest(content) for name, content in files.items()}
+  write_json(folder / MANIFEST, kinds)
+  return [folder / name for name in files]
+
+
+def _inside(folder: Path, name: str) -> Path | None:
+  """A path that a manifest names, if it lies in the folder and is there."""
+  path = folder / name
+  odd = Path(name).is_absolute() or '..' in Path(name).parts
+  return path if not odd and path.is_file() and not path.is_symlink() else None
+
+
+def _digest(content: bytes) -> str:
+  return hashlib.sha256(content).hexdigest()
+
+
+def _same(path: Path, there: bytes, content: bytes) -> bool:
+  """Whether a file, as an older version wrote it, holds the same: an npz file also says when it was packed."""
+  if path.suffix != '.npz':
+    return there == content
+  try:
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+      wanted = dict(file)
+    return stored.digest_of_arrays(stored.read_arrays(path)) == stored.digest_of_arrays(wanted)
+  except stored.DamagedError:
+    return False
+
+
 def save_npz(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
   """Writes a set (`last_set`) as `synthetic.npz`; returns the files."""
-  path = folder / 'synthetic.npz'
-  np.savez(path, **made)
-  return [path]
+  packed = io.BytesIO()
+  np.savez(packed, **made)
+  return replace(folder, 'npz', {'synthetic.npz': packed.getvalue()})
 
 
 def save_pngs(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
@@ -73,28 +138,26 @@ def save_pngs(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
   """
   from PIL import Image
 
-  target = folder / 'synthetic'
-  target.mkdir(exist_ok=True)
-  for old in target.glob('*_*.png'):
-    if re.fullmatch(r'\d+(_[\w-]+)?_\d+', old.stem):  # of an export before; not somebody else's
-      old.unlink()
-  paths = []
+  files = {}
   names = made.get('class_names', ())
-  of = {c: re.sub(r'\W+', '-', str(name)) for c, name in enumerate(names) if str(name) != str(c)}
+  short = lambda name: re.sub(r'\W+', '-', str(name))[:LETTERS]
+  of = {c: short(name) for c, name in enumerate(names) if str(name) != str(c)}
   for index, (image, label) in enumerate(zip(made['pixels'], made['labels'], strict=True)):
     words = str(label), *([of[label]] if label in of else []), str(index)
-    paths.append(target / f'{"_".join(words)}.png')
-    Image.fromarray(image[..., :3] if image.shape[-1] >= 3 else image[..., 0]).save(paths[-1])
-  return paths
+    picture = io.BytesIO()
+    shown = image[..., :3] if image.shape[-1] >= 3 else image[..., 0]
+    Image.fromarray(shown).save(picture, 'png')
+    files[f'synthetic/{"_".join(words)}.png'] = picture.getvalue()
+  return replace(folder, 'png', files)
 
 
 def save_safetensors(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
   """Writes a set (`last_set`) as `synthetic.safetensors`, names of classes in its metadata; returns the files."""
-  path = folder / 'synthetic.safetensors'
   arrays = {k: np.ascontiguousarray(v) for k, v in made.items() if k != 'class_names'}  # no texts
   metadata = {'class_names': json.dumps(list(map(str, made.get('class_names', ()))))}
-  _safetensors().save_file(arrays, path, metadata)
-  return [path]
+  return replace(
+    folder, 'safetensors', {'synthetic.safetensors': _safetensors().save(arrays, metadata)}
+  )
 
 
 FORMATS = {'npz': save_npz, 'png': save_pngs, 'safetensors': save_safetensors}
@@ -149,8 +212,8 @@ def save_model(variables: Variables, described: Mapping[str, Any], path: Path) -
   """
   arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(variables)}
   metadata = {key: json.dumps(value) for key, value in given_away(described).items()}
-  _safetensors().save_file(arrays, path, metadata)
-  return path
+  (written,) = replace(path.parent, 'model', {path.name: _safetensors().save(arrays, metadata)})
+  return written
 
 
 def load_model(path: str | Path, *, trusted: bool = False) -> Exported:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedjax_syn import workdir
+from fedjax_syn import stored, workdir
 from fedjax_syn.metrics import Line
 
 Settings = Mapping[str, Any]  # the fields in use by dotted key
@@ -177,7 +177,11 @@ class Trackers:
     """
     self.say, self.open = say, {}
     note = folder / NOTE
-    known = workdir.read_json(note) or {}
+    try:
+      known = stored.read_json(note, {str: str}) or {}
+    except stored.DamagedError as error:
+      say(f'WARNING: {error}; trackers={list(names)} begin anew')
+      known = {}
     board = self._guard('tensorboard', lambda: TensorBoard(folder, settings))
     if board:
       self.open['tensorboard'] = board

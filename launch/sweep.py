@@ -124,7 +124,9 @@ def begun_in(cells: Sequence[Cell], folders: Sequence[pathlib.Path]) -> pathlib.
 
 def read_score(folder: pathlib.Path) -> tuple[float | None, float | None]:
   """Returns mean and standard deviation over seeds of the last five validation accuracies of a finished run."""
-  value = json.loads((folder / 'summary.json').read_text())
+  from fedjax_syn import run_folder
+
+  value = run_folder.summary(folder)
   for name in SELECTED_BY:
     value = value[name]
   return value['mean'], value['std']
@@ -148,6 +150,19 @@ def run_cell(cell: Cell, run: Callable[..., int], config_name: str) -> dict[str,
   return record | {'status': status, 'mean': mean, 'std': std}
 
 
+def earlier(path: pathlib.Path) -> list[dict[str, Any]]:
+  """Reads the records that an earlier call left in a sweep.json; none of a damaged one, whose cells are opened again."""
+  from fedjax_syn import stored
+
+  number = (float, None)
+  record = {'folder': str, 'hash': str, 'status': int, 'mean': number, 'std': number, 'values': {}}
+  try:
+    return (stored.read_json(path, {'cells': [record]}) or {'cells': []})['cells']
+  except stored.DamagedError as error:
+    print(f'WARNING: {error}; its cells are opened again', flush=True)
+    return []
+
+
 def sweep(
   cells: Sequence[Cell], workdir: pathlib.Path, run: Callable[..., int], config_name: str
 ) -> list[dict]:
@@ -163,9 +178,10 @@ def sweep(
     A record per cell so far, in the order of the cells: values, folder, hash, status, mean, std. If the sweep was
     interrupted, one has status 75, or some cells have no record.
   """
+  from fedjax_syn import stored
 
   path = workdir / 'sweep.json'
-  before = json.loads(path.read_text())['cells'] if path.exists() else []
+  before = earlier(path)
   done = {(r['folder'], r['hash']): r for r in before if r['status'] in (0, DIVERGED)}
   records: dict[int, dict] = {}  # by number of the cell
   in_order = lambda: [records[number] for number in sorted(records)]
@@ -187,7 +203,7 @@ def sweep(
           continue
         records[number] = record
         summary = {'selected_by': SELECTED_BY, 'best': best(in_order()), 'cells': in_order()}
-        write(path, json.dumps(summary, indent=2))
+        write(path, json.dumps(stored.sealed(summary), indent=2))
         if record['status'] in (INTERRUPTED, FULL):
           return in_order()
       left = busy

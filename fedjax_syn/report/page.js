@@ -59,7 +59,7 @@ function drawCurves() {
   Plotly.react(chart, traces, layout({
     hovermode: 'x unified',
     xaxis: {title: {text: xTitle}, rangemode: 'tozero'},
-    yaxis: {title: {text: metric.replaceAll('_', ' ') + unit}},
+    yaxis: {title: {text: plain(metric.replaceAll('_', ' ')) + unit}},
   }), config);
   const ends = shown.filter(run => run.curves[metric]).map(run => {
     const last = run.curves[metric].mean.at(-1);

@@ -12,6 +12,7 @@ from fedjax_syn import paths
 from fedjax_syn.report import tables
 from fedjax_syn.report.pictures import as_uri, montage
 from fedjax_syn.report.runs import INSPECTED, Run, open_runs, short_names
+from fedjax_syn.stored import read_bytes
 
 # Okabe and Ito's colours, which most colour-blind people tell apart, dark enough or bright enough for both
 # backgrounds; the dashes change when the colours begin again.
@@ -22,6 +23,7 @@ FIRST = 'test/accuracy'
 CLIENTS = 1000  # drawn at most, in the partition
 CLIENT_ROWS = 60  # listed at most, beside it
 IN_SCRIPT = ('counts', 'class_names', 'client_names')  # what the script draws of a partition
+SIGNATURE = b'Made by fedjax_syn. The page holds all'  # in every page
 LETTERS = 20  # of a name, beside a picture
 
 
@@ -39,12 +41,17 @@ def write(
     How many runs it shows.
 
   Raises:
-    ValueError: if a folder is no run, or the extra `report` is not installed.
+    ValueError: if a folder is no run, the extra `report` is not installed, or `output` is a file that is no report.
     OSError: if the page cannot be written.
   """
   runs = open_runs(folders)
   page = render(runs, {run.label: command_of(run) for run in runs})
-  paths.given(output).write_text(page, encoding='utf-8')
+  output = paths.given(output)
+  if output.exists() and not (output.is_file() and SIGNATURE in (read_bytes(output) or b'')):
+    raise ValueError(f'--output={output}: is there and is no report; name another file')
+  half = output.with_name(f'.{output.name}.tmp')
+  half.write_text(page, encoding='utf-8', errors='replace')
+  half.replace(output)
   return len(runs)
 
 

@@ -1,5 +1,6 @@
 """Export: what is written is what was learned, and a model that was written predicts as before."""
 
+import hashlib
 import json
 
 import jax
@@ -70,7 +71,7 @@ def test_names_of_classes_go_along(folder, tmp_path):
     (tmp_path / name).touch()
   files = [path.name for path in export_lib.save_pngs(made, tmp_path)]
   there = {path.name for path in (tmp_path / 'synthetic').iterdir()}
-  assert there == {*files, 'synthetic_seed1.png', 'my_2.png'}  # what is not an export's stays
+  assert there == {*files, 'synthetic_seed1.png', 'my_2.png', '12_1.png'}  # not an export's: stays
   assert files[:2] == ['0_T-shirt-top_0.png', '1_1.png']
   export_lib.save_safetensors(made, tmp_path)
   with safe_open(tmp_path / 'synthetic.safetensors', 'numpy') as file:
@@ -106,6 +107,73 @@ def test_running_statistics_come_back(tmp_path):
   jax.tree.map(np.testing.assert_array_equal, found, shifted)
 
 
+def a_set(labels):
+  """A set of black images."""
+  labels = np.array(labels, np.int32)
+  return {'pixels': np.zeros((len(labels), 2, 2, 1), np.uint8), 'labels': labels}
+
+
+def test_an_export_removes_what_an_export_wrote_and_nothing_else(tmp_path):
+  foreign = ('3_12.png', '2024_05_12.png', '0_cat_7.png', '7_7.png.bak')
+  for name in foreign:
+    (tmp_path / 'synthetic').mkdir(exist_ok=True)
+    (tmp_path / 'synthetic' / name).write_text('mine')
+  export_lib.save_pngs(a_set([0, 1, 2]), tmp_path)
+  (tmp_path / 'synthetic/1_1.png').write_text('changed since by its owner')
+  export_lib.save_pngs(a_set([0]), tmp_path)
+  there = {path.name for path in (tmp_path / 'synthetic').iterdir()}
+  assert there == {*foreign, '0_0.png', '1_1.png'}
+  assert all((tmp_path / 'synthetic' / name).read_text() == 'mine' for name in foreign)
+
+
+@pytest.mark.parametrize('name', ['synthetic/2_2.png', 'synthetic.npz', 'synthetic.safetensors'])
+def test_an_export_overwrites_nothing_that_no_export_wrote(tmp_path, name):
+  (tmp_path / name).parent.mkdir(exist_ok=True)
+  (tmp_path / name).write_text('mine')
+  save = {'.png': export_lib.save_pngs, '.npz': export_lib.save_npz}
+  save = save.get((tmp_path / name).suffix, export_lib.save_safetensors)
+  before = sorted(tmp_path.rglob('*'))
+  with pytest.raises(ValueError, match='no export wrote it'):
+    save(a_set([0, 1, 2]), tmp_path)
+  assert (tmp_path / name).read_text() == 'mine' and sorted(tmp_path.rglob('*')) == before
+
+
+def test_an_export_again_is_no_conflict_even_over_one_of_an_older_version(tmp_path):
+  for save in (export_lib.save_pngs, export_lib.save_npz):
+    save(a_set([0, 1]), tmp_path)
+  (tmp_path / 'export.json').unlink()  # older versions left none
+  for save in (export_lib.save_pngs, export_lib.save_npz):
+    save(a_set([0, 1]), tmp_path)
+  export_lib.save_npz(a_set([5]), tmp_path)
+  with np.load(tmp_path / 'synthetic.npz') as file:
+    assert file['labels'].tolist() == [5]
+
+
+def test_a_manifest_removes_nothing_outside(tmp_path):
+  (tmp_path / 'out').mkdir()
+  (tmp_path / 'precious').write_text('mine')
+  digest = hashlib.sha256(b'mine').hexdigest()
+  names = {'../precious': digest, str(tmp_path / 'precious'): digest}
+  workdir.write_json(tmp_path / 'out/export.json', {'png': names})
+  export_lib.save_pngs(a_set([0]), tmp_path / 'out')
+  assert (tmp_path / 'precious').read_text() == 'mine'
+
+
+def test_a_long_class_name_gives_a_file(tmp_path):
+  names = {'class_names': np.array(['x' * 300, 'y'])}
+  (path, _) = export_lib.save_pngs(a_set([0, 1]) | names, tmp_path)
+  assert path.name == f'0_{"x" * 40}_0.png' and path.is_file()
+
+
+def test_the_run_s_own_set_is_not_overwritten(whole_folder, capsys):
+  """--output=W/synthetic holds the run's own synthetic.npz, of another shape."""
+  before = (whole_folder / 'synthetic/synthetic.npz').read_bytes()
+  with pytest.raises(SystemExit):
+    start(whole_folder, '--format=npz', f'--output={whole_folder / "synthetic"}')
+  assert 'no export wrote it' in capsys.readouterr().err
+  assert (whole_folder / 'synthetic/synthetic.npz').read_bytes() == before
+
+
 @pytest.mark.parametrize(
   'arguments, words',
   [
@@ -131,4 +199,5 @@ def test_a_run_without_a_set_has_a_model_only(whole_folder, tmp_path, monkeypatc
     start(whole_folder, '--format=png', f'--output={tmp_path / "png"}')
   assert 'no synthetic set' in capsys.readouterr().err and not (tmp_path / 'png').exists()
   assert start(whole_folder, f'--output={tmp_path / "all"}') == 0
-  assert [path.name for path in (tmp_path / 'all').iterdir()] == ['model.safetensors']
+  there = {path.name for path in (tmp_path / 'all').iterdir()}
+  assert there == {'model.safetensors', 'export.json'}

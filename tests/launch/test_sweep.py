@@ -13,6 +13,7 @@ import fedjax_syn
 from fedjax_syn import stopping
 from launch import main as launcher
 from launch import sweep as sweep_lib
+from tests.runs import summary_of
 
 
 class Runs(list):
@@ -33,9 +34,13 @@ class Runs(list):
     status = self.ends.get(config.client.lr, 0)
     if status in (0, 3):
       mean = self.validation.get(config.client.lr, 0.5) if status == 0 else None
-      block = lambda value: {'mean_last_5': {'mean': value, 'std': 0.02}, 'best': {'mean': 1.0}}
       test = None if mean is None else 1 - mean
-      summary = {'validation_accuracy': block(mean), 'test_accuracy': block(test)}
+      status = {'status': 'finished'} if status == 0 else {'status': 'diverged', 'round': 1}
+      both = [summary_of(value, {'0': status})['test_accuracy'] for value in (mean, test)]
+      both = [{k: {**v, 'std': 0.02} for k, v in one.items()} for one in both]
+      summary = {**summary_of(test, {'0': status}), 'validation_accuracy': both[0]}
+      summary['test_accuracy'] = both[1]
+      status = self.ends.get(config.client.lr, 0)
       workdir.mkdir(parents=True, exist_ok=True)
       (workdir / 'summary.json').write_text(json.dumps(summary))
     return status
