@@ -27,7 +27,7 @@ class Personal(NamedTuple):
   """What the clients' models are worth; without `personal` hooks all of it is of the local model."""
 
   # [clients], personalisation: the personal model on the client's own test rows where the data say whose they
-  # are; otherwise on all of them, weighted like the client's labels
+  # are; otherwise on all of them, weighted like the client's labels; nan where `present` is not
   accuracy: Array
   generalisation: Array  # [clients], the local model, all test rows alike
   difference: Array  # [clients], L2 distance local - global model, over what is not private
@@ -221,7 +221,8 @@ def make_personal(
       return measure_part(np.int32(seed), *both, data, hyper, split, first_round)
 
     measured = [part(*some) for some in store.parts(state.clients)]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num_clients], *measured)
+    whole = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num_clients], *measured)
+    return whole._replace(accuracy=np.where(whole.present, whole.accuracy, np.nan))
 
   return personal
 
