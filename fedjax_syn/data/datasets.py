@@ -32,7 +32,7 @@ from fedjax_syn.data.builders.spelling import some
 from fedjax_syn.data.builders.split import Split
 from fedjax_syn.data.dataset import Dataset, make
 from fedjax_syn.data.kinds import FLAIR
-from fedjax_syn.data.normalisation import NORMALISATIONS, Normalisation, normalise_by
+from fedjax_syn.data.normalisation import NORMALISATIONS, UNMEASURED, Normalisation, normalise_by
 
 __all__ = ['NORMALISATIONS', 'Dataset', 'Normalisation', 'Split', 'load', 'names']
 
@@ -182,7 +182,7 @@ def _arrays(name: str, folder: Path) -> Dataset:
         f'{folder / "train.npz"}: no row has label {gaps[0] if len(gaps) else len(there)}, and'
         f' others have up to {classes - 1}; classes are numbered from 0 on, without gaps'
       )
-  return _from_folder(name, folder.resolve().name, found, classes, 'auto')
+  return _from_folder(name, folder.resolve().name, found, classes, UNMEASURED)
 
 
 def _named(name: str, folder: Path) -> Dataset:
@@ -246,14 +246,14 @@ def _domain_source(name: str, folder: Path) -> Dataset:
 
 
 def _joined(name: str, title: str, found: domains.Joined, classes: int) -> Dataset:
-  dataset = make(name, title, found.train, found.test, classes, 'auto', found.clients)
+  dataset = make(name, title, found.train, found.test, classes, UNMEASURED, found.clients)
   return dataclasses.replace(
     dataset, domains=found.names, test_domains=found.test_domains, client_names=found.names
   )
 
 
 def _from_folder(
-  name: str, shown: str, found: arrays.Folder, classes: int, default: str
+  name: str, shown: str, found: arrays.Folder, classes: int, default: str | Normalisation
 ) -> Dataset:
   dataset = make(
     name,
@@ -261,7 +261,7 @@ def _from_folder(
     found.train,
     found.test,
     classes,
-    found.normalisation or default,
+    UNMEASURED if found.normalisation == 'auto' else found.normalisation or default,
     found.clients,
     client_names=found.client_names,
     notes=found.notes,

@@ -31,6 +31,9 @@ NORMALISATIONS: Mapping[str, Normalisation | None] = MappingProxyType(
   {constants.name: constants for constants in _CONSTANTS} | {'auto': None}
 )
 
+# 'auto' before it is measured: `datasets.load` does that once, of the rows that are left for training.
+UNMEASURED = Normalisation('auto', (0.0,), (1.0,))
+
 
 def normalise_by(name: str, x: np.ndarray) -> Normalisation:
   """Returns the named normalisation for the given training images.

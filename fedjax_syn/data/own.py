@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fedjax_syn.data.builders import image_folder, layout
 from fedjax_syn.data.dataset import Dataset, make
+from fedjax_syn.data.normalisation import UNMEASURED
 
 FOLDER, TFDS = 'folder', 'tfds:'
 
@@ -38,7 +39,7 @@ def load(name: str, data_dir: str, folder: Path, size: int, trusted: bool = Fals
     title, names = name.removeprefix(TFDS), found.class_names
     splits = found.train, found.test
     return make(
-      name, title, *splits, found.num_classes, 'auto', class_names=names, notes=found.notes
+      name, title, *splits, found.num_classes, UNMEASURED, class_names=names, notes=found.notes
     )
   if not data_dir:
     raise ValueError(f"data.dir='': name the folder of images; {layout.WANTED}")
@@ -49,7 +50,7 @@ def load(name: str, data_dir: str, folder: Path, size: int, trusted: bool = Fals
     images.train,
     images.test,
     len(images.class_names),
-    'auto',
+    UNMEASURED,
     images.clients,
     images.class_names,
     images.client_names,

@@ -291,3 +291,14 @@ def test_rows_of_both_splits_are_said(tmp_path):
     f'3 of {TEST} test rows are training rows as well' in load(write(tmp_path, test_x=both)).notes
   )
   assert load(write(tmp_path / 'apart')).notes == (f'read {TRAIN} training and {TEST} test rows',)
+
+
+def test_what_a_refusal_of_equal_pixels_says_works(tmp_path):
+  """One value in all training images has no deviation; named constants need none."""
+  write(tmp_path, train_x=np.full_like(VALUES['train_x'], 7))
+  with pytest.raises(ValueError, match='all training pixels of channel 0 are equal; use "unit"'):
+    load(tmp_path)
+  assert load(tmp_path, normalisation='unit').normalisation.name == 'unit'
+  rows = load(write(tmp_path / 'b')).train.x / 255
+  measured = load(tmp_path / 'b').normalisation
+  np.testing.assert_allclose([*measured.mean, *measured.std], [rows.mean(), rows.std()], rtol=1e-12)
