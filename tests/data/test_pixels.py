@@ -1,6 +1,7 @@
 """What image files mean: every mode by its own range, upright, from formats that start no program."""
 
 import io
+import struct
 
 import numpy as np
 import pytest
@@ -166,6 +167,23 @@ def test_orientation_where_it_is_said_otherwise():
   assert abs(x[0, ..., 0].astype(int) - wanted).max() <= 1 and 'upright' in notes
   x, notes = read(saved(GREY, 'JPEG', quality=100, exif=b'Exif\0\0no tags at all'))
   assert abs(x[0, ..., 0].astype(int) - GREY).max() <= 1 and not notes
+
+
+def test_damaged_tags_are_said_or_refused():
+  """A photograph is read and a line says that something is missing; of a TIFF they say what its pixels are."""
+  cut = b'Exif\0\0MM\0*\0\0\0\x08\0\2\x01\x0e\0\2\0\0\xff\0\0\0\0\x10'
+  x, notes = read(saved(GREY, 'JPEG', quality=100, exif=cut))
+  assert (
+    abs(x[0, ..., 0].astype(int) - GREY).max() <= 1
+    and notes == 'damaged EXIF, in part ignored: 1 image'
+  )
+  content = bytearray(tiff(COLOUR, photometric=2))
+  place = content.index(
+    struct.pack('<HHI', 339, 3, 3)
+  )  # signed, unsigned or floats: without it, unsigned
+  content[place + 4 : place + 8] = b'\xff\xff\0\0'
+  with pytest.raises(ValueError, match='damaged tags: .*339'):
+    read(bytes(content))
 
 
 @pytest.mark.parametrize('kind', ['GIF', 'TIFF', 'PNG', 'WEBP'])

@@ -25,6 +25,7 @@ _SIGNATURE = re.compile(
   rb'|RIFF.{4}WEBP|.{4}ftypavi[fs]|\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51|qoif',
   re.DOTALL,
 )
+_DAMAGED = 'fedjax_syn: damaged tags'  # a key of an image's info
 _HEAD = 32  # bytes that tell a format
 _TURNS = dict(
   zip(
@@ -71,6 +72,17 @@ def is_image(path: Path) -> bool:
 
 
 @contextlib.contextmanager
+def _listening() -> Iterator[list[warnings.WarningMessage]]:
+  """Collects what Pillow says of tags that it skips; too many pixels are an error."""
+  with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter('ignore')
+    for words in ('Truncated File', 'Tag data larger', 'Tag offset', 'Corrupt EXIF'):
+      warnings.filterwarnings('always', words)
+    warnings.simplefilter('error', Image.DecompressionBombWarning)
+    yield said
+
+
+@contextlib.contextmanager
 def open_image(source: Path | BinaryIO, formats: Sequence[str] = FORMATS) -> Iterator[Image.Image]:
   """Opens an image of known formats; its pixels are read when they are asked for.
 
@@ -86,10 +98,12 @@ def open_image(source: Path | BinaryIO, formats: Sequence[str] = FORMATS) -> Ite
     OSError: if the file cannot be read.
   """
   try:
-    with warnings.catch_warnings():
-      warnings.simplefilter('error', Image.DecompressionBombWarning)
+    with _listening() as said:
       image = Image.open(source, formats=formats)
     with image:
+      if said and image.format == 'TIFF':  # whose tags say how pixels are to be read
+        raise ValueError(f'damaged tags: {said[0].message}')
+      image.info[_DAMAGED] = bool(said)
       yield image
   except Image.UnidentifiedImageError as error:
     raise ValueError(f'not a whole image of {", ".join(formats)}') from error
@@ -229,7 +243,10 @@ def decode(image: Image.Image, size: int = 0) -> Pixels:
   tags = image.tag_v2 if image.format == 'TIFF' else {}
   tags = {tag: tags.get(tag) for tag in (_BITS, _WHITE_IS_ZERO, _FORMAT, _ORIENTATION)}
   raw = _raw_mode(image)
-  image, turned = _upright(image)
+  with _listening() as said:
+    image, turned = _upright(image)
+  if said or image.info.get(_DAMAGED):
+    notes.append('damaged EXIF, in part ignored')
   if turned or tags[_ORIENTATION] in _TURNS:  # Pillow turns TIFF itself
     notes.append('turned upright by EXIF')
   if image.mode == 'F':
