@@ -5,6 +5,7 @@ docs/data.md says the same for users. Nothing here starts a program, and nothing
 
 import contextlib
 import re
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ _SIGNATURE = re.compile(
   rb'|RIFF.{4}WEBP|.{4}ftypavi[fs]|\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51|qoif',
   re.DOTALL,
 )
+_FILTERS = threading.Lock()  # of warnings: they are the process's, and images are opened in threads
 _DAMAGED = 'fedjax_syn: damaged tags'  # a key of an image's info
 _HEAD = 32  # bytes that tell a format
 _TURNS = dict(
@@ -74,7 +76,7 @@ def is_image(path: Path) -> bool:
 @contextlib.contextmanager
 def _listening() -> Iterator[list[warnings.WarningMessage]]:
   """Collects what Pillow says of tags that it skips; too many pixels are an error."""
-  with warnings.catch_warnings(record=True) as said:
+  with _FILTERS, warnings.catch_warnings(record=True) as said:
     warnings.simplefilter('ignore')
     for words in ('Truncated File', 'Tag data larger', 'Tag offset', 'Corrupt EXIF'):
       warnings.filterwarnings('always', words)
@@ -243,6 +245,7 @@ def decode(image: Image.Image, size: int = 0) -> Pixels:
   tags = image.tag_v2 if image.format == 'TIFF' else {}
   tags = {tag: tags.get(tag) for tag in (_BITS, _WHITE_IS_ZERO, _FORMAT, _ORIENTATION)}
   raw = _raw_mode(image)
+  image.load()  # PNG may say its orientation behind the pixels
   with _listening() as said:
     image, turned = _upright(image)
   if said or image.info.get(_DAMAGED):
@@ -275,7 +278,6 @@ def _raw_mode(image: Image.Image) -> str:
 
 
 def _upright(image: Image.Image) -> tuple[Image.Image, bool]:
-  image.load()  # PNG may say it behind the pixels
   try:
     orientation = image.getexif().get(_ORIENTATION)
   except Exception:  # damaged EXIF: what shows pictures shows them as they are stored
