@@ -16,9 +16,9 @@ BETWEEN = (1.02, 1.03, 1.04, 1.06, 1.08, *(1 + k / 20 for k in range(2, 20)), 2.
 # Between 128 and 256 the library's bound for the fixed sampler is slow.
 WHOLE = (*range(2, 17), *range(20, 41, 4), 48, 64, 96, 128, 260, 384, 512)
 ORDERS = (*BETWEEN, *WHOLE)
-ROUNDING = (
-  1e-14  # of one release's divergence, added to it: what is stated is never below the truth
-)
+LEAST_DEVIATION = 1e-30  # of the noise itself, z C: float32 takes less for nothing
+# Of one release's divergence, added to it: what is stated is never below the truth.
+ROUNDING = 1e-14
 LEAST_INTEGRATED = 5e-3  # noise below which an integral would take too many points
 
 
@@ -154,7 +154,9 @@ def _relative(mechanism: Mechanism, sampling: Sampling) -> tuple[float, float]:
     # What a client sends is seen as its own: sampling clients hides nobody, and a sample is exchanged for another.
     return mechanism.noise_multiplier / 2, 1.0
   if sampling.sampler == 'poisson':
-    return mechanism.noise_multiplier, sampling.participation
+    # The sampler compares with uniform numbers of float32, multiples of 2^-23: at times a little more than what was asked for.
+    share = math.ceil(float(np.float32(sampling.participation)) * 2**23) / 2**23
+    return mechanism.noise_multiplier, min(max(share, sampling.participation), 1.0)
   # The number of clients is fixed, so that one is replaced by another: the sum moves by twice the bound.
   return mechanism.noise_multiplier / 2, _drawn(sampling) / sampling.clients
 
@@ -273,6 +275,23 @@ def check(mechanisms: Sequence[Mechanism | None], sampling: Sampling, units: int
     raise ValueError(
       f'target_epsilon={target:g}: noise_multiplier={noised[-1].noise_multiplier:g} gives {stated:.4g} over all seeds'
       f' and rounds; noise_multiplier={least:.4g} would keep it'
+    )
+
+
+def check_deviation(key: str, noise: float, clip: float) -> None:
+  """Refuses noise that float32 rounds to nothing.
+
+  Args:
+    key: of the bound.
+    noise: multiplier.
+    clip: C.
+
+  Raises:
+    ValueError: naming the key and what would work.
+  """
+  if noise and 0 < clip < LEAST_DEVIATION / max(noise, LEAST_NOISE):
+    raise ValueError(
+      f'{key}={clip:g}: noise of deviation {noise * clip:g} is nothing in float32; a bound of about 1 would work'
     )
 
 

@@ -166,6 +166,28 @@ def test_divergences_are_never_below_the_truth(noise, share):
     assert (stated <= np.array(privacy.ORDERS) / (2 * noise**2) * (1 + 1e-9) + 1e-11).all()
 
 
+@pytest.mark.parametrize('share', [1e-6, 3e-5, 0.4])
+def test_what_the_poisson_sampler_draws_is_accounted_for(share):
+  """Uniform numbers of float32 are k / 2^23: for 1e-6 those of nine k are below, which is 7 % more."""
+  below = np.arange(2**23, dtype=np.float32) / np.float32(2**23) < np.float32(share)
+  _, got = privacy._relative(Mechanism(1.0, 1e-5), Sampling('poisson', 10**7, share, 1))
+  assert got == max(below.sum() / 2**23, share)
+  assert (got > 1.07 * share) == (share == 1e-6)
+
+
+def test_noise_that_float32_rounds_to_nothing_is_refused():
+  """C = 1e-38 with z = 0.01: updates of this length went out as they were, the noise below all normal numbers."""
+  for clip in (1e-28, 1e-38):
+    with pytest.raises(ValueError, match=f'dp.clip={clip:g}: noise of deviation'):
+      dp(clip=clip, noise_multiplier=1e-3)
+  dp(clip=1e-38, noise_multiplier=0.0)
+  dp(clip=1e-20, noise_multiplier=1e-3)
+  config = config_of(algorithm='feddualmatch', compare='')
+  config.feddualmatch.clip, config.feddualmatch.sigma_s = 1e-29, 1e-2
+  with pytest.raises(config_lib.ConfigError, match='feddualmatch.clip=1e-29: noise of deviation'):
+    config_lib.check(config)
+
+
 @pytest.mark.parametrize('noise', [1e-200, 1e-160, 1e-30, 9e-4, 2e4])
 def test_noise_of_which_nothing_can_be_stated_is_refused_before_any_work(noise, tmp_path, capsys):
   """1e-160 was stated as epsilon 0.0, 1e-200 was a traceback after training."""

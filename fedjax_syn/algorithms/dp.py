@@ -77,6 +77,7 @@ def dp(
       their update (when an engine is built).
   """
   base = base or fedavg()
+  privacy.check_deviation('dp.clip', noise_multiplier, clip)
 
   def stays(task, path):  # on the client: not sent, and not noised
     return base.is_private(task.model, path)

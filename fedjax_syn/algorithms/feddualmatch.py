@@ -132,6 +132,7 @@ def check(block: Config, rounds: int) -> None:
     raise ValueError(
       f'feddualmatch.sigma_s={block.sigma_s} needs a bound: set feddualmatch.clip above 0'
     )
+  privacy.check_deviation('feddualmatch.clip', block.sigma_s, block.clip)
   if block.init == 'real' and block.clip:
     raise ValueError(
       "feddualmatch.init='real' with feddualmatch.clip: images that begin as real ones are not private; use 'noise'"
