@@ -277,7 +277,7 @@ BAD_DATA = [
   Bad(
     'data of nobody',
     ARRAYS | {'data.dir': '~no_such_user/d'},
-    '~no_such_user/d/train.npz is missing',
+    'data.dir=~no_such_user/d: nobody has this home folder',
   ),
   Bad(
     'no checkpoint to begin from',
