@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedjax_syn.data.builders.split import Split, checksum, scale_splits
+from fedjax_syn.data.builders.split import Split, check_shapes, checksum, scale_splits
 from fedjax_syn.data.normalisation import Normalisation, check_constants, normalise_by, spread
 
 
@@ -37,10 +37,13 @@ class Dataset:
     """Brings pixels of other types to uint8, all splits by one range; see docs/data.md.
 
     Raises:
-      ValueError: if they have no such range, or the constants are for another one.
+      ValueError: if they have no such range, are no images or tokens of one shape, or the constants are for another
+        range.
     """
     try:
-      splits, notes = scale_splits({name: getattr(self, name) for name in _SPLITS})
+      given = {name: getattr(self, name) for name in _SPLITS}
+      check_shapes({name: split.x for name, split in given.items() if split is not None})
+      splits, notes = scale_splits(given)
       images = np.ndim(self.train.x) == 4
       constants = spread(self.normalisation, self.shape[-1]) if images else self.normalisation
       check_constants(constants)

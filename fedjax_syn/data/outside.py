@@ -3,12 +3,15 @@
 import dataclasses
 import importlib
 import traceback
+from pathlib import Path
 
 import numpy as np
 
 from fedjax_syn.data.builders import arrays, client_ids
 from fedjax_syn.data.builders.split import check_split
 from fedjax_syn.data.dataset import Dataset
+
+_HERE = str(Path(__file__).parent)
 
 
 def load(name: str) -> Dataset:
@@ -37,7 +40,9 @@ def load(name: str) -> Dataset:
   except OSError:
     raise
   except Exception as error:  # a user's own function
-    where = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith((_HERE, '<'))]
+    where = (theirs or frames)[-1]  # not where a Dataset refuses what it is given
     raise ValueError(
       f'data.name={name!r}: {type(error).__name__} in {where.filename}:{where.lineno}: '
       f'{arrays.first_line(error)}'

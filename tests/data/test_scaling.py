@@ -127,3 +127,42 @@ def test_constants_for_another_range_are_refused(mean, std):
   constants = datasets.Normalisation('own', tuple(mean), tuple(std))
   with pytest.raises(ValueError, match="data set 'own': normalisation"):
     dataset(lambda x: x, **{'normalisation': constants})
+
+
+@pytest.mark.parametrize(
+  'x, words',
+  [
+    (np.zeros((4, 64)), r'train: x must be images .* got float64 \[4, 64\]; x.reshape'),
+    (PIXELS[..., 0], r'got uint8 \[4, 8, 8\]; x\[..., None\] if they are grey'),
+    (PIXELS[None], 'another shape'),
+  ],
+)
+def test_what_are_neither_images_nor_tokens(x, words):
+  with pytest.raises(ValueError, match=words):
+    datasets.Dataset('a', 'a', *[datasets.Split(x, Y)] * 2, None, 2, UNIT, '', None)
+
+
+def test_splits_have_one_shape():
+  with pytest.raises(
+    ValueError, match=r'test: x is \[4, 8, 7, 1\], but that of train \[4, 8, 8, 1\]'
+  ):
+    dataset(lambda x: x, test=datasets.Split(PIXELS[:, :, 1:], Y))
+
+
+def test_a_function_that_returns_floats(tmp_path, monkeypatch):
+  """In 0..1 they are scaled; else the line names the user's own file."""
+  (tmp_path / 'float_data.py').write_text("""
+import numpy as np
+from fedjax_syn.data.datasets import Dataset, Normalisation, Split
+def data(top=1.0):
+  split = Split(np.linspace(0, top, 256).reshape(4, 8, 8, 1), np.arange(4, dtype=np.int32) % 2)
+  return Dataset('f', 'F', split, split, None, 2, Normalisation('unit', (0.0,), (1.0,)), 'none', None)
+def bytes_():
+  return data(255.0)
+""")
+  monkeypatch.syspath_prepend(tmp_path)
+  np.testing.assert_array_equal(datasets.load('float_data:data').train.x, PIXELS)
+  with pytest.raises(
+    ValueError, match=r'ValueError in .*float_data.py:6: data set .f.: pixels of train'
+  ):
+    datasets.load('float_data:bytes_')

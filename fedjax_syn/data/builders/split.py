@@ -85,6 +85,28 @@ def scale_splits(
   return {**splits, **{name: splits[name]._replace(x=x) for name, x in scaled.items()}}, notes
 
 
+def check_shapes(arrays: Mapping[str, np.ndarray]) -> None:
+  """Refuses splits that are neither images nor tokens, or not of one shape.
+
+  Args:
+    arrays: what each split has in `x`, by its name; the first is the one that others must be like.
+
+  Raises:
+    ValueError: naming the first that is not.
+  """
+  first = next(iter(arrays))
+  for name, x in arrays.items():
+    shape, kind = list(np.shape(x)), np.asarray(x[:1]).dtype
+    if len(shape) != 4 and not (len(shape) == 2 and kind.kind in 'iu'):
+      helps = {2: 'x.reshape(-1, height, width, channels)', 3: 'x[..., None] if they are grey'}
+      raise ValueError(
+        f'{name}: x must be images [rows, height, width, channels] or integers [rows, length], got {kind} {shape};'
+        f' {helps.get(len(shape), "another shape")} would work'
+      )
+    if shape[1:] != list(np.shape(arrays[first]))[1:]:
+      raise ValueError(f'{name}: x is {shape}, but that of {first} {list(np.shape(arrays[first]))}')
+
+
 def _help(y: np.ndarray) -> str:
   """Says what would make labels of another type or shape into labels; nothing if that is not known."""
   if y.dtype.kind == 'f' and not np.isfinite(y).all():
