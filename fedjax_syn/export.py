@@ -134,10 +134,11 @@ def save_npz(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
 def save_pngs(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
   """Writes a set (`last_set`) as `synthetic/<class>_<index>.png`, counted in the set; returns the files.
 
-  A class is its number, and its name where that says more.
+  A class is its number, and its name where that says more. Refuses what `check_shown` refuses.
   """
   from PIL import Image
 
+  check_shown(made, ('png',))
   files = {}
   names = made.get('class_names', ())
   short = lambda name: re.sub(r'\W+', '-', str(name))[:LETTERS]
@@ -145,10 +146,26 @@ def save_pngs(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
   for index, (image, label) in enumerate(zip(made['pixels'], made['labels'], strict=True)):
     words = str(label), *([of[label]] if label in of else []), str(index)
     picture = io.BytesIO()
-    shown = image[..., :3] if image.shape[-1] >= 3 else image[..., 0]
-    Image.fromarray(shown).save(picture, 'png')
+    Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(picture, 'png')
     files[f'synthetic/{"_".join(words)}.png'] = picture.getvalue()
   return replace(folder, 'png', files)
+
+
+def check_shown(made: Mapping[str, np.ndarray], kinds: Sequence[str]) -> None:
+  """Refuses PNGs of images that a PNG does not show.
+
+  Args:
+    made: from `last_set`.
+    kinds: of `FORMATS`, what is to be written.
+
+  Raises:
+    ValueError: if PNGs are among them, and images have neither 1 nor 3 channels.
+  """
+  channels = made['pixels'].shape[-1]
+  if 'png' in kinds and channels not in (1, 3):
+    raise ValueError(
+      f'format=png: the images have {channels} channels, and a PNG shows 1 or 3; npz and safetensors hold them all'
+    )
 
 
 def save_safetensors(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:

@@ -94,11 +94,13 @@ def export(
     raise ValueError(f'{folder}: holds no synthetic set; --format=safetensors writes its model')
   stored = run_folder.config(folder)
   export_lib.given_away(stored)  # refuses before anything is written
-  target.mkdir(parents=True, exist_ok=True)
-  lines = []
   if loaded.synthetic is not None:
     names = stored['dataset'].get('class_names', ())  # an older run says none
     made = export_lib.last_set(loaded.synthetic, names)
+    export_lib.check_shown(made, kinds)
+  target.mkdir(parents=True, exist_ok=True)
+  lines = []
+  if loaded.synthetic is not None:
     for kind in kinds:
       paths = export_lib.FORMATS[kind](made, target)
       what = str(paths[0]) if len(paths) == 1 else f'{paths[0].parent}/*.png'

@@ -113,6 +113,16 @@ def a_set(labels):
   return {'pixels': np.zeros((len(labels), 2, 2, 1), np.uint8), 'labels': labels}
 
 
+@pytest.mark.parametrize('channels', [2, 4, 5])
+def test_channels_that_a_png_does_not_show_are_not_dropped(tmp_path, channels):
+  """Of four it held three, of two one."""
+  many = a_set([0]) | {'pixels': np.zeros((1, 2, 2, channels), np.uint8)}
+  with pytest.raises(ValueError, match=f'format=png: the images have {channels} channels'):
+    export_lib.save_pngs(many, tmp_path)
+  assert not list(tmp_path.iterdir())
+  export_lib.check_shown(many, ('npz', 'safetensors'))
+
+
 def test_an_export_removes_what_an_export_wrote_and_nothing_else(tmp_path):
   foreign = ('3_12.png', '2024_05_12.png', '0_cat_7.png', '7_7.png.bak')
   for name in foreign:
