@@ -13,14 +13,24 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import (  # noqa: F401  each makes its format known; Pillow would import all that there are
+  AvifImagePlugin,
+  BmpImagePlugin,
+  GifImagePlugin,
+  Image,
+  Jpeg2KImagePlugin,
+  JpegImagePlugin,
+  PngImagePlugin,
+  PpmImagePlugin,
+  QoiImagePlugin,
+  TiffImagePlugin,
+  WebPImagePlugin,
+)
 
 from fedjax_syn.data.builders.scaling import bits_of, narrow, scale
 
 # Formats that Pillow decodes by itself and that say in their first bytes what they are. EPS starts Ghostscript.
-_RARER = ('PPM', 'WEBP', 'AVIF', 'JPEG2000', 'QOI')
-Image.init()
-FORMATS = ('PNG', 'JPEG', 'TIFF', 'BMP', 'GIF', *(f for f in _RARER if f in Image.OPEN))
+FORMATS = ('PNG', 'JPEG', 'TIFF', 'BMP', 'GIF', 'PPM', 'WEBP', 'AVIF', 'JPEG2000', 'QOI')
 _SIGNATURE = re.compile(
   rb'\x89PNG\r\n\x1a\n|\xff\xd8\xff|II\*\0|MM\0\*|II\+\0|MM\0\+|BM.{4}\0{4}|GIF8[79]a|P[1-6f]\s+[\d#]'
   rb'|RIFF.{4}WEBP|.{4}ftypavi[fs]|\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51|qoif',
