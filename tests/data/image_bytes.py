@@ -95,3 +95,5 @@ def with_xmp(jpeg, xmp) -> bytes:
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (4, 6), np.uint8)
 COLOUR = RNG.integers(0, 256, (4, 6, 3), np.uint8)
+# What Pillow hands to Ghostscript, whatever the file is called.
+POSTSCRIPT = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 6 4\n%%EndComments\nshowpage\n'

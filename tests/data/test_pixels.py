@@ -9,7 +9,19 @@ from PIL import Image
 
 from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import pixels
-from tests.data.image_bytes import COLOUR, GREY, pfm, pgm, png, qoi, saved, tiff, turned, with_xmp
+from tests.data.image_bytes import (
+  COLOUR,
+  GREY,
+  POSTSCRIPT,
+  pfm,
+  pgm,
+  png,
+  qoi,
+  saved,
+  tiff,
+  turned,
+  with_xmp,
+)
 
 WIDE = GREY.astype(np.uint16) * 257  # 255 is 65535
 CLEAR = np.arange(24).reshape(4, 6) % 2 == 0
@@ -195,9 +207,6 @@ def test_the_first_frame_is_taken_and_said(kind):
   assert notes == 'the first of several frames taken: 1 image'
 
 
-POSTSCRIPT = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 6 4\n%%EndComments\nshowpage\n'
-
-
 def test_postscript_starts_nothing(tmp_path, monkeypatch):
   """Pillow would start Ghostscript for it, whatever the file is called."""
   monkeypatch.setattr('subprocess.Popen', lambda *_, **__: pytest.fail('a program was started'))
@@ -207,6 +216,12 @@ def test_postscript_starts_nothing(tmp_path, monkeypatch):
   assert not pixels.is_image(path)
   with pytest.raises(ValueError, match='not a whole image'), pixels.open_image(path) as image:
     image.load()
+  for name in ('ann/cat/1.png', 'ann/dog/1.png'):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(POSTSCRIPT)
+  path.unlink()
+  with pytest.raises(ValueError, match='ann/cat/1.png cannot be read .not a whole image of PNG'):
+    datasets.load('folder', str(tmp_path))
   for kind in ('EPS', 'WMF', 'PSD', 'FITS', 'TGA'):  # programs, stubs, and what has no signature
     assert kind not in pixels.FORMATS
 

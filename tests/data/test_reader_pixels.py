@@ -7,11 +7,10 @@ import pytest
 from scipy.io import savemat
 
 from fedjax_syn.data.builders import cinic, digit_five, flair, office_home
-from tests.data.image_bytes import saved, turned
+from tests.data.image_bytes import POSTSCRIPT, saved, turned
 
 X = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
 SMOOTH = np.kron(np.arange(0, 256, 4, dtype=np.uint8).reshape(8, 8), np.ones((8, 8), np.uint8))
-POSTSCRIPT = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 32 32\n'
 READERS = {
   'cinic': lambda content: np.frombuffer(cinic._pixels('a.png', content), np.uint8).reshape(
     32, 32, 3

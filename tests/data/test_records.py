@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 
 from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import records
-from tests.data.image_bytes import saved, turned
+from tests.data.image_bytes import POSTSCRIPT, saved, turned
 
 ROWS = 6
 X = np.random.default_rng(0).integers(0, 256, (ROWS, 4, 5, 1), np.uint8)
@@ -104,7 +104,7 @@ def test_float_images(tmp_path, monkeypatch):
   [
     (Tensor(shape=SHAPE, dtype=np.float32), lambda x: np.float32(x), 'train are float32 0..248'),
     (Tensor(shape=SHAPE, dtype=np.int32), lambda x: x.astype(np.int32) - 9, 'int32 -'),
-    (Image(shape=SHAPE), lambda x: b'%!PS-Adobe-3.0 EPSF-3.0\n', 'image 0 of train cannot be read'),
+    (Image(shape=SHAPE), lambda x: POSTSCRIPT, 'image 0 of train cannot be read'),
     (Image(shape=SHAPE), lambda x: saved(x[..., 0], 'PNG')[:50], 'image 0 of train cannot be read'),
   ],
   ids=lambda value: str(value)[:40],
@@ -130,7 +130,7 @@ def test_a_test_split_without_labels_is_passed_over(tmp_path):
 
 def test_other_features_are_not_decoded(tmp_path):
   """Sounds would start ffmpeg, and a picture beside the picture whatever Pillow opens."""
-  extra = Image(shape=(None, None, 3)), b'%!PS-Adobe-3.0 EPSF-3.0\n'
+  extra = Image(shape=(None, None, 3)), POSTSCRIPT
   prepare(tmp_path, Tensor(shape=SHAPE, dtype=np.uint8), lambda x: x, extra=extra)
   np.testing.assert_array_equal(load(tmp_path).train.x, X)
 
