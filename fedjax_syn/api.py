@@ -167,6 +167,11 @@ def load(workdir: str | Path, seed: int | None = None, *, trusted: bool = False)
   )
   model = model_of(config, stored['dataset'])
   summary = run_folder.summary(folder)
+  ended = (summary or {}).get('status', {}).get(str(seed), {})
+  if ended.get('status') == 'finished' and int(state.round) != summary.get('rounds', state.round):
+    raise run_folder.DamagedError(
+      f'{folder}: the last checkpoint of seed {seed} is missing; the one before is of round {state.round}'
+    )
   synthetic = run_folder.arrays(folder, run_folder.set_file(seed, config.seeds), summary) or None
   if wrong := run_folder.misfit(stored, None, (), [synthetic or {}]):
     raise run_folder.DamagedError(f'{folder}: {wrong}')

@@ -1,5 +1,6 @@
 """Run folders as a report reads them: opened without JAX work, named apart, compared field by field."""
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_syn import metrics, paths, run_folder
+from fedjax_syn import checkpoint, metrics, paths, run_folder
 from fedjax_syn.schema import SECTIONS
 from fedjax_syn.stored import DamagedError, read_bytes
 
@@ -85,7 +86,7 @@ def _open(folder: Path) -> Run:
     stored = run_folder.config(folder)
     seeds = stored['config']['seeds']
     summary = run_folder.summary(folder, seeds)
-    lines = metrics.read(folder / 'metrics.jsonl')
+    lines = _lines(folder, summary)
     settings = used(stored['config'])
     read = lambda name: run_folder.arrays(folder, name, summary)
     partition = read(run_folder.PARTITION)
@@ -112,6 +113,18 @@ def _open(folder: Path) -> Run:
     synthetic={seed: arrays for seed, arrays in sets.items() if arrays},
     inspected=inspected,
   )
+
+
+def _lines(folder: Path, summary: Mapping[str, Any] | None) -> list[metrics.Line]:
+  """A run's metrics; of one that is not finished the newest checkpoint knows what they were when it was saved."""
+  path = folder / 'metrics.jsonl'
+  saved = checkpoint.found(folder / 'checkpoints') if summary is None else []
+  note = checkpoint.note_of(saved[-1]) if saved else {}
+  if 'metrics_sha256' in note:
+    content = read_bytes(path, note['metrics_bytes']) or b''
+    if hashlib.sha256(content).hexdigest() != note['metrics_sha256']:
+      raise DamagedError(f'{path} is damaged: it is not what it was when {saved[-1]} was saved')
+  return metrics.read(path)
 
 
 def _picture(path: Path) -> bytes | None:

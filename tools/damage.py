@@ -1,0 +1,363 @@
+"""Damages copies of run folders, at random, and sees what every reader makes of them.
+
+  python tools/damage.py [--count=300] [--seed=0] [--limit=30] [--workdir=W] [--inspect=20]
+
+  --count    damaged copies: half of a finished run of DynaFed, half of one that was killed in its second seed
+  --seed     of the damages
+  --limit    seconds that a reader may take; a run that goes on may take four times as many
+  --workdir  where the runs go; a temporary folder without it
+  --inspect  of how many copies launch/inspect_run.py measures everything; it only opens the others
+
+Each copy is opened by the report, by fs.load, by an export, by an inspection and, last, by the command that goes on with
+it. A refusal is one line. What is not refused must be what it is without the damage: the numbers that a report shows, the
+model that is loaded, the result that the run comes to. Prints a line for each fault and the counts: tracebacks, hangs,
+silent changes. Exit status: 0 without any, else 1.
+"""
+
+import collections
+import contextlib
+import io
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from absl import flags
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
+
+from tools.damages import damage  # noqa: E402
+
+FLAGS = flags.FlagValues()
+flags.DEFINE_integer('count', 300, 'damaged copies', lower_bound=1, flag_values=FLAGS)
+flags.DEFINE_integer('seed', 0, 'of the damages', flag_values=FLAGS)
+flags.DEFINE_float('limit', 30, 'seconds of a reader', lower_bound=1, flag_values=FLAGS)
+flags.DEFINE_string('workdir', None, 'where the runs go', flag_values=FLAGS)
+flags.DEFINE_integer('inspect', 20, 'inspections in full', lower_bound=0, flag_values=FLAGS)
+
+SETTINGS = {
+  'algorithm': 'dynafed',
+  'rounds': 4,
+  'seeds': (0, 1),
+  'checkpoint_every': 1,
+  'data.partition': 'iid',
+  'data.clients': 4,
+  'client.participation': 1.0,
+  'layout.devices': 1,
+  'model.name': 'mlp',
+  'model.width': 8,
+  'model.depth': 1,
+  'dynafed.length': 2,
+  'dynafed.segment': 1,
+  'dynafed.iterations': 2,
+  'dynafed.inner_steps': 1,
+  'dynafed.images_per_class': 1,
+}
+OF_CLOCK = ('seconds', 'peak_memory_bytes', 'metrics_sha256')
+
+
+class KilledError(BaseException):
+  """Ends a run at once, as SIGKILL would: nothing catches it."""
+
+
+class HungError(BaseException):
+  """A reader took too long."""
+
+
+class Result(NamedTuple):
+  """What a reader made of a folder."""
+
+  kind: str  # 'fine', 'said', 'traceback', 'hang' or 'silent'
+  text: str = ''
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+  """Ends what takes too long."""
+
+  def ring(number, frame):
+    raise HungError
+
+  before = signal.signal(signal.SIGALRM, ring)
+  signal.setitimer(signal.ITIMER_REAL, seconds)
+  try:
+    yield
+  finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def judge(read: Callable[[], Any], expected: Callable[[Any], str], seconds: float) -> Result:
+  """Calls a reader.
+
+  Args:
+    read: returns what it found; a refusal is a ValueError or an OSError of one line, or exit status 2 and one line.
+    expected: says in what a finding is not what it should be; '' if in nothing.
+    seconds: that it may take.
+  """
+  said = io.StringIO()
+  try:
+    with (
+      limited(seconds),
+      contextlib.redirect_stderr(said),
+      contextlib.redirect_stdout(io.StringIO()),
+    ):
+      found = read()
+  except HungError:
+    return Result('hang')
+  except (ValueError, OSError) as error:
+    return Result('said' if len(str(error).splitlines()) == 1 else 'traceback', repr(error)[:300])
+  except SystemExit as end:
+    lines = said.getvalue().splitlines()
+    return Result('said' if end.code == 2 and len(lines) == 1 else 'traceback', str(lines)[:300])
+  except BaseException as error:
+    import traceback
+
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return Result('traceback', f'{error!r} in {where.filename}:{where.lineno}'[:400])
+  wrong = expected(found)
+  return Result('silent', wrong) if wrong else Result('fine')
+
+
+def shown(folder: pathlib.Path) -> dict[str, Any]:
+  """All numbers that a report shows of a run."""
+  from fedjax_syn import report, stored
+
+  (run,) = [r for r in report.open_runs([folder]) if r.folder == folder]
+  timeless = {k: v for k, v in (run.summary or {}).items() if k not in (*OF_CLOCK, 'files')}
+  arrays = {f'clients {s}': a for s, a in run.clients.items()}
+  arrays |= {f'set {s}': a for s, a in run.synthetic.items()}
+  arrays |= {} if run.counts is None else {'counts': {'counts': run.counts}}
+  return {
+    'settings': run.settings,
+    'lines': [{k: v for k, v in line.items() if k != 'seconds'} for line in run.lines],
+    'summary': timeless,
+    **{name: stored.digest_of_arrays(a) for name, a in arrays.items()},
+  }
+
+
+def loaded(folder: pathlib.Path) -> dict[str, str]:
+  """The model and the set that fs.load gives."""
+  import jax
+
+  import fedjax_syn as fs
+  from fedjax_syn import stored
+
+  found = fs.load(folder)
+  leaves = {
+    jax.tree_util.keystr(k): v for k, v in jax.tree_util.tree_leaves_with_path(found.variables)
+  }
+  of = stored.digest_of_arrays
+  return {'model': of(leaves), 'set': of(found.synthetic) if found.synthetic else ''}
+
+
+def exported(folder: pathlib.Path, target: pathlib.Path) -> str:
+  """The pixels and the model of an export, as a digest."""
+  from safetensors.numpy import load_file
+
+  from fedjax_syn import stored
+  from launch import export
+
+  export.export(folder, target, ['npz', 'png', 'safetensors'], None)
+  made = [stored.read_arrays(target / 'synthetic.npz'), load_file(target / 'model.safetensors')]
+  return ' '.join(map(stored.digest_of_arrays, made))
+
+
+def outcome(folder: pathlib.Path) -> dict[str, Any]:
+  """All of a finished run that no interruption and no damage may change."""
+  from fedjax_syn import checkpoint, stored, structure
+
+  states = {}
+  for path in checkpoint.found(folder / 'checkpoints'):
+    arrays = structure.encode(checkpoint.read(path).tree)[0]
+    states[str(checkpoint.seed_of(path))] = stored.digest_of_arrays(arrays)  # the last counts
+  there = shown(folder)
+  return {**there, 'states': states}
+
+
+def differing(expected: Mapping[str, Any], lost: tuple[str, ...] = ()) -> Callable[[Any], str]:
+  """Returns a function that names the parts in which a finding is not what is expected.
+
+  Args:
+    expected: the parts.
+    lost: beginnings of parts that may be absent: nothing says that they were there.
+  """
+
+  def compare(found):
+    wrong = [
+      k
+      for k in {**expected, **found}
+      if found.get(k) != expected.get(k) and not (k not in found and k.startswith(lost or ('?',)))
+    ]
+    return f'other {", ".join(wrong)}' if wrong else ''
+
+  return compare
+
+
+# ---- runs
+
+
+def config() -> Any:
+  from fedjax_syn import config as config_lib
+
+  made = config_lib.get_default()
+  for key, value in SETTINGS.items():
+    section, _, name = key.rpartition('.')
+    (made[section] if section else made)[name] = value
+  return made
+
+
+def quiet() -> Any:
+  """What a run tells of itself, remembered."""
+  from fedjax_syn import progress
+
+  class Quiet(progress.Silent):
+    def __init__(self):
+      self.said = []
+
+    def say(self, text):
+      self.said.append(text)
+
+  return Quiet()
+
+
+def run(folder: pathlib.Path) -> int:
+  from fedjax_syn import experiment
+
+  return experiment.run_experiment(config(), folder, show=quiet())
+
+
+def killed_run(folder: pathlib.Path) -> None:
+  """A run that ends in its second seed."""
+  from fedjax_syn import experiment
+
+  show, rounds = quiet(), []
+
+  def ending(round, report):
+    rounds.append(round)
+    if SETTINGS['rounds'] in rounds and rounds[-1] == SETTINGS['rounds'] - 1:
+      raise KilledError
+
+  show.rounds = ending
+  with contextlib.suppress(KilledError):
+    experiment.run_experiment(config(), folder, show=show)
+  if (folder / 'summary.json').exists():
+    raise RuntimeError('the run was to be killed')
+
+
+def hunt(
+  work: pathlib.Path, count: int, seed: int, limit: float, inspections: int
+) -> dict[str, int]:
+  """Makes the runs, damages copies, and prints what is wrong.
+
+  Args:
+    work: an empty folder.
+    count: copies.
+    seed: of the damages.
+    limit: seconds of a reader.
+    inspections: in full.
+
+  Returns:
+    How often each kind of `Result` came, by reader: 'report fine', ...
+  """
+  import jax
+
+  from launch import finished_run, inspect_run
+  from launch import main as launcher
+  from launch import report as report_command
+
+  launcher.prepare_jax(1)
+  launcher.prepare_jax = lambda *_: None  # once for a process
+
+  jax.config.update('jax_compilation_cache_dir', str(work / 'compiled'))
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+  runs = {'finished': work / 'finished', 'killed': work / 'killed'}
+  with contextlib.redirect_stdout(io.StringIO()):
+    if run(runs['finished']) != 0:
+      raise RuntimeError('the undisturbed run did not end')
+    killed_run(runs['killed'])
+  whole, rng = outcome(runs['finished']), random.Random(seed)
+  shows = {name: shown(folder) for name, folder in runs.items()}
+  loads = {name: loaded(folder) for name, folder in runs.items()}
+  exports = {name: exported(folder, work / f'export-{name}') for name, folder in runs.items()}
+  counts: collections.Counter = collections.Counter()
+  for number in range(count):
+    name = ('finished', 'killed')[number % 2]
+    copy = work / 'copies' / f'copy{number}'
+    shutil.copytree(runs[name], copy, symlinks=True)
+    what = damage(copy, rng)
+    # Of a run that is not finished nothing says what it had, and its last checkpoint is whichever is there.
+    lost = ('clients', 'set', 'counts', 'lines') if name == 'killed' else ()
+    older = name == 'killed' and what.startswith('checkpoints')
+    out = copy.with_suffix('.out')
+    readers = {
+      'report': (lambda: (report_command.command_of, shown(copy))[1], differing(shows[name], lost)),
+      'load': (lambda: loaded(copy), lambda f: '' if older else differing(loads[name], lost)(f)),
+      'export': (
+        lambda: exported(copy, out),
+        lambda f: '' if older or f == exports[name] else 'other files',
+      ),
+      'inspect': (lambda: finished_run.read_run(copy, None), lambda _: ''),
+      'main': (
+        lambda: finished(copy),
+        lambda f: differing(whole)(f) if f is not None else '',
+      ),
+    }
+    if name == 'finished' and number < 2 * inspections:
+      whole_inspection = lambda: inspect_run.main(['x', str(copy), '--steps=2'])
+      readers['inspect'] = (whole_inspection, lambda _: '')
+    for reader, (read, expected) in readers.items():
+      result = judge(read, expected, limit * (4 if reader in ('main', 'inspect') else 1))
+      counts[f'{reader} {result.kind}'] += 1
+      if result.kind in ('traceback', 'hang', 'silent'):
+        print(f'{number} {name}, {what}: {reader}: {result.kind} {result.text}', flush=True)
+    for left in (copy, out):
+      shutil.rmtree(left, ignore_errors=True)
+  return dict(counts)
+
+
+def finished(folder: pathlib.Path) -> dict[str, Any] | None:
+  """Goes on with a run to its end; None if it is refused in one line."""
+  said = io.StringIO()
+  with contextlib.redirect_stderr(said):
+    status = run(folder)
+  if status == 2:
+    if said.getvalue().count('\n') != 1:
+      raise RuntimeError(f'refused in other than one line: {said.getvalue()!r}')
+    raise ValueError(said.getvalue().strip())
+  if status != 0:
+    raise RuntimeError(f'exit status {status}')
+  return outcome(folder)
+
+
+def main(argv: list[str]) -> int:
+  """Hunts; returns the exit status."""
+  if {'-h', '--help', '-help'} & set(argv[1:]):
+    print(__doc__)
+    return 0
+  FLAGS(argv)
+  with tempfile.TemporaryDirectory() as temporary:
+    work = pathlib.Path(FLAGS.workdir or temporary)
+    work.mkdir(parents=True, exist_ok=True)
+    counts = hunt(work, FLAGS.count, FLAGS.seed, FLAGS.limit, FLAGS.inspect)
+  print(json.dumps(dict(sorted(counts.items())), indent=1))
+  bad = {
+    kind: sum(n for k, n in counts.items() if k.endswith(kind))
+    for kind in ('traceback', 'hang', 'silent')
+  }
+  print(
+    f'{FLAGS.count} copies: {bad["traceback"]} tracebacks, {bad["hang"]} hangs, {bad["silent"]} silent changes'
+  )
+  return 1 if any(bad.values()) else 0
+
+
+if __name__ == '__main__':
+  os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+  sys.exit(main(sys.argv))
