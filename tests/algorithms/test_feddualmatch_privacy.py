@@ -13,7 +13,7 @@ from fedjax_syn.method import Task
 from fedjax_syn.synthesis import distribution as dm
 from tests import tiny
 from tests.algorithms.test_data_methods import ONE, SMALL, SOME, data, net, visit_of
-from tests.test_privacy import gaussian_epsilon
+from tests.test_accountant import gaussian_epsilon
 
 
 def settings(**fields):
