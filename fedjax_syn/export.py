@@ -212,6 +212,14 @@ def given_away(described: Mapping[str, Any]) -> dict[str, Any]:
   return {'config': kept, 'dataset': {key: dataset[key] for key in known if key in dataset}}
 
 
+def note(described: Mapping[str, Any]) -> str:
+  """Says in one line what protects an exported model; '' without noise; refuses as `given_away`."""
+  if given_away(described)['config'] == described['config']:
+    return ''
+  seeds = ', '.join(map(str, described['config']['seeds']))
+  return f'the noise follows from the seeds ({seeds}): whoever guesses them can subtract it (docs/privacy.md)'
+
+
 def save_model(variables: Variables, described: Mapping[str, Any], path: Path) -> Path:
   """Writes a model as safetensors: parameters and statistics by path, 'params.body.dense_0.kernel' and so on.
 

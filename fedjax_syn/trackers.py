@@ -235,5 +235,8 @@ def results_of(summary: Mapping[str, Any]) -> dict[str, float]:
     for name, found in summary.get(split, {}).items()
   }
   values |= {f'seconds/{k}': v for k, v in summary['seconds'].items()}
-  values |= {k: summary.get(k) for k in ('bytes_up', 'bytes_down', 'epsilon', 'parameters')}
+  values |= {
+    k: summary.get(k)
+    for k in ('bytes_up', 'bytes_down', 'epsilon', 'epsilon_per_seed', 'parameters')
+  }
   return {k: float(v) for k, v in values.items() if v is not None}

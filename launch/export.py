@@ -93,7 +93,7 @@ def export(
   if loaded.synthetic is None and 'safetensors' not in kinds:
     raise ValueError(f'{folder}: holds no synthetic set; --format=safetensors writes its model')
   stored = run_folder.config(folder)
-  export_lib.given_away(stored)  # refuses before anything is written
+  note = export_lib.note(stored)  # refuses before anything is written
   if loaded.synthetic is not None:
     names = stored['dataset'].get('class_names', ())  # an older run says none
     made = export_lib.last_set(loaded.synthetic, names)
@@ -110,7 +110,7 @@ def export(
   if 'safetensors' in kinds:
     path = export_lib.save_model(loaded.variables, stored, target / 'model.safetensors')
     lines.append(f'{path}: the model')
-  return lines
+  return [*lines, note] if note else lines
 
 
 if __name__ == '__main__':

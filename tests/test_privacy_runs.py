@@ -146,12 +146,13 @@ def test_an_exported_model_tells_nothing_exact_of_the_clients(tmp_path):
     config, model = described(tmp_path / f'run{rows}', folder, **noise)
     variables = model.init(jax.random.key(0))
     stored.append(config['dataset'])
-    files.append(export.save_model(variables, config, tmp_path / f'{rows}.safetensors'))
+    files.append(export.save_model(variables, config, tmp_path / f'run{rows}' / 'm.safetensors'))
   for key in ('checksum', 'title', 'rows'):
     assert stored[0][key] != stored[1][key]
   assert files[0].read_bytes() == files[1].read_bytes()
   told = files[0].read_bytes()
   assert b'secret' not in told and b'seeds' not in told and b'clients' not in told
+  assert export.note(config).startswith('the noise follows from the seeds (0, 1): whoever guesses')
   opened = export.load_model(files[0])  # what is left is enough
   x = np.zeros((2, 4, 4, 1))
   np.testing.assert_array_equal(
@@ -165,6 +166,7 @@ def test_a_model_without_noise_is_exported_as_before(tmp_path):
   config, _ = described(tmp_path / 'run', folder, algorithm='fedavg')
   told = export.given_away(config)
   assert told['config'] == config['config'] and told['dataset']['checksum']
+  assert export.note(config) == ''
 
 
 @pytest.mark.parametrize('stated', ['', 'auto'])
