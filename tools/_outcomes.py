@@ -41,7 +41,7 @@ def limited(seconds: float) -> Iterator[None]:
     raise Hang
 
   before = signal.signal(signal.SIGALRM, stop)
-  signal.setitimer(signal.ITIMER_REAL, seconds)
+  signal.setitimer(signal.ITIMER_REAL, seconds, 5)  # again, should it wait for a thread then
   try:
     yield
   finally:

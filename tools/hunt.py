@@ -11,12 +11,14 @@ found, 1 otherwise.
 import argparse
 import os
 import pathlib
+import resource
 import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [path for path in (str(ROOT),) if path not in sys.path]
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+MOST = 6 << 30  # bytes of this process
 # Programs are compiled for their outcome, not for their speed.
 os.environ.setdefault('XLA_FLAGS', '--xla_backend_optimization_level=0')
 
@@ -30,6 +32,8 @@ def main(argv: list[str] | None = None) -> int:
   parser.add_argument('--share', type=float, default=1.0, help='of the values that are given')
   parser.add_argument('--seed', type=int, default=0)
   given = parser.parse_args(argv)
+  # A bomb ends in MemoryError here, and not in the end of whatever else runs on the machine.
+  resource.setrlimit(resource.RLIMIT_DATA, (MOST, resource.getrlimit(resource.RLIMIT_DATA)[1]))
   with tempfile.TemporaryDirectory() as scratch:
     if given.what == 'fields':
       from tools import _fields
@@ -47,4 +51,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-  sys.exit(main())
+  status = main()
+  sys.stdout.flush()
+  os._exit(status)  # a thread that reads from a pipe would be waited for
