@@ -99,8 +99,16 @@ def override(config: ml_collections.ConfigDict, key: str, text: str) -> None:
   if key not in known:
     raise ConfigError(f'{key}={shown(text)}: {_no_such(key, known, config.get("outside", ()))}')
   value = text if known[key].kind is str else _literal(key, text)
+  value = coerce(key, value, known[key].kind)
   section, _, name = key.rpartition('.')
-  (config[section] if section else config)[name] = coerce(key, value, known[key].kind)
+  with config.unlocked(), config.ignore_type():  # a file may leave out what is as by default
+    if section and section not in config:
+      config[section] = ml_collections.ConfigDict()
+    place = config[section] if section else config
+    if not isinstance(place, ml_collections.ConfigDict):
+      raise ConfigError(f'{section}={shown(place)}: must be a block of fields, as {key} is one')
+    with place.unlocked(), place.ignore_type():
+      place[name] = value
 
 
 def _literal(key: str, text: str) -> Any:
@@ -128,7 +136,12 @@ def check(config: Any) -> Resolved:
   Raises:
     ConfigError: unknown fields and names, wrong types, values out of range, impossible combinations.
   """
-  flat = flatten(to_dict(config))
+  try:
+    flat = flatten(to_dict(config))
+  except RecursionError as error:
+    raise ConfigError('config: holds itself') from error
+  except ml_collections.config_dict.RequiredValueError as error:
+    raise ConfigError(f'config: a required value is missing ({error})') from error
   words = [
     coerce(key, flat.get(key, getattr(Resolved, key)), str) for key in ('algorithm', 'compare')
   ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_syn import run_folder
+from fedjax_syn import run_folder, texts
 
 Line = dict[str, Any]
 # What is measured with several labels per sample: means over labels (c_) and over all (o_).
@@ -125,7 +125,9 @@ def comparison(histories: Mapping[str, Sequence[Line]], key: str = 'test/accurac
     seeds = list(dict.fromkeys(line['seed'] for line in lines))
     rounds = max(line['round'] for line in lines)
     named = accuracy_summary(lines, seeds, rounds, [], key)
-    table.append(f'| {label} | ' + ' | '.join(cell(value) for value in named.values()) + ' |')
+    table.append(
+      f'| {texts.cell(label)} | ' + ' | '.join(cell(value) for value in named.values()) + ' |'
+    )
   return '\n'.join(table)
 
 

@@ -123,7 +123,9 @@ class Bar(Plain):
       TextColumn('{task.fields[note]}', markup=False),
       console=self.console,
     )
-    self.task = self.progress.add_task(label, total=rounds, completed=done, note='')
+    self.task = self.progress.add_task(
+      texts.printable(label), total=rounds, completed=done, note=''
+    )
     self.inner = None
     self.progress.start()
 

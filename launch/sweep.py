@@ -35,6 +35,7 @@ if __name__ == '__main__':
 
 from absl import app, flags  # noqa: E402
 
+from fedjax_syn import texts  # noqa: E402
 from launch import main as launcher  # noqa: E402
 
 GRID = flags.DEFINE_multi_string('grid', [], 'key=value,value')
@@ -251,7 +252,8 @@ def table(records: Sequence[dict]) -> str:
     score = (
       outcomes.get(r['status'], 'diverged') if r['mean'] is None else f'{100 * r["mean"]:.2f}{std}'
     )
-    lines.append('| ' + ' | '.join([*r['values'].values(), score]) + ' |')
+    values = map(texts.cell, r['values'].values())
+    lines.append('| ' + ' | '.join([*values, score]) + ' |')
   return '\n'.join(lines)
 
 

@@ -5,6 +5,7 @@ import importlib
 import json
 import pathlib
 
+import ml_collections
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -350,3 +351,23 @@ def test_cinic10_is_fine_tuned_at_a_rate_of_its_own():
   assert (r.data.name, r.data.normalisation) == ('cinic10', 'cinic10')
   assert (r.dynafed.finetune_steps, r.dynafed.finetune_lr) == (20, 2.5e-4)
   assert r.model == other.model and r.client == other.client
+
+
+def test_a_config_of_one_s_own_may_leave_fields_out_and_is_overridden_all_the_same():
+  config = ml_collections.ConfigDict({'client': {'lr': 1}})
+  override(config, 'client.lr', '0.5')  # an int in the file
+  override(config, 'server.weighting', 'size')  # no such block in the file
+  resolved = check(config)
+  assert (resolved.client.lr, resolved.server.weighting) == (0.5, 'size')
+  with pytest.raises(ConfigError, match='^client=3: must be a block of fields'):
+    override(ml_collections.ConfigDict({'client': 3}), 'client.lr', '0.5')
+
+
+def test_configs_that_cannot_be_read_are_refused():
+  config = ml_collections.ConfigDict({'client': {}})
+  config.client.inner = config
+  with pytest.raises(ConfigError, match='^config: holds itself'):
+    check(config)
+  missing = ml_collections.config_dict.required_placeholder(int)
+  with pytest.raises(ConfigError, match='^config: a required value is missing'):
+    check(ml_collections.ConfigDict({'rounds': missing}))

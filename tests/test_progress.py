@@ -1,6 +1,7 @@
 """What is shown while a run goes on, and at its end."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -140,3 +141,27 @@ def test_only_the_first_process_speaks(capsys):
 )
 def test_durations(seconds, text):
   assert progress._duration(seconds) == text
+
+
+@pytest.mark.parametrize('width', [1, 20, 80])
+@pytest.mark.parametrize('terminal', [True, False])
+def test_names_are_shown_as_they_are_on_any_terminal(width, terminal):
+  """Brackets are no markup, :smile: is no picture, and what a terminal would obey is written out."""
+  file = io.StringIO()
+  show = (progress.Bar if terminal else progress.Plain)(
+    Console(file=file, force_terminal=terminal, width=width, legacy_windows=False)
+  )
+  name = 'my[red]:smile:[/]\x1b]0;x\x07'
+  show.say(f'read {name}')
+  assert r'read my[red]:smile:[/]\x1b]0;x\x07' in file.getvalue().replace('\n', '')
+  show.begin(f'{name}, seed 0', 2, 0)
+  show.rounds(2, {'test/accuracy': 0.5})
+  show.end()
+  show.summary([(name, summary_of({0: 0.5}))], f'runs/{name}\n')
+  assert width == 1 or r'\x1b]0;x' in file.getvalue().replace('\n', '')
+  assert not {'\x07', '\x1b]'} & {*file.getvalue(), *re.findall('\x1b.', file.getvalue())}
+
+
+def test_a_table_of_results_keeps_its_columns():
+  table = metrics.comparison({'a|b': [{'seed': 0, 'round': 1, 'test/accuracy': 0.5}]})
+  assert table.splitlines()[-1] == r'| a\|b | 0.500 | 0.500 | 0.500 |'

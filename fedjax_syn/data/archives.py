@@ -1,17 +1,16 @@
 """The original archives of the image data sets: found in a folder, bound by checksums, parsed."""
 
-import gzip
 import hashlib
 import io
 import math
 import tarfile
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_syn.data.builders import bounded
 from fedjax_syn.data.builders.split import Split, check_split
 
 Arrays = tuple[np.ndarray, np.ndarray]  # x uint8 [n, height, width, channels], y [n]
@@ -80,8 +79,8 @@ def locate(
     if not present:
       continue
     if foreign:
-      smallest = min(present, key=lambda path: path.stat().st_size).read_bytes()
-      if {_sha256(smallest), _sha256(_unpacked(smallest))} & foreign:
+      smallest = bounded.read_bytes(min(present, key=lambda path: path.stat().st_size))
+      if {_sha256(smallest), _sha256(bounded.gunzip(smallest))} & foreign:
         continue
     missing = [a.file for a in source.archives if folder / a.file not in present]
     if missing:
@@ -236,8 +235,9 @@ def parse_cifar(
 
 
 def _read_archive(archive: Archive, path: Path) -> bytes:
-  raw = path.read_bytes()
-  content, digest = _unpacked(raw), _sha256(raw)
+  raw = bounded.read_bytes(path)
+  # No archive's content is empty: of what cannot be unpacked the checksum says the rest.
+  content, digest = bounded.gunzip(raw), _sha256(raw)
   if digest != archive.sha256 and not (archive.content and _sha256(content) == archive.content):
     raise _another_file(path, 'SHA-256', digest, archive.sha256, archive.url)
   return content
@@ -248,13 +248,6 @@ def _another_file(path: Path, kind: str, digest: str, expected: str, url: str) -
     f'{path} is truncated or another file: {kind} {digest[:16]}..., expected '
     f'{expected[:16]}... of {url}'
   )
-
-
-def _unpacked(raw: bytes) -> bytes:
-  try:
-    return gzip.decompress(raw)
-  except (EOFError, OSError, zlib.error):
-    return b''  # no archive's content is empty: the checksum says the rest
 
 
 def _sha256(content: bytes) -> str:

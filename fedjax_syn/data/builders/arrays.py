@@ -11,15 +11,13 @@ import difflib
 import json
 import os
 import tempfile
-import zipfile
-import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from fedjax_syn.data import normalisation
-from fedjax_syn.data.builders import array_checks, client_ids
+from fedjax_syn.data.builders import array_checks, bounded, client_ids
 from fedjax_syn.data.builders.spelling import some
 from fedjax_syn.data.builders.split import Split, check_split, checksum, same_rows, scale_splits
 
@@ -79,6 +77,11 @@ def read(folder: Path, num_classes: int | None = None) -> Folder:
   meta = _read_meta(folder / 'meta.json')
   raw = {file: Split(*_load(folder / file, ('x', 'y'))) for file in FILES}
   for file, split in raw.items():
+    for name, array in split._asdict().items():
+      if not array.ndim:
+        raise ValueError(
+          f'{folder / file}: {name} must have a row for every image, and is one value'
+        )
     if meta.layout != 'NHWC':
       array_checks.check_order(split.x, len(split.y), folder / file)
   try:
@@ -166,10 +169,14 @@ def _load(path: Path, names: tuple[str, ...]) -> list[np.ndarray]:
       missing = [name for name in names if name not in file]
       if missing:
         raise ValueError(f'it has no array {missing[0]!r}, only {sorted(file)}')
+      sizes = {m.filename.removesuffix('.npy'): m.file_size for m in file.zip.infolist()}
+      bounded.check_bytes(sum(sizes[name] for name in names), ', '.join(names))
       return [file[name] for name in names]
   except (PermissionError, FileNotFoundError):
     raise
-  except (ValueError, EOFError, OSError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+  except (
+    Exception
+  ) as error:  # numpy, zipfile and zlib share no base class, and a header may promise any shape
     objects = 'allow_pickle' in str(error)  # a column of a table, often
     help_ = '; np.asarray(a, str), or a number type, before np.savez would work' if objects else ''
     raise ValueError(f'{path} cannot be read: {first_line(error)}{help_}') from error
@@ -207,10 +214,12 @@ def _unused(folder: Path) -> list[str]:
 
 
 def _read_meta(path: Path) -> Meta:
-  if not path.exists():
+  if not os.path.lexists(path):
     return Meta('', '', '', '', ())
   try:
-    meta = json.loads(path.read_text(encoding='utf-8-sig'))  # some editors write a byte order mark
+    meta = json.loads(
+      bounded.read_bytes(path).decode('utf-8-sig')
+    )  # some editors write a byte order mark
   except (ValueError, RecursionError) as error:  # not JSON, or not text
     raise ValueError(f'{path} is not JSON: {first_line(error)}') from error
   if not isinstance(meta, dict) or not isinstance(meta.get('name', ''), str):

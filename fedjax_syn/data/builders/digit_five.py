@@ -6,11 +6,13 @@ svhn_train_32x32.mat and svhn_test_32x32.mat (73,257 + 26,032), syn_number.mat (
 here always the same ones, drawn once for all.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedjax_syn.data.builders.arrays import first_line
 from fedjax_syn.data.builders.scaling import scale
 from fedjax_syn.data.builders.split import Split, check_split
 from fedjax_syn.data.domains import Domain, some
@@ -55,16 +57,28 @@ def parse(home: Path) -> list[Domain]:
   Raises:
     ValueError: if a file is not as published.
   """
+  read = lambda parse, file: _named(parse, home / file)
   return [
     Domain(name, some(train, TRAIN), some(test, TEST))
     for name, (train, test) in (
-      ('mnist', _mnist(home / FILES[0])),
-      ('mnist_m', _mnist_m(home / FILES[1])),
-      ('svhn', (_street(home / FILES[2]), _street(home / FILES[3]))),
-      ('synth_digits', _synth(home / FILES[4])),
-      ('usps', _usps(home / FILES[5])),
+      ('mnist', read(_mnist, FILES[0])),
+      ('mnist_m', read(_mnist_m, FILES[1])),
+      ('svhn', (read(_street, FILES[2]), read(_street, FILES[3]))),
+      ('synth_digits', read(_synth, FILES[4])),
+      ('usps', read(_usps, FILES[5])),
     )
   ]
+
+
+def _named(parse: Callable[[Path], Any], path: Path) -> Any:
+  """Parses one file; whatever its arrays' shapes and types make numpy raise names it."""
+  try:
+    return parse(path)
+  except Exception as error:
+    reason = first_line(error)
+    if str(path) in reason:
+      raise
+    raise ValueError(f'{path}: its arrays are not as published: {reason}') from error
 
 
 def _mnist(path: Path) -> tuple[Split, Split]:

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from PIL import Image
 
-from fedjax_syn.data.builders import records
+from fedjax_syn.data.builders import bounded, records
 from fedjax_syn.data.builders.arrays import first_line
 from fedjax_syn.data.builders.flair import BATCH, CLASSES, IMAGES, METADATA, NAME, SIDE, SPLITS, Row
 
@@ -159,9 +159,9 @@ def read_labels(path: Path) -> list[Record]:
     ValueError: naming the first record that is not as published.
   """
   try:
-    records = json.loads(path.read_text(encoding='utf-8'))
-  except ValueError as error:
-    raise ValueError(f'{path} is not JSON: {error}') from error
+    records = json.loads(bounded.read_bytes(path).decode())
+  except (ValueError, RecursionError) as error:
+    raise ValueError(f'{path} is not JSON: {first_line(error)}') from error
   if not isinstance(records, list):
     raise ValueError(f'{path} must hold a list of records, one for each image')
   for i, record in enumerate(records):
@@ -205,7 +205,7 @@ def _shards(images: Path, records: Sequence[Record]) -> list[Callable[[], Iterat
 def _content(path: Path) -> bytes:
   """A file's bytes, once it is known that they can be decoded."""
   try:
-    content = path.read_bytes()
+    content = bounded.read_bytes(path)
     with Image.open(io.BytesIO(content), formats=['JPEG']) as image:
       size = image.size
       image.draft('RGB', (SIDE // 8, SIDE // 8))  # an eighth: all bytes are read, few pixels made

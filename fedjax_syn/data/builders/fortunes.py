@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedjax_syn.data.builders import bounded
 from fedjax_syn.data.builders.split import Split, check_split, stratified
 from fedjax_syn.data.kinds import VOCABULARY
 
@@ -66,7 +67,7 @@ def read(data_dir: Path) -> Fortunes:
   rows: dict[bytes, tuple[str, np.ndarray]] = {}
   texts = 0
   for path in paths:
-    for text in _BETWEEN.split(path.read_text(encoding='utf-8', errors='replace')):
+    for text in _BETWEEN.split(bounded.read_bytes(path).decode(errors='replace')):
       row = tokens(text)
       if row[0]:
         texts += 1

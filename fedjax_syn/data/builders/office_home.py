@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedjax_syn.data.builders import pixels
+from fedjax_syn.data.builders import bounded, pixels
+from fedjax_syn.data.builders.arrays import first_line
 from fedjax_syn.data.builders.split import check_split, stratified
 from fedjax_syn.data.domains import Domain
 
@@ -28,6 +29,7 @@ DOMAINS = {  # name in metrics: folder
 }
 SIDE = 64  # pixels; not stated
 TEST_SHARE = 0.2
+LARGEST = 1 << 26  # bytes of a published image, far below
 
 
 def locate(data_dir: Path) -> Path | None:
@@ -98,14 +100,21 @@ def _files(path: Path) -> Iterator[tuple[str, str, str]]:
 def _contents(path: Path, names: list[str]) -> Iterator[bytes]:
   if path.is_dir():
     for name in names:
-      yield (path / name).read_bytes()
+      yield bounded.read_bytes(path / name, LARGEST)
     return
   with _opened(path) as archive:
     for name in names:
-      yield archive.read(name)
+      try:
+        if archive.getinfo(name).file_size > LARGEST:
+          raise ValueError(f'more than {LARGEST} bytes')
+        yield archive.read(name)
+      except Exception as error:  # encrypted, damaged, packed in an unknown way
+        raise ValueError(f'{path}: {name} cannot be read: {first_line(error)}') from error
 
 
 def _opened(path: Path) -> zipfile.ZipFile:
+  if not path.is_file():  # a pipe would be waited for
+    raise ValueError(f'{path} is no regular file')
   try:
     return zipfile.ZipFile(path)
   except zipfile.BadZipFile as error:

@@ -27,6 +27,8 @@ from PIL import (  # noqa: F401  each makes its format known; Pillow would impor
   WebPImagePlugin,
 )
 
+from fedjax_syn import texts
+from fedjax_syn.data.builders import bounded
 from fedjax_syn.data.builders.scaling import bits_of, narrow, scale
 
 # Formats that Pillow decodes by itself and that say in their first bytes what they are. EPS starts Ghostscript.
@@ -191,12 +193,20 @@ def read(paths: Sequence[Path], where: str, size: int = 0) -> tuple[np.ndarray, 
     ValueError: if a file cannot be read, or has another size than the first.
   """
   images = []
+  one = f'{where}: {len(paths)} images of'
+  bounded.check_bytes(len(paths) * size**2, f'{one} data.size={size}')
   for path in paths:
     try:
       with open_image(path) as image:
         images.append(decode(image, size))
-    except ValueError as error:
-      raise ValueError(f'{where}: {path} cannot be read ({error})') from error
+    except (ValueError, MemoryError) as error:
+      raise ValueError(f'{where}: {path} cannot be read ({texts.one_line(error)})') from error
+    if len(images) == 1:
+      height, width, channels = images[0].array.shape
+      bounded.check_bytes(
+        len(paths) * images[0].array.nbytes,
+        f'{one} {width} x {height} pixels, {channels} channels,',
+      )
     shapes = [a.array.shape[1::-1] for a in (images[0], images[-1])]
     if shapes[0] != shapes[1]:
       first, other = ('x'.join(map(str, shape)) for shape in shapes)

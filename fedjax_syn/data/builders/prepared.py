@@ -12,7 +12,7 @@ from types import ModuleType
 
 from fedjax_syn.data import archives
 from fedjax_syn.data.archives import Source
-from fedjax_syn.data.builders import arrays
+from fedjax_syn.data.builders import arrays, bounded
 from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.data.builders.split import Split, checksum
 
@@ -146,7 +146,7 @@ def _stored(folder: Path) -> str:
 
 def _json(path: Path) -> dict:
   try:
-    content = json.loads(path.read_text(encoding='utf-8'))
-  except (FileNotFoundError, ValueError):
+    content = json.loads(bounded.read_bytes(path).decode())
+  except (FileNotFoundError, ValueError, RecursionError):
     return {}
   return content if isinstance(content, dict) else {}

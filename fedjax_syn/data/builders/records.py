@@ -14,6 +14,7 @@ from typing import Any
 import importlib_resources  # noqa: F401  tensorflow-datasets needs it and does not declare it
 import tensorflow_datasets as tfds
 
+from fedjax_syn.data.builders import bounded
 from fedjax_syn.data.builders.arrays import first_line
 
 OWN = 'tensorflow_datasets.core.features.'  # where its own features are
@@ -79,8 +80,11 @@ def open_builder(folder: Path, trusted: bool = False) -> tfds.core.DatasetBuilde
     The builder, which only reads.
 
   Raises:
-    ValueError: if the folder names a module or a path that needs trust.
+    ValueError: if the folder names a module or a path that needs trust, or holds something else than files.
   """
+  for path in folder.iterdir():  # the readers below would wait for a pipe
+    if not path.is_file() and not path.is_dir():
+      raise ValueError(f'{path} is no regular file')
   if not trusted:
     _check(folder)
   return tfds.builder_from_directory(folder)
@@ -117,7 +121,7 @@ def _entries(value: Any, key: str = '') -> Iterator[tuple[str, str]]:
 
 def _json(path: Path) -> Any:
   try:
-    return json.loads(path.read_text(encoding='utf-8'))
+    return json.loads(bounded.read_bytes(path).decode())
   except (ValueError, RecursionError) as error:
     raise ValueError(f'{path} is not JSON: {first_line(error)}') from error
 
