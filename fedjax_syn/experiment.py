@@ -157,6 +157,7 @@ def _run(
     summary = summary or _train(job, problem, measured, show, stop, write)
     if summary is None:
       return None
+    stop.pause()
     done = {job.config.algorithm: job.folder, **done}
     files = finishing.again(job, problem, measured, summary.get('files', {}), show.say, write)
     if write:

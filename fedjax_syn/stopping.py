@@ -20,6 +20,7 @@ from fedjax_syn import failures, output
 INTERRUPTED, ABORTED = 75, 130  # saved, and the same command goes on; nothing was begun
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ASKED = 'stopping after this step; once more to stop now'
+GOES_ON = 'interrupted ({}); the same command goes on from what was saved'
 BACKGROUND = 'fedjax_syn background'  # begins the names of threads that may be inside a compiler
 CURSOR = '\x1b[?25h'  # shows it: a bar of rich hides it
 FLUSH_SECONDS = 0.5
@@ -40,6 +41,9 @@ class StopRequest:
     self.signal = signal.Signals(number).name
     say(ASKED)
     self.restore()
+
+  def pause(self) -> None:
+    """Says that all is saved and something follows: a launcher that heard a signal ends here."""
 
   def restore(self) -> None:
     """Puts the handlers back that there were before."""
@@ -73,11 +77,24 @@ def stoppable() -> Iterator[StopRequest]:
       request.restore()
 
 
+class _Heard(StopRequest):
+  """The request of a watch."""
+
+  def __init__(self, watch: 'Watch'):
+    super().__init__()
+    self.watch = watch
+
+  def pause(self) -> None:
+    if self.watch.heard and self.watch.alone:
+      say(GOES_ON.format(self.signal))
+      sys.exit(INTERRUPTED)
+
+
 class Watch:
   """A launcher's handler of signals: what it does happens in a thread of its own, also while a compiler is at work."""
 
   def __init__(self):
-    self.request = StopRequest()
+    self.request = _Heard(self)
     self.flags_read = False
     self.alone = True  # whether no other process would wait for this one
     self.heard = 0
@@ -98,7 +115,7 @@ class Watch:
     if not self.flags_read:
       leave(ABORTED, f'interrupted ({name})')
     elif self.heard > 1 or (self.alone and not self.request.unsaved):
-      leave(INTERRUPTED, f'interrupted ({name}); the same command goes on from what was saved')
+      leave(INTERRUPTED, GOES_ON.format(name))
     else:
       self.request.signal = name
       say(ASKED)

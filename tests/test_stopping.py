@@ -88,6 +88,24 @@ def test_what_is_not_saved_is_waited_for_and_a_second_signal_ends_it():
   assert second == 'interrupted (SIGINT); the same command goes on from what was saved'
 
 
+def test_what_follows_a_save_is_left_out_after_a_signal():
+  body = """
+    stopping.flags_read()
+    def main():
+      with stopping.stoppable() as stop:
+        stop.unsaved = True
+        stop.pause()
+        print('now', flush=True)
+        while not stop:
+          time.sleep(0.01)
+        stop.pause()
+        os._exit(1)
+    stopping.run(main, goes_on=True)
+  """
+  status, err, _ = stopped(body, signal.SIGTERM)
+  assert (status, err) == (75, f'{stopping.ASKED}\n{stopping.GOES_ON.format("SIGTERM")}\n')
+
+
 def test_a_run_that_ends_after_it_was_asked_to_stop_is_75_all_the_same():
   body = """
     stopping.flags_read()
