@@ -7,8 +7,10 @@ checkpoint with a flipped byte without complaint.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -26,6 +28,7 @@ from fedjax_syn.stored import DamagedError
 from fedjax_syn.typing import PyTree
 
 CHECKSUMS = 'checksums.json'
+SLACK = 1 << 16  # bytes of a checkpoint besides its arrays
 NAME = re.compile(r'seed_(-?\d+)(?:\+(\d+))?$')
 
 NOTE = {  # what `Recorder.save` keeps beside a tree
@@ -64,18 +67,25 @@ def save(root: Path, round: int, seed: int, tree: PyTree, note: dict[str, Any]) 
 
   Returns:
     The checkpoint's folder.
+
+  Raises:
+    OSError: if it cannot be written, on a full disk say; nothing of it stays.
   """
   arrays, structure = structure_lib.encode(tree)
   temporary = root / f'.tmp-{os.getpid()}'
   shutil.rmtree(temporary, ignore_errors=True)
   temporary.mkdir(parents=True)
-  if arrays:
-    write_arrays(temporary / 'arrays', arrays)
-  (temporary / 'structure.json').write_text(json.dumps(structure))
-  (temporary / 'note.json').write_text(json.dumps(note, indent=1))
-  (temporary / CHECKSUMS).write_text(json.dumps(_checksums(temporary), indent=1))
-  for path in [*temporary.rglob('*'), temporary]:
-    fsync(path)
+  try:
+    if arrays:
+      write_arrays(temporary / 'arrays', arrays)
+    (temporary / 'structure.json').write_text(json.dumps(structure))
+    (temporary / 'note.json').write_text(json.dumps(note, indent=1))
+    (temporary / CHECKSUMS).write_text(json.dumps(_checksums(temporary), indent=1))
+    for path in [*temporary.rglob('*'), temporary]:
+      fsync(path)
+  except BaseException:
+    shutil.rmtree(temporary, ignore_errors=True)  # on a full disk its space is wanted
+    raise
 
   folder = root / str(round)
   folder.mkdir(exist_ok=True)
@@ -124,11 +134,25 @@ def read(path: Path) -> Checkpoint:
 
 
 def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-  """Writes named arrays as an Orbax checkpoint of a flat dict."""
+  """Writes named arrays as an Orbax checkpoint of a flat dict; an OSError if there is no space for them."""
   import orbax.checkpoint as ocp  # slow to import, and not needed to train
 
-  with _checkpointer(ocp) as checkpointer, _address(folder) as path:
+  # Orbax would print a traceback in each of its threads.
+  if shutil.disk_usage(folder.parent).free < sum(a.nbytes for a in arrays.values()) + SLACK:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+  with _unlogged(), _checkpointer(ocp) as checkpointer, _address(folder) as path:
     checkpointer.save(path, args=ocp.args.PyTreeSave(arrays))
+
+
+@contextlib.contextmanager
+def _unlogged() -> Iterator[None]:
+  """Keeps libraries from logging an error that is raised all the same."""
+  before = logging.root.manager.disable
+  logging.disable(logging.CRITICAL)
+  try:
+    yield
+  finally:
+    logging.disable(before)
 
 
 def read_arrays(folder: Path, names: list[str]) -> dict[str, np.ndarray]:

@@ -201,7 +201,8 @@ def end(status: int) -> NoReturn:
 
   Python 3.11 ends a thread that wants the interpreter after it has begun to end; inside a compiler that is a crash.
   """
-  if status == failures.PEER_LOST:  # JAX's own end would wait for it, and abort
+  # JAX's own end would wait for the process that is gone, and abort; trackers' own would write to a full disk.
+  if status in (failures.PEER_LOST, failures.FULL):
     leave(status)
   if not any(thread.name.startswith(BACKGROUND) for thread in threading.enumerate()):
     sys.exit(status)

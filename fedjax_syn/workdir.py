@@ -151,8 +151,12 @@ def write_json(path: Path, value: Any) -> None:
   """Writes a JSON file that is either complete or not there; a dict with the digest of what it holds, see `stored`."""
   value = stored.sealed(value) if isinstance(value, dict) else value
   temporary = path.with_name(f'.{path.name}.tmp')
-  temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + '\n')
-  fsync(temporary)
+  try:
+    temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + '\n')
+    fsync(temporary)
+  except OSError:
+    temporary.unlink(missing_ok=True)
+    raise
   os.replace(temporary, path)
   fsync(path.parent)
 
