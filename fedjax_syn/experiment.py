@@ -70,10 +70,7 @@ def run_experiment(
       )
       return failures.FULL
     if hosts.several() and failures.peer_lost(error):
-      print(
-        'another process of this run is gone; start all of them again: they go on from what was saved',
-        file=sys.stderr,
-      )
+      print(hosts.ABORTED.decode().strip(), file=sys.stderr)
       return failures.PEER_LOST
     raise
 
@@ -351,6 +348,10 @@ def _train_group(
       if not live or (
         step.round == config.rounds and not any(engine.pending(s) for s in live.values())
       ):
+        if live and stop.at_once:  # figures follow: a stop need not wait for them
+          at_work = {seed: (int(state.round), state) for seed, state in live.items()}
+          recorder.save({**over, **at_work}, clock.seconds())
+          stop.pause()
         break  # saved below, together with the news that these seeds are over
       asked = hosts.anywhere(bool(stop))
       if asked or over or recorder.due(step):

@@ -5,8 +5,10 @@ them, or one waits for ever in a collective that the others never enter: such va
 With one process all of this is free.
 """
 
+import ctypes
 import json
 import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +16,13 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from fedjax_syn import structure
+from fedjax_syn import failures, structure
 from fedjax_syn.typing import PyTree
+
+ABORTED = (
+  b'another process of this run is gone; start all of them again: they go on from what was saved\n'
+)
+_KEPT: list[Any] = []
 
 
 def join(coordinator: str = '', processes: int = 0, process: int = -1) -> None:
@@ -45,10 +52,26 @@ def join(coordinator: str = '', processes: int = 0, process: int = -1) -> None:
       jax.distributed.initialize(coordinator, processes, process)
     else:
       jax.distributed.initialize()
+    _end_by_status()
   except RuntimeError as error:
     raise ValueError(
       f'the processes did not find each other ({error}); --coordinator is host:port of process 0'
     ) from error
+
+
+def _end_by_status() -> None:
+  """Turns the abort by which JAX's service ends a process that lost another one into a line and a status.
+
+  It comes from a thread of the service, and Python's own handlers would not be called before the end.
+  """
+
+  def aborted(number):
+    os.write(2, ABORTED)
+    os._exit(failures.PEER_LOST)
+
+  handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(aborted)
+  _KEPT.append(handler)  # C holds no reference to it
+  ctypes.CDLL(None).signal(int(signal.SIGABRT), handler)
 
 
 def of_several() -> bool:

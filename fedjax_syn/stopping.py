@@ -34,6 +34,11 @@ class StopRequest:
     self.unsaved = False  # leaving now would lose work that a wait of seconds can save
     self.before: dict[int, Any] = {}  # handlers by signal
 
+  @property
+  def at_once(self) -> bool:
+    """Whether a signal ends the process at once where nothing is unsaved."""
+    return False
+
   def __bool__(self) -> bool:
     return bool(self.signal)
 
@@ -44,6 +49,7 @@ class StopRequest:
 
   def pause(self) -> None:
     """Says that all is saved and something follows: a launcher that heard a signal ends here."""
+    self.unsaved = False
 
   def restore(self) -> None:
     """Puts the handlers back that there were before."""
@@ -84,7 +90,12 @@ class _Heard(StopRequest):
     super().__init__()
     self.watch = watch
 
+  @property
+  def at_once(self) -> bool:
+    return self.watch.alone
+
   def pause(self) -> None:
+    super().pause()
     if self.watch.heard and self.watch.alone:
       say(GOES_ON.format(self.signal))
       sys.exit(INTERRUPTED)

@@ -1,0 +1,104 @@
+"""A full disk and a lost process: what is told from other errors, what is said, and what stays good."""
+
+import errno
+import os
+
+import numpy as np
+import pytest
+
+from fedjax_syn import checkpoint, experiment, failures, workdir
+from tests.runs import config_of, outcome
+
+pytest_plugins = ['tests.run_fixtures']
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+  error.__cause__ = cause
+  return error
+
+
+FULL = OSError(errno.ENOSPC, 'No space left on device', 'W/x')
+
+
+@pytest.mark.parametrize(
+  ('error', 'line'),
+  [
+    (FULL, 'W/x: No space left on device'),
+    (OSError(errno.EDQUOT, 'Disk quota exceeded'), 'Disk quota exceeded'),
+    (OSError(errno.EFBIG, 'File too large'), 'File too large'),
+    (caused(ValueError('not written'), FULL), 'W/x: No space left on device'),
+    # as tensorstore says it
+    (
+      ValueError('RESOURCE_EXHAUSTED: Failed to write 9 bytes [OS error 28: ENOSPC No space]'),
+      'No space left on device',
+    ),
+    (OSError(errno.EACCES, 'Permission denied', 'W/x'), ''),
+    (ValueError('RESOURCE_EXHAUSTED: Out of memory while trying to allocate'), ''),
+    (KeyError('x'), ''),
+  ],
+)
+def test_a_full_disk_is_told_from_other_errors(error, line):
+  assert failures.no_space(error) == line
+
+
+@pytest.mark.parametrize(
+  ('text', 'lost'),
+  [
+    ('UNKNOWN: Gloo all-reduce failed: Read error: Connection reset by peer', True),
+    ('UNAVAILABLE: Failed to send RPC to coordination service', True),
+    ('INVALID_ARGUMENT: shapes differ', False),
+  ],
+)
+def test_a_lost_process_is_told_from_other_errors(text, lost):
+  assert failures.peer_lost(RuntimeError(text)) == lost
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+  tree = {'w': np.ones(3)}
+  good = checkpoint.save(tmp_path, 1, 0, tree, {'serial': 1})
+
+  def full(path):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+  monkeypatch.setattr(checkpoint, 'fsync', full)
+  with pytest.raises(OSError, match='No space left'):
+    checkpoint.save(tmp_path, 2, 0, tree, {'serial': 2})
+  assert [path.name for path in tmp_path.iterdir()] == ['1']
+  monkeypatch.setattr(workdir, 'fsync', full)
+  with pytest.raises(OSError, match='No space left'):
+    workdir.write_json(tmp_path / 'x.json', {})
+  assert [path.name for path in tmp_path.iterdir()] == ['1']
+  assert checkpoint.read(good).tree['w'].sum() == 3
+
+
+@pytest.mark.parametrize('writes', [0, 20, 60])
+def test_a_run_on_a_full_disk_is_one_line_and_goes_on_when_there_is_space(
+  fake, whole, tmp_path, monkeypatch, capfd, writes
+):
+  """The disk is full after so many files of checkpoints; the first ones fit in between."""
+  left = [writes]
+
+  def filling(path):
+    left[0] -= 1
+    if left[0] < 0:
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+  monkeypatch.setattr(checkpoint, 'fsync', filling)
+  capfd.readouterr()
+  assert experiment.run_experiment(config_of(), tmp_path / 'w') == 74
+  (line,) = capfd.readouterr().err.splitlines()
+  assert 'No space left on device; what was saved is good' in line
+  saved = len(checkpoint.found(tmp_path / 'w' / 'checkpoints'))
+  assert bool(saved) == bool(writes)
+  left[0] = 10**6
+  assert experiment.run_experiment(config_of(), tmp_path / 'w') == 0
+  assert outcome(tmp_path / 'w') == whole
+
+
+def test_orbax_is_not_asked_to_write_what_has_no_space(tmp_path, monkeypatch, capfd):
+  """It would print a traceback from each of its threads."""
+  usage = checkpoint.shutil.disk_usage(tmp_path)
+  monkeypatch.setattr(checkpoint.shutil, 'disk_usage', lambda _: usage._replace(free=100_000))
+  with pytest.raises(OSError, match='No space left'):
+    checkpoint.write_arrays(tmp_path / 'a', {'w': np.ones(10_000)})  # 80,000 bytes and some files
+  assert not (tmp_path / 'a').exists() and capfd.readouterr().err == ''
