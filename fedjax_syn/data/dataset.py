@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedjax_syn.data.builders.split import Split, check_shapes, checksum, scale_splits
-from fedjax_syn.data.normalisation import Normalisation, check_constants, normalise_by, spread
+from fedjax_syn.data.normalisation import Normalisation, constants_for
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -19,7 +19,7 @@ class Dataset:
   test: Split
   validation: Split | None  # a stratified share held out of the training rows
   num_classes: int
-  normalisation: Normalisation
+  normalisation: Normalisation  # or a known name, as 'auto'
   checksum: str  # SHA-256 of all training and test arrays, before anything is held out
   clients: np.ndarray | None  # int32 [training rows], natural client of each row
   proxy: Split | None = None  # the server's own rows; labels -1 where they mean nothing here
@@ -44,9 +44,7 @@ class Dataset:
       given = {name: getattr(self, name) for name in _SPLITS}
       check_shapes({name: split.x for name, split in given.items() if split is not None})
       splits, notes = scale_splits(given)
-      images = np.ndim(self.train.x) == 4
-      constants = spread(self.normalisation, self.shape[-1]) if images else self.normalisation
-      check_constants(constants)
+      constants = constants_for(self.normalisation, splits['train'].x)
     except ValueError as error:
       raise ValueError(f'data set {self.name!r}: {error}') from error
     changed = {**splits, 'normalisation': constants, 'notes': (*self.notes, *notes)}
@@ -112,12 +110,10 @@ def make(
   Raises:
     ValueError: if the normalisation does not fit the images.
   """
-  splits, scalings = scale_splits({'train': train, 'test': test})
-  train, test = splits['train'], splits['test']
-  if isinstance(normalisation, str):
-    constants = normalise_by(normalisation, train.x)
-  else:
-    constants = spread(normalisation, train.x.shape[-1])
+  given = {'train': train, 'test': test, 'validation': validation}
+  splits, scalings = scale_splits(given)
+  train, test, validation = splits.values()
+  constants = constants_for(normalisation, train.x)
   digest = checksum(train, test, clients, test_clients)
   return Dataset(
     name,

@@ -61,6 +61,26 @@ def normalise_by(name: str, x: np.ndarray) -> Normalisation:
   return spread(NORMALISATIONS[name] or measure(x), x.shape[-1])
 
 
+def constants_for(normalisation: Any, x: np.ndarray) -> Normalisation:
+  """Returns constants with one entry per channel, once it is known that they are for pixels in 0..1.
+
+  Args:
+    normalisation: a name of NORMALISATIONS, or constants.
+    x: training images, uint8 [n, height, width, channels]; tokens [n, length].
+
+  Raises:
+    ValueError: if it is neither, or for another range or number of channels.
+  """
+  if isinstance(normalisation, str):
+    return normalise_by(normalisation, x)
+  if not isinstance(normalisation, Normalisation):
+    raise ValueError(
+      f'normalisation={normalisation!r} must be Normalisation(name, mean, std), or one of {", ".join(NORMALISATIONS)}'
+    )
+  check_constants(normalisation)
+  return spread(normalisation, x.shape[-1]) if x.ndim == 4 else normalisation
+
+
 def measure(x: np.ndarray) -> Normalisation:
   """Returns mean and standard deviation per channel of images, exact from their histograms.
 

@@ -166,3 +166,12 @@ def bytes_():
     ValueError, match=r'ValueError in .*float_data.py:6: data set .f.: pixels of train'
   ):
     datasets.load('float_data:bytes_')
+
+
+def test_constants_by_name():
+  """Pixels 0..255 once each: mean 1/2, variance (256^2 - 1) / 12 of 255^2."""
+  found = dataset(lambda x: np.float32(x / 255), **{'normalisation': 'auto'}).normalisation
+  np.testing.assert_allclose([found.mean[0], found.std[0] ** 2], [0.5, 65535 / 12 / 255**2])
+  for wrong in ('zscore', None, (0.5, 0.5)):
+    with pytest.raises(ValueError, match="data set 'own': .*normalisation="):
+      dataset(lambda x: x, **{'normalisation': wrong})
