@@ -1,11 +1,12 @@
 """What a round says of itself: losses, numbers of the transforms, and whether and where it diverged."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn.typing import Array, Measured, Params
+from fedjax_syn.method import ServerTransform
+from fedjax_syn.typing import Array, Measured, Params, PyTree
 
 Report = dict[str, Array | Measured]
 
@@ -57,6 +58,18 @@ def round_report(
     **{name: _measured(value, present.any()) for name, value in measured.items()},
     'diverged_round': jnp.where(finite, 0, number),
     'diverged_client': culprit,
+  }
+
+
+def server_numbers(
+  servers: Sequence[ServerTransform], state: Mapping[str, PyTree]
+) -> Mapping[str, Array | Measured]:
+  """Returns what server transforms say of their states, by '<transform>/<name>'."""
+  return {
+    f'{t.name}/{name}': value
+    for t in servers
+    if t.metrics is not None
+    for name, value in t.metrics(state.get(t.name)).items()
   }
 
 

@@ -18,7 +18,7 @@ from fedjax_syn.engine.layout import Layout, resolve
 from fedjax_syn.engine.mesh import alone, mesh_of, place, replicated
 from fedjax_syn.engine.messages import make_message
 from fedjax_syn.engine.personal import make_personal
-from fedjax_syn.engine.report import numbers, round_report
+from fedjax_syn.engine.report import numbers, round_report, server_numbers
 from fedjax_syn.engine.sampling import FEWEST, SAMPLERS, count_empty
 from fedjax_syn.engine.together import at_one_round, make_rounds_together, reports_of
 from fedjax_syn.engine.tracing import traced
@@ -78,16 +78,10 @@ def build(
   hyper = place(jax.tree.map(jnp.asarray, method.hyper), everywhere)
 
   def task_of(data, hyper, first_round):
-    sizes = num_clients, num_classes
-    rest = hyper, first_round, cohort, objective
+    rest = num_clients, num_classes, hyper, first_round, cohort, objective
     local = method.client if isinstance(method.client, LocalTraining) else None
-    own = {
-      'slots': slots,
-      'noised': method.mechanism is not None,
-      'local': local,
-      'pull': method.pull,
-    }
-    return Task(model, objective.loss, data, *sizes, *rest, **own)
+    own = {'slots': slots, 'noised': method.mechanism is not None, 'local': local}
+    return Task(model, objective.loss, data, *rest, **own, pull=method.pull)
 
   if callable(method.mechanism):
     method = method._replace(mechanism=method.mechanism(task_of(data, method.hyper, 1)))
@@ -183,9 +177,7 @@ def build(
         new, server[t.name] = t.update(key, number, server.get(t.name), state, new, seen)
     server = {name: value for name, value in server.items() if name in state.server}
 
-    for t in servers:
-      if t.metrics is not None:
-        logged |= {f'{t.name}/{name}': v for name, v in t.metrics(server.get(t.name)).items()}
+    logged |= server_numbers(servers, server)
     metrics, size = noised.told(method, metrics, size)
     report = round_report(number, new, metrics, size, sampled, efficiency, logged)
     return State(number, new, stats, server, clients), report
