@@ -1,6 +1,7 @@
 """A run's folder as a run finds it: another run's, new, to be gone on with, or finished; and what of it is damaged."""
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,26 @@ def take(
   damaged = False
   for config, path in reversed(tasks):  # the main folder's reasons first
     workdir_lib.check_config(path, config)
+    if odd := misplaced(path, config.seeds):
+      raise stored.DamagedError(f'{odd}; move it away')
     for line in (wrong := faults(path, config)):
       say(f'WARNING: {line}; made again from the checkpoints')
     damaged = damaged or bool(wrong)
   return None if damaged else continuation.finished(folder, tasks[-1][0].rounds)
+
+
+def misplaced(folder: Path, seeds: Sequence[int]) -> str:
+  """Names a folder where a run writes a file, or a file where it writes into a folder; '' if there is none."""
+  names = run_folder.names(seeds)
+  for path in (folder / name for name in names):
+    if path.is_dir():
+      return f'{path} is a folder and not a file'
+  numbered = [p for p in (folder / 'checkpoints').glob('*') if p.name.isdigit()]
+  above = {(folder / name).parent for name in names} | {folder / 'checkpoints', *numbered}
+  for path in sorted(above - {folder}):
+    if os.path.lexists(path) and not path.is_dir():
+      return f'{path} is no folder'
+  return ''
 
 
 def faults(folder: Path, config: config_lib.Resolved) -> list[str]:

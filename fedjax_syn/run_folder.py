@@ -166,6 +166,22 @@ def set_file(seed: int, seeds: Iterable[int]) -> str:
   return f'synthetic/synthetic{"" if seed == next(iter(seeds)) else f"_seed{seed}"}.npz'
 
 
+def names(seeds: Sequence[int]) -> list[str]:
+  """Returns all files that a run of these seeds may write by name, but for those in checkpoints/."""
+  sets = [set_file(seed, seeds).removesuffix('.npz') for seed in seeds]
+  pictures = [f'figures/{Path(name).name}.png' for name in sets]
+  out = [
+    'summary.json',
+    'metrics.jsonl',
+    'trackers.json',
+    *OF_RUN,
+    'figures/dynamics.png',
+    *pictures,
+  ]
+  out += [f'{name}{ending}' for name in sets for ending in ('.npz', '.png')]
+  return out + [clients_file(seed) for seed in seeds]
+
+
 # By the folder: what an npz file has to hold.
 HOLD = {
   PARTITION: {'counts': 'iu2'},

@@ -227,11 +227,14 @@ def default_workdir(config, config_name: str, settings: Iterable[str] = ()) -> p
   return before or runs / f'{name}-{same_run.hash_of_folder(resolved)}'
 
 
-def check_paths(resolved, workdir: pathlib.Path) -> None:
-  """Refuses a work folder that cannot be written, and a beginning that does not exist."""
+def check_paths(resolved, workdir: pathlib.Path, files: Sequence[str] = ()) -> None:
+  """Refuses a work folder that cannot be written, a beginning that does not exist, and folders where files are written."""
   existing = next(p for p in (workdir.absolute(), *workdir.absolute().parents) if os.path.exists(p))
   if not existing.is_dir() or not os.access(existing, os.W_OK):
     raise ValueError(f'--workdir={workdir}: {existing} is not a folder that can be written to')
+  for path in (workdir / name for name in files):
+    if path.is_dir():
+      raise ValueError(f'--workdir={workdir}: {path} is a folder and not a file; move it away')
   fresh = not os.path.exists(workdir / 'config.json')
   if resolved.start_from and fresh and not os.path.exists(os.path.expanduser(resolved.start_from)):
     raise ValueError(

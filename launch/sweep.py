@@ -311,7 +311,7 @@ def main(argv: list[str]) -> int:
     if not launcher.WORKDIR.value and (other := begun_in(cells, before)):
       workdir = other
       cells = [make_cell(config, values, workdir) for values in chosen]
-    launcher.check_paths(cells[0].config, workdir)
+    launcher.check_paths(cells[0].config, workdir, ('sweep.json', 'sweep.md'))
     total = len(choose(grid, 0, 0))
     if len(cells) < total:
       print(f'{len(cells)} of {total} cells, chosen at random by data.seed={config.data.seed}')

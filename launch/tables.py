@@ -148,7 +148,8 @@ def main(argv: Sequence[str]) -> int:
     table = cells.Table(entry, spec.SCALES[FLAGS.scale], workdir, tuple(settings))
     runs = cells.plan(table, rows, columns, FLAGS.seeds)
     # Where a run begins in another one, that one may have to be run first.
-    launcher.check_paths(dataclasses.replace(runs[0].config, start_from=''), workdir)
+    written = [f'{entry.name}/{name}' for name in ('table.md', 'table.json')]
+    launcher.check_paths(dataclasses.replace(runs[0].config, start_from=''), workdir, written)
     launcher.prepare_jax(runs[0].config.layout.devices)
   import jax
 

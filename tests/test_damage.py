@@ -22,7 +22,6 @@ from fedjax_syn import (
   workdir,
 )
 from launch import export
-from tests.run_fixtures import put_fake, put_stubs
 from tests.runs import Killed, config_of, outcome, summary_of
 
 pytest_plugins = ['tests.run_fixtures']
@@ -95,6 +94,8 @@ def killed_in_the_second_seed(fake, folder):
 @pytest.fixture(scope='module')
 def interrupted(tmp_path_factory):
   """A run that was killed in its second seed, and a copy of it for each test."""
+  from tests.run_fixtures import put_fake, put_stubs  # a plugin: pytest imports it first
+
   folder = tmp_path_factory.mktemp('interrupted') / 'w'
   with pytest.MonkeyPatch.context() as patch:
     put_stubs(patch)
@@ -240,6 +241,33 @@ def test_files_of_a_finished_run_are_made_again(finished, whole, fake, capsys, w
   assert {what for what, _, _ in worked} <= {'evaluation', 'personal'}  # nothing was trained
   assert {n: run_folder.digests(finished, [n]) for n in FILES} == before
   assert outcome(finished) == whole
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    'summary.json',
+    'metrics.jsonl',
+    'partition.npz',
+    'clients/seed_0.npz',
+    'clients',
+    'checkpoints/7',
+  ],
+)
+def test_a_folder_for_a_file_and_a_file_for_a_folder_are_refused_before_any_work(
+  copied, whole_folder, fake, capsys, name
+):
+  shutil.copytree(whole_folder / 'checkpoints', copied / 'checkpoints')
+  path = copied / name
+  if path.is_dir():
+    shutil.rmtree(path)
+    path.touch()
+  else:
+    folder_for_file(path)
+  fake(on=lambda *_: pytest.fail('worked'))
+  assert experiment.run_experiment(config_of(), copied) == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert str(path) in line and ('not a file' in line or 'is no folder' in line)
 
 
 def test_files_of_a_seed_that_was_finished_are_made_again_by_a_run_that_goes_on(

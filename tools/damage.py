@@ -214,31 +214,17 @@ def config() -> Any:
   return made
 
 
-def quiet() -> Any:
-  """What a run tells of itself, remembered."""
-  from fedjax_syn import progress
-
-  class Quiet(progress.Silent):
-    def __init__(self):
-      self.said = []
-
-    def say(self, text):
-      self.said.append(text)
-
-  return Quiet()
-
-
 def run(folder: pathlib.Path) -> int:
-  from fedjax_syn import experiment
+  from fedjax_syn import experiment, progress
 
-  return experiment.run_experiment(config(), folder, show=quiet())
+  return experiment.run_experiment(config(), folder, show=progress.Silent())
 
 
 def killed_run(folder: pathlib.Path) -> None:
   """A run that ends in its second seed."""
-  from fedjax_syn import experiment
+  from fedjax_syn import experiment, progress
 
-  show, rounds = quiet(), []
+  show, rounds = progress.Silent(), []
 
   def ending(round, report):
     rounds.append(round)
@@ -271,7 +257,6 @@ def hunt(
 
   from launch import finished_run, inspect_run
   from launch import main as launcher
-  from launch import report as report_command
 
   launcher.prepare_jax(1)
   launcher.prepare_jax = lambda *_: None  # once for a process
@@ -298,7 +283,7 @@ def hunt(
     older = name == 'killed' and what.startswith('checkpoints')
     out = copy.with_suffix('.out')
     readers = {
-      'report': (lambda: (report_command.command_of, shown(copy))[1], differing(shows[name], lost)),
+      'report': (lambda: shown(copy), differing(shows[name], lost)),
       'load': (lambda: loaded(copy), lambda f: '' if older else differing(loads[name], lost)(f)),
       'export': (
         lambda: exported(copy, out),
@@ -343,9 +328,17 @@ def main(argv: list[str]) -> int:
     print(__doc__)
     return 0
   FLAGS(argv)
+  import jax
+
+  from launch import main as launcher
+
+  launcher.prepare_jax(1)
+  launcher.prepare_jax = lambda *_: None  # once for a process
   with tempfile.TemporaryDirectory() as temporary:
     work = pathlib.Path(FLAGS.workdir or temporary)
     work.mkdir(parents=True, exist_ok=True)
+    jax.config.update('jax_compilation_cache_dir', str(work / 'compiled'))
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
     counts = hunt(work, FLAGS.count, FLAGS.seed, FLAGS.limit, FLAGS.inspect)
   print(json.dumps(dict(sorted(counts.items())), indent=1))
   bad = {

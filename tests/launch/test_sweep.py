@@ -216,3 +216,31 @@ def test_a_bad_grid_is_refused_before_any_cell_runs(arguments, line, runs, capsy
   err = capsys.readouterr().err
   assert end.value.code == 2 and not runs
   assert err.startswith(line) and err.count('\n') == 1
+
+
+@pytest.mark.parametrize(
+  'content', ['', '[]', '{"cells": 3}', '{"cells": [{"folder": "x"}]}', None, 'a digit'], ids=str
+)
+def test_damaged_records_are_not_believed(runs, capsys, content):
+  """A changed digit made another setting the best."""
+  assert start(LR) == 0 and len(runs) == 3
+  path = pathlib.Path('W/sweep.json')
+  text = path.read_text()
+  assert json.loads(text)['best']['mean'] == 0.8
+  if content is None:
+    path.unlink()
+    path.mkdir()
+  else:
+    changed = text.replace('"mean": 0.6', '"mean": 0.9')
+    path.write_text(changed if content == 'a digit' else content)
+  capsys.readouterr()
+  if content is None:
+    with pytest.raises(SystemExit):  # it cannot be written either
+      start(LR)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert 'W/sweep.json is a folder' in line and len(runs) == 3
+    return
+  assert start(LR) == 0 and len(runs) == 6  # folders that are whole cost nothing to open
+  out = capsys.readouterr().out
+  assert 'WARNING: W/sweep.json is damaged' in out
+  assert json.loads(path.read_text())['best']['values'] == {'client.lr': '0.01'}

@@ -297,3 +297,29 @@ def test_a_terminal_sees_the_cells_and_the_rounds_of_the_one_at_work():
     bars.done('fedavg, mlp-0.01, seed 0', '50.00')
     assert bars.bars.tasks[0].completed == 2
   assert '[2/2] fedavg, mlp-0.01, seed 0: 50.00' in console.export_text()
+
+
+@pytest.mark.parametrize('name', ['summary.json', 'metrics.jsonl'])
+def test_a_damaged_cell_is_run_again_and_fails_where_nobody_asks_for_it(runs, capsys, name):
+  assert start(*TWO) == 0 and len(runs) == 4
+  path = pathlib.Path('W/dynafed/table5/fedavg/mlp-0.01/seed0') / name
+  path.write_text('[]\n')
+  capsys.readouterr()
+  assert start(*TWO[1:], '--rows=dynafed') == 0 and len(runs) == 4
+  (cell,) = [
+    c
+    for c in json.loads(pathlib.Path('W/dynafed/table5/table.json').read_text())['cells']
+    if (c['row'], c['column']) == ('fedavg', 'mlp-0.01')
+  ]
+  assert cell['seeds']['0']['state'] == 'failed' and name in cell['seeds']['0']['reason']
+  assert start(*TWO) == 0 and len(runs) == 5  # which makes it again
+
+
+def test_a_damaged_config_is_one_line(runs, capsys):
+  assert start(*TWO) == 0
+  pathlib.Path('W/dynafed/table5/fedavg/mlp-0.01/seed0/config.json').write_text('{"config": 3}')
+  capsys.readouterr()
+  with pytest.raises(SystemExit) as stopped:
+    start(*TWO)
+  (line,) = capsys.readouterr().err.splitlines()
+  assert stopped.value.code == 2 and 'config.json is damaged: it has no dataset' in line
