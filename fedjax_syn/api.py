@@ -7,15 +7,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_syn import algorithms, checkpoint, loop, models, paths, privacy, run_folder
+from fedjax_syn import algorithms, arguments, checkpoint, loop, models, paths, privacy, run_folder
 from fedjax_syn import config as config_lib
 from fedjax_syn import engine as engine_lib
 from fedjax_syn import trusted as trust
 from fedjax_syn.clock import Clock
-from fedjax_syn.data import datasets, federated
+from fedjax_syn.data import checks, datasets, federated
 from fedjax_syn.data import partition as partition_lib
-from fedjax_syn.method import Method, State
+from fedjax_syn.method import Method, State, for_rounds
+from fedjax_syn.texts import shown
 from fedjax_syn.typing import Model, Variables
+
+# Arguments of `run` that are fields of a config.
+FIELDS = {
+  'rounds': 'rounds',
+  'seeds': 'seeds',
+  'clients': 'data.clients',
+  'partition': 'data.partition',
+  'alpha': 'data.alpha',
+  'participation': 'client.participation',
+  'eval_every': 'eval_every',
+  'personal_every': 'personal_every',
+  'data_dir': 'data.dir',
+  'partition_seed': 'data.seed',
+}
 
 
 class Result(NamedTuple):
@@ -79,27 +94,35 @@ def run(
   Raises:
     ValueError: if the parts do not fit together.
   """
-  for name, value in (('rounds', rounds), ('clients', clients), ('eval_every', eval_every)):
-    if value < 1:
-      raise ValueError(f'{name}={value!r}: must be at least 1')
+  given = locals()
+  checked = arguments.check(FIELDS, {name: given[name] for name in FIELDS})
+  arguments.check_together(
+    {FIELDS[k]: v for k, v in checked.items()}, {v: k for k, v in FIELDS.items()}.get
+  )
+  rounds, seeds, clients, participation = (
+    checked[name] for name in ('rounds', 'seeds', 'clients', 'participation')
+  )
+  eval_every, personal_every = checked['eval_every'], checked['personal_every']
+  method = _method(method, rounds)
+  layout = _layout(layout)
   if isinstance(dataset, str):
-    dataset = datasets.load(dataset, data_dir)
+    dataset = datasets.load(dataset, checked['data_dir'])
+  else:
+    dataset = checks.check(dataset, 'dataset')
+  if not isinstance(model, str | Model):
+    raise ValueError(f'model={shown(model)}: must be a Model or the name of one')
   if isinstance(model, str):
     model = models.create(model, shape=dataset.train.x.shape[1:], num_classes=dataset.num_classes)
   part = partition_lib.partition(
-    partition,
+    checked['partition'],
     dataset.train.y,
     clients,
-    alpha=alpha,
-    seed=partition_seed,
+    alpha=checked['alpha'],
+    seed=checked['partition_seed'],
     num_classes=dataset.num_classes,
     client_ids=dataset.clients,
     natural_clients=dataset.num_clients(),
   )
-  if round(participation * clients, 9) < 1:
-    raise ValueError(
-      f'participation={participation}: is less than one of {clients} clients; at least {1 / clients:g}'
-    )
   data = federated.from_partition(dataset, part)
   engine = engine_lib.build(
     method, model, data, num_classes=dataset.num_classes, participation=participation, layout=layout
@@ -140,6 +163,28 @@ def run(
     for seed, state in last.items()
   }
   return Result(history, variables, learned, last, engine)
+
+
+def _method(method: Method, rounds: int) -> Method:
+  """A method for a run of so many rounds."""
+  if not isinstance(method, Method):
+    raise ValueError(
+      f'method={shown(method)}: must be a Method, as fedavg() returns one, not {type(method).__name__}'
+    )
+  if method.phases and max(method.phases) >= rounds:
+    raise ValueError(
+      f'rounds={rounds}: {method.name!r} changes after round {max(method.phases)}, so that it needs'
+      f' {max(method.phases) + 1} rounds or more'
+    )
+  return for_rounds(method, rounds)
+
+
+def _layout(layout: engine_lib.Layout) -> engine_lib.Layout:
+  if not isinstance(layout, engine_lib.Layout):
+    raise ValueError(f'layout={shown(layout)}: must be a Layout, not {type(layout).__name__}')
+  given = {f'layout.{name}': value for name, value in layout._asdict().items()}
+  checked = arguments.check({key: key for key in given}, given)
+  return engine_lib.Layout(**{key.partition('.')[2]: value for key, value in checked.items()})
 
 
 def load(workdir: str | Path, seed: int | None = None, *, trusted: bool = False) -> Loaded:

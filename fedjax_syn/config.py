@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from fedjax_syn import algorithms
+from fedjax_syn import algorithms, arguments
 from fedjax_syn.data import kinds
 from fedjax_syn.data.normalisation import NORMALISATIONS
 from fedjax_syn.method import NEEDS, Method
@@ -247,27 +247,17 @@ def _check_names(resolved: Resolved) -> None:
 
 
 def _check_combinations(resolved: Resolved) -> None:
-  client, clients = resolved.client, resolved.data.clients
+  client = resolved.client
   if resolved.compare == resolved.algorithm:
     raise ConfigError(
       f'compare={resolved.compare!r}: is the algorithm itself; name another, or none (--config.compare=)'
     )
-  if len(set(resolved.seeds)) != len(resolved.seeds) or not resolved.seeds:
-    raise ConfigError(f'seeds={shown(resolved.seeds)}: must be one or more distinct integers')
   if bool(client.epochs) == bool(client.steps):
     raise ConfigError(
       f'client.epochs={client.epochs}: exactly one of client.epochs and client.steps must be'
       f' non-zero, and client.steps={client.steps}'
     )
-  if client.sampler == 'fixed' and round(client.participation * clients, 9) < 1:
-    raise ConfigError(
-      f'client.participation={client.participation}: is less than one of data.clients={clients};'
-      f' at least {1 / clients:g}'
-    )
-  if resolved.personal_every % resolved.eval_every:
-    raise ConfigError(
-      f'personal_every={resolved.personal_every}: must be a multiple of eval_every={resolved.eval_every}'
-    )
+  arguments.check_together(flatten(to_dict(resolved)))
   for name in resolved.trackers:
     if importlib.util.find_spec(name) is None:
       raise ConfigError(f"trackers={name!r}: is not installed; pip install -e '.[{name}]'")

@@ -37,9 +37,16 @@ class Dataset:
     """Brings pixels of other types to uint8, all splits by one range; see docs/data.md.
 
     Raises:
-      ValueError: if they have no such range, are no images or tokens of one shape, or the constants are for another
-        range.
+      ValueError: if they have no such range, are no images or tokens of one shape, the constants are for another
+        range, or a part is of another type.
     """
+    for name, kind, parts in (*((name, 'a Split(x, y)', 'xy') for name in _SPLITS), _CONSTANTS):
+      value = getattr(self, name)
+      missing = value is None and name in ('validation', 'proxy')
+      if not missing and not all(hasattr(value, part) for part in parts):
+        raise ValueError(
+          f'data set {self.name!r}: {name} must be {kind}, got {type(value).__name__}'
+        )
     try:
       given = {name: getattr(self, name) for name in _SPLITS}
       check_shapes({name: split.x for name, split in given.items() if split is not None})
@@ -54,7 +61,7 @@ class Dataset:
   @property
   def shape(self) -> tuple[int, ...]:
     """Height, width and channels of an image; the length of a row of tokens."""
-    return self.train.x.shape[1:]
+    return np.shape(self.train.x)[1:]
 
   def num_clients(self) -> int:
     """How many natural clients the data name; 0 if they name none. One may have no training row left."""
@@ -72,6 +79,7 @@ class Dataset:
 
 
 _SPLITS = ('train', 'test', 'validation', 'proxy')
+_CONSTANTS = ('normalisation', 'a Normalisation', ('mean', 'std'))
 
 
 def make(

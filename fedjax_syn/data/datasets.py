@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_syn import paths
+from fedjax_syn import arguments, paths
 from fedjax_syn.data import domains, held_out, outside, own
 from fedjax_syn.data.builders import (
   array_checks,
@@ -107,14 +107,16 @@ def load(
     FileNotFoundError: if the data set is not there.
     ValueError: if an argument or the data are wrong.
   """
-  if not 0 <= validation < 1:
+  if not isinstance(validation, int | float) or not 0 <= validation < 1:
     raise ValueError(f'data.validation={validation} must lie in 0 <= f < 1')
+  given = {'data.seed': seed, 'data.proxy_share': proxy_share}
+  given |= {'data.size': size, 'data.dir': data_dir, 'data.proxy': proxy, 'data.name': name}
+  checked = arguments.check({key: key for key in given}, given)
+  data_dir = checked['data.dir']
   if normalisation and normalisation not in NORMALISATIONS:
     raise ValueError(
       f'data.normalisation={normalisation!r} is unknown; known are {", ".join(NORMALISATIONS)}'
     )
-  if seed < 0:
-    raise ValueError(f'data.seed={seed} must not be negative')
   if size and not own.is_own(name):
     raise ValueError(
       f'data.size={size}: only folder and tfds:NAME can be resized, not {name}; use 0'

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedjax_syn.data import checks
 from fedjax_syn.data.builders import arrays, client_ids
-from fedjax_syn.data.builders.split import check_split
 from fedjax_syn.data.dataset import Dataset
 
 _HERE = str(Path(__file__).parent)
@@ -52,15 +52,9 @@ def load(name: str) -> Dataset:
       f'data.name={name!r} must be a function that returns a fedjax_syn.data.datasets.Dataset, '
       f'got {type(dataset).__name__}'
     )
-  for split in (dataset.train, dataset.test):
-    check_split(*split, name, dataset.num_classes)
+  dataset = checks.check(dataset, f'data.name={name!r}')
   if dataset.clients is not None:
     dataset = _numbered(dataset, name)
-  named = dataset.class_names
-  if named and len(named) != dataset.num_classes:
-    raise ValueError(
-      f'data.name={name!r}: {len(named)} class_names for {dataset.num_classes} classes'
-    )
   return dataset
 
 

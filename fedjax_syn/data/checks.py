@@ -1,0 +1,67 @@
+"""What a data set that comes from outside of the package has to be, in one line if it is not."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from fedjax_syn.data.builders.split import Split, check_split
+from fedjax_syn.data.dataset import Dataset
+
+
+def check(dataset: Any, where: str) -> Dataset:
+  """Checks that the parts of a data set fit together.
+
+  Args:
+    dataset: what a user made.
+    where: what the message names.
+
+  Returns:
+    The data set, its rows read-only and its labels int32.
+
+  Raises:
+    ValueError: naming what is wrong.
+  """
+  if not isinstance(dataset, Dataset):
+    raise ValueError(
+      f'{where} must be a fedjax_syn.data.datasets.Dataset, got {type(dataset).__name__}'
+    )
+  classes = dataset.num_classes
+  if isinstance(classes, bool) or not isinstance(classes, int | np.integer) or classes < 1:
+    raise ValueError(f'{where}: num_classes={classes!r}: must be an integer, at least 1')
+  splits = {
+    name: _split(
+      getattr(dataset, name), f'{where}, {name}', None if name == 'proxy' else int(classes)
+    )
+    for name in ('train', 'test', 'validation', 'proxy')
+    if getattr(dataset, name) is not None or name in ('train', 'test')
+  }
+  wanted = splits['train']
+  for name, split in splits.items():
+    if (split.x.shape[1:], split.x.dtype) != (wanted.x.shape[1:], wanted.x.dtype):
+      shapes = [f'{s.x.dtype} {list(s.x.shape[1:])}' for s in (split, wanted)]
+      raise ValueError(f'{where}, {name}: rows are {shapes[0]}, and training rows {shapes[1]}')
+    if name != 'proxy' and split.y.ndim != wanted.y.ndim:
+      raise ValueError(
+        f'{where}, {name}: labels are {split.y.ndim}-d, in training {wanted.y.ndim}-d'
+      )
+  for name, rows in (('clients', 'train'), ('test_clients', 'test'), ('test_domains', 'test')):
+    numbers = getattr(dataset, name)
+    if numbers is not None and np.shape(numbers) != (len(splits[rows].y),):
+      raise ValueError(
+        f'{where}: {name} must be one number for each of the {len(splits[rows].y)} rows of {rows}, got'
+        f' {list(np.shape(numbers))}'
+      )
+  if (named := len(dataset.class_names)) not in (0, classes):
+    raise ValueError(f'{where}: {named} class_names for {classes} classes')
+  return dataclasses.replace(dataset, **splits)
+
+
+def _split(split: Any, where: str, num_classes: int | None) -> Split:
+  """One split; the labels of the server's own rows may be -1."""
+  x, y = split.x, split.y
+  if num_classes is not None:
+    return check_split(x, y, where, num_classes)
+  y = np.asarray(y)
+  checked = check_split(x, np.maximum(y, 0), where)
+  return checked._replace(y=y.astype(np.int32))
