@@ -124,14 +124,17 @@ MORE = 5 + DATA.train.y
     ({'train': DATA.train._replace(y=DATA.train.y[:-3])}, '1198 images in x, but 1195 labels'),
     (
       {'test': DATA.test._replace(x=np.zeros((599, 4, 4, 1), np.uint8))},
-      'dataset, test: rows are uint8 [4, 4, 1], and training rows uint8 [8, 8, 1]',
+      'test: x is [599, 4, 4, 1], but that of train [1198, 8, 8, 1]',
     ),
-    ({'train': DATA.train._replace(x=DATA.train.x[..., 0])}, 'x must be uint8 [n, height, width'),
+    (
+      {'train': DATA.train._replace(x=DATA.train.x[..., 0])},
+      'x must be images [rows, height, width',
+    ),
     ({'train': DATA.train._replace(y=np.eye(10, dtype=int)[DATA.train.y])}, 'labels are 1-d'),
     ({'validation': DATA.test._replace(y=MORE[:599])}, 'dataset, validation: labels must lie'),
     (
       {'proxy': DATA.test._replace(x=DATA.test.x[:, :4])},
-      'dataset, proxy: rows are uint8 [4, 8, 1]',
+      'proxy: x is [599, 4, 8, 1], but that of train',
     ),
     ({'clients': np.zeros(3, np.int32)}, 'clients must be one number for each of the 1198 rows'),
     (

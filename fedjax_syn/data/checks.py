@@ -38,9 +38,6 @@ def check(dataset: Any, where: str) -> Dataset:
   }
   wanted = splits['train']
   for name, split in splits.items():
-    if (split.x.shape[1:], split.x.dtype) != (wanted.x.shape[1:], wanted.x.dtype):
-      shapes = [f'{s.x.dtype} {list(s.x.shape[1:])}' for s in (split, wanted)]
-      raise ValueError(f'{where}, {name}: rows are {shapes[0]}, and training rows {shapes[1]}')
     if name != 'proxy' and split.y.ndim != wanted.y.ndim:
       raise ValueError(
         f'{where}, {name}: labels are {split.y.ndim}-d, in training {wanted.y.ndim}-d'
