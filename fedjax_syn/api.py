@@ -171,11 +171,6 @@ def _method(method: Method, rounds: int) -> Method:
     raise ValueError(
       f'method={shown(method)}: must be a Method, as fedavg() returns one, not {type(method).__name__}'
     )
-  if method.phases and max(method.phases) >= rounds:
-    raise ValueError(
-      f'rounds={rounds}: {method.name!r} changes after round {max(method.phases)}, so that it needs'
-      f' {max(method.phases) + 1} rounds or more'
-    )
   return for_rounds(method, rounds)
 
 

@@ -257,7 +257,7 @@ def _check_combinations(resolved: Resolved) -> None:
       f'client.epochs={client.epochs}: exactly one of client.epochs and client.steps must be'
       f' non-zero, and client.steps={client.steps}'
     )
-  arguments.check_together(flatten(to_dict(resolved)))
+  arguments.check_together({**flatten(to_dict(resolved)), 'seeds': resolved.seeds})
   for name in resolved.trackers:
     if importlib.util.find_spec(name) is None:
       raise ConfigError(f"trackers={name!r}: is not installed; pip install -e '.[{name}]'")

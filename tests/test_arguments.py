@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fedjax_syn import api, arguments
-from fedjax_syn.algorithms.dynafed import dynafed
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedprox import fedprox
 from fedjax_syn.algorithms.scaffold import scaffold
@@ -80,10 +79,6 @@ def run(method=None, dataset='digits', model='mlp', **more):
     ({'model': None}, 'model=None: must be a Model or the name of one'),
     ({'dataset': (0, 1)}, 'dataset must be a fedjax_syn.data.datasets.Dataset, got tuple'),
     ({'data_dir': 3}, 'data_dir=3: must be a string'),
-    (
-      {'method': dynafed(length=8), 'rounds': 8},
-      "rounds=8: 'dynafed' changes after round 8, so that it needs 9 rounds or more",
-    ),
     (
       {'method': fedprox(fedavg(schedule='cosine', rounds=5)), 'rounds': 3},
       "rounds=3: the schedule of 'fedprox' was made for rounds=5",
