@@ -133,6 +133,14 @@ def test_clients_that_were_dealt_have_numbers(named):
   assert '<th scope="col">class 1</th>' in rendered([older])
 
 
+def test_an_epsilon_of_before_is_that_of_one_seed(opened):
+  """Two seeds: what was stated before seeds were counted is marked, the total is not."""
+  run, stated = opened[0], {'epsilon': 24.7}
+  for more, shown in (({}, '24.7 (one seed)'), ({'epsilon_per_seed': 12.0}, '24.7')):
+    table = tables.results([run._replace(summary={**run.summary, **stated, **more})])
+    assert dict(zip(table.head, table.rows[0], strict=True))['epsilon'] == shown
+
+
 def test_results(opened, run_folders):
   table = tables.results(opened)
   whole, plain, broken = (dict(zip(table.head, row, strict=True)) for row in table.rows)
