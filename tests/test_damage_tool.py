@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from tools import damage, damages
+from tools import _folder_damages as damages
+from tools import damage
 
 
 @pytest.mark.slow

@@ -1,11 +1,12 @@
 """Damages copies of run folders, at random, and sees what every reader makes of them.
 
-  python tools/damage.py [--count=300] [--seed=0] [--limit=30] [--workdir=W] [--inspect=20]
+  python tools/damage.py [--count=300] [--seed=0] [--limit=30] [--workdir=W] [--inspect=20] [--mains=N]
 
   --count    damaged copies: half of a finished run of DynaFed, half of one that was killed in its second seed
   --seed     of the damages
   --limit    seconds that a reader may take; a run that goes on may take four times as many
   --workdir  where the runs go; a temporary folder without it
+  --mains    how many copies are gone on with, which takes most of the time; all by default
   --inspect  of how many copies launch/inspect_run.py measures everything; it only opens the others
 
 Each copy is opened by the report, by fs.load, by an export, by an inspection and, last, by the command that goes on with
@@ -33,7 +34,8 @@ from absl import flags
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
-from tools.damages import damage  # noqa: E402
+from tools._folder_damages import damage  # noqa: E402
+from tools._tiny_runs import killed_run, run  # noqa: E402
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_integer('count', 300, 'damaged copies', lower_bound=1, flag_values=FLAGS)
@@ -41,30 +43,11 @@ flags.DEFINE_integer('seed', 0, 'of the damages', flag_values=FLAGS)
 flags.DEFINE_float('limit', 30, 'seconds of a reader', lower_bound=1, flag_values=FLAGS)
 flags.DEFINE_string('workdir', None, 'where the runs go', flag_values=FLAGS)
 flags.DEFINE_integer('inspect', 20, 'inspections in full', lower_bound=0, flag_values=FLAGS)
+flags.DEFINE_integer(
+  'mains', 10**6, 'copies that are gone on with', lower_bound=0, flag_values=FLAGS
+)
 
-SETTINGS = {
-  'algorithm': 'dynafed',
-  'rounds': 4,
-  'seeds': (0, 1),
-  'checkpoint_every': 1,
-  'data.partition': 'iid',
-  'data.clients': 4,
-  'client.participation': 1.0,
-  'layout.devices': 1,
-  'model.name': 'mlp',
-  'model.width': 8,
-  'model.depth': 1,
-  'dynafed.length': 2,
-  'dynafed.segment': 1,
-  'dynafed.iterations': 2,
-  'dynafed.inner_steps': 1,
-  'dynafed.images_per_class': 1,
-}
 OF_CLOCK = ('seconds', 'peak_memory_bytes', 'metrics_sha256')
-
-
-class KilledError(BaseException):
-  """Ends a run at once, as SIGKILL would: nothing catches it."""
 
 
 class HungError(BaseException):
@@ -127,17 +110,20 @@ def judge(read: Callable[[], Any], expected: Callable[[Any], str], seconds: floa
 
 
 def shown(folder: pathlib.Path) -> dict[str, Any]:
-  """All numbers that a report shows of a run."""
-  from fedjax_syn import report, stored
+  """All numbers that a report shows of a run; of one that is not finished without the lines that no checkpoint knows."""
+  from fedjax_syn import checkpoint, metrics, report, stored
 
   (run,) = [r for r in report.open_runs([folder]) if r.folder == folder]
   timeless = {k: v for k, v in (run.summary or {}).items() if k not in (*OF_CLOCK, 'files')}
   arrays = {f'clients {s}': a for s, a in run.clients.items()}
   arrays |= {f'set {s}': a for s, a in run.synthetic.items()}
   arrays |= {} if run.counts is None else {'counts': {'counts': run.counts}}
+  saved = checkpoint.found(folder / 'checkpoints') if run.summary is None else []
+  size = checkpoint.note_of(saved[-1]).get('metrics_bytes', 0) if saved else None
+  lines = metrics.read(folder / 'metrics.jsonl', size)
   return {
     'settings': run.settings,
-    'lines': [{k: v for k, v in line.items() if k != 'seconds'} for line in run.lines],
+    'lines': [{k: v for k, v in line.items() if k != 'seconds'} for line in lines],
     'summary': timeless,
     **{name: stored.digest_of_arrays(a) for name, a in arrays.items()},
   }
@@ -174,12 +160,10 @@ def outcome(folder: pathlib.Path) -> dict[str, Any]:
   """All of a finished run that no interruption and no damage may change."""
   from fedjax_syn import checkpoint, stored, structure
 
-  states = {}
-  for path in checkpoint.found(folder / 'checkpoints'):
-    arrays = structure.encode(checkpoint.read(path).tree)[0]
-    states[str(checkpoint.seed_of(path))] = stored.digest_of_arrays(arrays)  # the last counts
-  there = shown(folder)
-  return {**there, 'states': states}
+  last = {checkpoint.seed_of(path): path for path in checkpoint.found(folder / 'checkpoints')}
+  encoded = {str(s): structure.encode(checkpoint.read(p).tree)[0] for s, p in last.items()}
+  states = {seed: stored.digest_of_arrays(arrays) for seed, arrays in encoded.items()}
+  return {**shown(folder), 'states': states}
 
 
 def differing(expected: Mapping[str, Any], lost: tuple[str, ...] = ()) -> Callable[[Any], str]:
@@ -187,59 +171,24 @@ def differing(expected: Mapping[str, Any], lost: tuple[str, ...] = ()) -> Callab
 
   Args:
     expected: the parts.
-    lost: beginnings of parts that may be absent: nothing says that they were there.
+    lost: beginnings of parts that may be absent, and of which the end may be: nothing says that they were there.
   """
 
   def compare(found):
-    wrong = [
-      k
-      for k in {**expected, **found}
-      if found.get(k) != expected.get(k) and not (k not in found and k.startswith(lost or ('?',)))
-    ]
+    def same(k):
+      if k not in found:
+        return k.startswith(lost) if lost else False
+      part = expected.get(k)
+      return found[k] == (part[: len(found[k])] if k in lost else part)
+
+    wrong = [k for k in {**expected, **found} if not same(k)]
     return f'other {", ".join(wrong)}' if wrong else ''
 
   return compare
 
 
-# ---- runs
-
-
-def config() -> Any:
-  from fedjax_syn import config as config_lib
-
-  made = config_lib.get_default()
-  for key, value in SETTINGS.items():
-    section, _, name = key.rpartition('.')
-    (made[section] if section else made)[name] = value
-  return made
-
-
-def run(folder: pathlib.Path) -> int:
-  from fedjax_syn import experiment, progress
-
-  return experiment.run_experiment(config(), folder, show=progress.Silent())
-
-
-def killed_run(folder: pathlib.Path) -> None:
-  """A run that ends in its second seed."""
-  from fedjax_syn import experiment, progress
-
-  show, rounds = progress.Silent(), []
-
-  def ending(round, report):
-    rounds.append(round)
-    if SETTINGS['rounds'] in rounds and rounds[-1] == SETTINGS['rounds'] - 1:
-      raise KilledError
-
-  show.rounds = ending
-  with contextlib.suppress(KilledError):
-    experiment.run_experiment(config(), folder, show=show)
-  if (folder / 'summary.json').exists():
-    raise RuntimeError('the run was to be killed')
-
-
 def hunt(
-  work: pathlib.Path, count: int, seed: int, limit: float, inspections: int
+  work: pathlib.Path, count: int, seed: int, limit: float, inspections: int, mains: int = 10**6
 ) -> dict[str, int]:
   """Makes the runs, damages copies, and prints what is wrong.
 
@@ -249,6 +198,7 @@ def hunt(
     seed: of the damages.
     limit: seconds of a reader.
     inspections: in full.
+    mains: how many copies are gone on with.
 
   Returns:
     How often each kind of `Result` came, by reader: 'report fine', ...
@@ -267,7 +217,8 @@ def hunt(
   with contextlib.redirect_stdout(io.StringIO()):
     if run(runs['finished']) != 0:
       raise RuntimeError('the undisturbed run did not end')
-    killed_run(runs['killed'])
+    if not runs['killed'].exists():  # of an earlier call
+      killed_run(runs['killed'])
   whole, rng = outcome(runs['finished']), random.Random(seed)
   shows = {name: shown(folder) for name, folder in runs.items()}
   loads = {name: loaded(folder) for name, folder in runs.items()}
@@ -298,6 +249,8 @@ def hunt(
     if name == 'finished' and number < 2 * inspections:
       whole_inspection = lambda: inspect_run.main(['x', str(copy), '--steps=2'])
       readers['inspect'] = (whole_inspection, lambda _: '')
+    if number >= mains:
+      del readers['main']
     for reader, (read, expected) in readers.items():
       result = judge(read, expected, limit * (4 if reader in ('main', 'inspect') else 1))
       counts[f'{reader} {result.kind}'] += 1
@@ -339,7 +292,7 @@ def main(argv: list[str]) -> int:
     work.mkdir(parents=True, exist_ok=True)
     jax.config.update('jax_compilation_cache_dir', str(work / 'compiled'))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
-    counts = hunt(work, FLAGS.count, FLAGS.seed, FLAGS.limit, FLAGS.inspect)
+    counts = hunt(work, FLAGS.count, FLAGS.seed, FLAGS.limit, FLAGS.inspect, FLAGS.mains)
   print(json.dumps(dict(sorted(counts.items())), indent=1))
   bad = {
     kind: sum(n for k, n in counts.items() if k.endswith(kind))

@@ -37,7 +37,7 @@ def flip(path: pathlib.Path, rng: random.Random) -> str:
 
 def digit(path: pathlib.Path, rng: random.Random) -> str:
   data = bytearray(path.read_bytes())
-  places = [i for i, c in enumerate(data) if chr(c).isdigit()]
+  places = [i for i, c in enumerate(data) if c in b'0123456789']
   if not places:
     return flip(path, rng)
   at = rng.choice(places)
