@@ -154,7 +154,7 @@ def test_labels_of_a_proxy_may_mean_nothing():
 @pytest.mark.parametrize(
   ('changes', 'line'),
   [
-    ({'normalisation': 'digits'}, 'normalisation must be a Normalisation, got str'),
+    ({'normalisation': 0.5}, 'normalisation=0.5 must be Normalisation(name, mean, std), or one of'),
     ({'train': None}, 'train must be a Split(x, y), got NoneType'),
     ({'test': (DATA.test.x, DATA.test.y)}, 'test must be a Split(x, y), got tuple'),
   ],

@@ -40,12 +40,12 @@ class Dataset:
       ValueError: if they have no such range, are no images or tokens of one shape, the constants are for another
         range, or a part is of another type.
     """
-    for name, kind, parts in (*((name, 'a Split(x, y)', 'xy') for name in _SPLITS), _CONSTANTS):
+    for name in _SPLITS:
       value = getattr(self, name)
       missing = value is None and name in ('validation', 'proxy')
-      if not missing and not all(hasattr(value, part) for part in parts):
+      if not missing and not all(hasattr(value, part) for part in 'xy'):
         raise ValueError(
-          f'data set {self.name!r}: {name} must be {kind}, got {type(value).__name__}'
+          f'data set {self.name!r}: {name} must be a Split(x, y), got {type(value).__name__}'
         )
     try:
       given = {name: getattr(self, name) for name in _SPLITS}
@@ -79,7 +79,6 @@ class Dataset:
 
 
 _SPLITS = ('train', 'test', 'validation', 'proxy')
-_CONSTANTS = ('normalisation', 'a Normalisation', ('mean', 'std'))
 
 
 def make(
