@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedjax_syn import algorithms, continuation, hosts, models, privacy, progress, same_run
+from fedjax_syn import algorithms, branch, continuation, hosts, models, privacy, progress, same_run
 from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.data import datasets, federated
@@ -235,6 +235,11 @@ def job(
   return Job(config, folder, engine)
 
 
+def _current(now: dict) -> dict:
+  """What config.json says of a run that goes on: where its data lie and how many rounds it has, as they are now."""
+  return {key: now[key] for key in ('hash', 'config', 'own_code')}
+
+
 def describe(job: Job, problem: Problem, config_name: str) -> None:
   """Writes config.json: what a resumed run finds there is what the run began with, and how many rounds it has now."""
   path = job.folder / 'config.json'
@@ -245,8 +250,11 @@ def describe(job: Job, problem: Problem, config_name: str) -> None:
     'own_code': same_run.own_code(job.config),
     'data_digests': continuation.digests(d),
   }
+  c = job.config
+  if start := branch.digests(c.start_from, c.seeds, c.rounds):
+    now['start_digests'] = start
   if continuation.begun(job.folder) and (before := workdir_lib.read_json(path)):
-    if before != (written := {**before, **now}):
+    if before != (written := {**now, **before, **_current(now)}):
       workdir_lib.write_json(path, written)
     return
   job.folder.mkdir(parents=True, exist_ok=True)

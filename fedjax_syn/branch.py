@@ -1,5 +1,7 @@
 """Beginning a new run from another run's checkpoint: a branch, not a resume."""
 
+import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,6 +57,26 @@ def find(folder: Path, seeds: tuple[int, ...], rounds: int) -> dict[int, Path]:
   if int(folder.name) >= rounds:
     raise ValueError(f'start_from={folder}: rounds={rounds} must be greater than {folder.name}')
   return {seed: min(by_seed[seed])[1] for seed in seeds}
+
+
+def digests(start_from: str, seeds: tuple[int, ...], rounds: int) -> dict[str, str]:
+  """Returns a checksum of every seed's checkpoint in which a run begins; nothing where they are not there (any more).
+
+  Args:
+    start_from: the folder of the checkpoints, '' for none.
+    seeds: the run's.
+    rounds: the run's last round.
+  """
+  if not start_from:
+    return {}
+  try:
+    sources = find(Path(os.path.expanduser(start_from)), seeds, rounds)
+    return {
+      str(seed): hashlib.sha256((path / checkpoint.CHECKSUMS).read_bytes()).hexdigest()
+      for seed, path in sources.items()
+    }
+  except (ValueError, OSError):
+    return {}
 
 
 def match(old: State | None, new: State, source: str, records: Sequence[str] = ()) -> Branch:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_syn import checkpoint, metrics, run_folder, same_run, stored
+from fedjax_syn import branch, checkpoint, metrics, run_folder, same_run, stored
 from fedjax_syn.data.builders.split import Split
 from fedjax_syn.data.dataset import Dataset
 from fedjax_syn.data.normalisation import Normalisation
@@ -45,11 +45,22 @@ def check_settings(folder: Path, before: Mapping[str, Any], resolved: Resolved) 
     at_before = dataclasses.replace(resolved, rounds=rounds)
   dependent = same_run.depends_on_rounds(resolved, at_before.rounds)
   ignored = ('rounds:', *(f'{key}:' for key in dependent))
+  begun_at = before.get('start_digests', {})
+  start = branch.digests(resolved.start_from, resolved.seeds, resolved.rounds)
+  if start and start == begun_at:  # of one content: it was moved
+    ignored += ('start_from:',)
   changes = [line for line in same_run.diff(old, resolved) if not line.startswith(ignored)]
   if changes:
     raise ValueError(
       f'workdir={folder}: was started under another config ({"; ".join(changes)}); name another folder'
     )
+  saved = {checkpoint.seed_of(path) for path in checkpoint.found(folder / 'checkpoints')}
+  for seed, now in start.items():
+    if int(seed) not in saved and begun_at.get(seed, now) != now:
+      raise ValueError(
+        f'workdir={folder}: start_from={resolved.start_from} holds another checkpoint of seed {seed} than when the run'
+        ' began; name another folder'
+      )
   for word, now in same_run.own_code(resolved).items():
     if before.get('own_code', {}).get(word, now) != now:
       raise ValueError(

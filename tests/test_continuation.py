@@ -6,13 +6,15 @@ import os
 import shutil
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedjax_syn import api, continuation, experiment, loop, paths, recorder, same_run
 from fedjax_syn import config as config_lib
-from fedjax_syn import continuation, experiment, loop, recorder, same_run
 from fedjax_syn.data import datasets
+from fedjax_syn.report import runs as report_runs
 from launch import main as launcher
 from tests.runs import Killed, config_of, lines_of, outcome
 
@@ -469,3 +471,79 @@ def test_a_compared_method_begins_at_a_model_of_its_own_or_anew(fake, tmp_path, 
     (copy / 'summary.json').unlink()
   os.rename(tmp_path / 'source', tmp_path / 'gone')
   assert run(tmp_path / 'anew', **anew) == 0
+
+
+def test_a_source_that_was_moved_is_the_same_and_one_that_was_trained_anew_is_not(
+  fake, tmp_path, capsys
+):
+  source = {'algorithm': 'fedavg', 'rounds': 4}
+  assert run(tmp_path / 'source', **source) == 0
+  branch = {'algorithm': 'fedprox', 'rounds': 6}
+  folder, start = tmp_path / 'branch', tmp_path / 'source' / 'checkpoints' / '4'
+
+  def stop(what, seed, round):
+    if (what, seed, round) == ('round', 0, 6):
+      raise RuntimeError('stopped')
+
+  fake(on=stop)
+  with pytest.raises(RuntimeError):
+    run(folder, **branch, start_from=str(start))
+  fake()
+  os.rename(tmp_path / 'source', tmp_path / 'moved')
+  copy = tmp_path / 'copy'
+  shutil.copytree(folder, copy)
+  assert run(copy, **branch, start_from=str(tmp_path / 'moved' / 'checkpoints' / '4')) == 0
+  # Seed 1 has still to begin, and would begin at another model than seed 0 did.
+  (tmp_path / 'source' / 'checkpoints').mkdir(parents=True)
+  fake(parameters=6)
+  assert run(tmp_path / 'other', **source) == 0
+  fake()
+  os.rename(tmp_path / 'other' / 'checkpoints' / '4', start)
+  capsys.readouterr()
+  assert run(folder, **branch, start_from=str(start)) == 2
+  assert 'holds another checkpoint of seed 1 than when the run began' in refusal(capsys)
+
+
+# Paths.
+
+
+@pytest.mark.parametrize('spelt', ['~/place', '~root/place'])
+def test_the_home_folder_is_understood(monkeypatch, spelt):
+  monkeypatch.setenv('HOME', '/home/somebody')
+  place = Path('/home/somebody/place') if spelt.startswith('~/') else Path('/root/place')
+  assert paths.given(spelt) == paths.given(Path(spelt), '--workdir') == place
+  assert launcher.given_path(spelt, '--output') == place
+  assert datasets._folder(spelt) == place
+  assert str(paths.given('./~/x')) == '~/x'  # a folder that is called so
+
+
+def test_a_home_that_nobody_has_is_refused(tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(ValueError, match='--workdir=~nobody_of_this_name/x: nobody has this home'):
+    paths.given('~nobody_of_this_name/x', '--workdir')
+  assert experiment.run_experiment(config_of(), '~nobody_of_this_name/x') == 2
+  assert 'nobody has this home' in refusal(capsys)
+  assert not list(tmp_path.iterdir())
+
+
+def test_every_reader_of_a_run_understands_the_home_folder(fake, tmp_path, monkeypatch):
+  monkeypatch.setenv('HOME', str(tmp_path))
+  assert experiment.run_experiment(config_of(rounds=4, seeds=(0,)), '~/run') == 0
+  assert (tmp_path / 'run' / 'summary.json').exists()
+  (tmp_path / 'tiny.py').write_text(
+    'from fedjax_syn import config\ndef get_config():\n  return config.get_default()\n'
+  )
+  assert launcher.load_config('~/tiny.py').rounds == 200
+  assert api.load('~/run', trusted=False).variables.params
+  assert [run.folder for run in report_runs.open_runs(['~/run'])] == [tmp_path / 'run']
+  branch = config_of(algorithm='fedavg', rounds=6, seeds=(0,), start_from='~/run/checkpoints/4')
+  assert experiment.run_experiment(branch, '~/branch') == 0
+
+
+@pytest.mark.slow
+def test_more_rounds_of_a_real_run_come_to_what_they_come_to_from_the_start(tmp_path):
+  settings = {'algorithm': 'scaffold', 'seeds': (0,), 'client.optimizer': 'sgd', 'eval_every': 2}
+  for rounds in (3, 6):
+    assert run(tmp_path / 'on', rounds=rounds, **settings) == 0
+  assert run(tmp_path / 'whole', rounds=6, **settings) == 0
+  assert lines_of(tmp_path / 'on') == lines_of(tmp_path / 'whole')
