@@ -42,6 +42,9 @@ TEXTS = (
 )  # fmt: skip
 
 
+RUN = 300.0  # seconds of three rounds, most of them to compile them
+
+
 class Odd:
   """An object that no field takes and that cannot be written."""
 
@@ -175,7 +178,7 @@ def built(resolved: Any, folder: Path) -> Outcome:
 def trained(resolved: Any, folder: Path) -> Outcome:
   """Runs an accepted config to its end."""
   done = _outcomes.outcome(
-    lambda: experiment.run_experiment(resolved, folder, show=progress.Silent()), hang=120
+    lambda: experiment.run_experiment(resolved, folder, show=progress.Silent()), hang=RUN
   )
   if done.kind == 'accepted' and done.value not in (0, 3):  # finished, or all seeds diverged
     return done._replace(kind='traceback', text=f'accepted, and ended with status {done.value}')

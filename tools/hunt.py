@@ -32,8 +32,6 @@ def main(argv: list[str] | None = None) -> int:
   parser.add_argument('--share', type=float, default=1.0, help='of the values that are given')
   parser.add_argument('--seed', type=int, default=0)
   given = parser.parse_args(argv)
-  # A bomb ends in MemoryError here, and not in the end of whatever else runs on the machine.
-  resource.setrlimit(resource.RLIMIT_DATA, (MOST, resource.getrlimit(resource.RLIMIT_DATA)[1]))
   with tempfile.TemporaryDirectory() as scratch:
     if given.what == 'fields':
       from tools import _fields
@@ -51,6 +49,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
+  # A bomb ends in MemoryError here, and not in the end of whatever else runs on the machine.
+  resource.setrlimit(resource.RLIMIT_DATA, (MOST, resource.getrlimit(resource.RLIMIT_DATA)[1]))
   status = main()
   sys.stdout.flush()
   os._exit(status)  # a thread that reads from a pipe would be waited for
