@@ -226,7 +226,9 @@ def wait(folders: Sequence[pathlib.Path], stop) -> bool:
   from fedjax_syn import workdir as workdir_lib
 
   owners = {folder.name: workdir_lib.owner(folder) for folder in folders}
-  named = '; '.join(f'{name} ({owner})' for name, owner in owners.items() if owner)
+  if not all(owners.values()):
+    return True
+  named = '; '.join(f'{name} ({owner})' for name, owner in owners.items())
   print(f'waiting for what others are at: {named}', flush=True)
   while not stop:
     if not all(map(workdir_lib.owner, folders)):

@@ -2,8 +2,10 @@
 
 import errno
 import json
+import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -131,6 +133,30 @@ def test_file_system_without_locks_is_a_warning(fake, tmp_path, monkeypatch):
   monkeypatch.setattr(workdir.fcntl, 'flock', flock)
   with pytest.warns(UserWarning, match='cannot be locked'):
     assert experiment.run_experiment(config_of(), tmp_path) == 0
+
+
+@pytest.mark.parametrize(('pid', 'refused'), [(os.getppid(), True), (2**22 + 1, False)])
+def test_without_locks_a_process_that_is_named_and_alive_counts(
+  tmp_path, monkeypatch, pid, refused
+):
+  """The second number is beyond what Linux gives."""
+
+  def flock(*_):
+    raise OSError(errno.ENOLCK, 'No locks available')
+
+  monkeypatch.setattr(workdir.fcntl, 'flock', flock)
+  (tmp_path / '.lock').write_text(f'process {pid} on {socket.gethostname()}\n')
+  expected = pytest.raises(workdir.InUseError, match=f'process {pid} on')
+  with expected if refused else pytest.warns(UserWarning), workdir.lock(tmp_path):
+    pass
+
+
+def test_who_is_at_work_in_a_folder(tmp_path):
+  assert workdir.owner(tmp_path / 'none') == ''
+  with workdir.lock(tmp_path):
+    assert workdir.owner(tmp_path) == f'process {os.getpid()} on {socket.gethostname()}'
+  (tmp_path / '.lock').write_text('process 5 on here\n')  # of one that is dead
+  assert workdir.owner(tmp_path) == ''
 
 
 def test_diverged_seed_ends_and_the_others_go_on(fake, tmp_path, capsys):

@@ -11,9 +11,9 @@
   --settings    changes the default job
 
 Nothing is compiled before a session begins: each has its own cache of programs. A stop must end with 75 (130 before
-the flags are read) without a traceback or a stack of C++, and the same command must then come to the metrics, models
-and learned sets of an undisturbed run. Prints a line for each stop and W/stops.json holds them. Exit status: 0, or 1
-if anything was otherwise.
+the flags are read, and the signal itself before Python comes to the launcher) without a traceback or a stack of C++,
+and the same command must then come to the metrics, models and learned sets of an undisturbed run. Prints a line for
+each stop and W/stops.json holds them. Exit status: 0, or 1 if anything was otherwise.
 """
 
 import collections
@@ -49,6 +49,7 @@ flags.DEFINE_list('settings', [], 'of the default job', flag_values=FLAGS)
 
 LIMIT = 900.0  # seconds that one session may take
 POLL = 0.005
+START, EARLY = 0.3, 3.0  # seconds in which Python begins, and flags are read
 INTERRUPTED, ABORTED = 75, 130
 BAD = ('Traceback', 'terminate called', 'Fatal Python error', 'Aborted', 'Segmentation', 'Error:')
 SMALL = ('rounds=12', 'model.width=8', 'data.clients=6', 'client.participation=1.0')
@@ -226,13 +227,14 @@ def outcome(folder: pathlib.Path) -> dict[str, bytes]:
   }
 
 
-def judge(told: Told, folder: pathlib.Path) -> str:
+def judge(told: Told) -> str:
   """Says what is wrong with a stopped session; '' if nothing is."""
   if bad := next((word for word in BAD if word in told.text), ''):
     return f'{bad!r} in its output: {told.text[-300:]}'
-  early = told.phase == 'before config.json' and not folder.exists()
-  if told.status == INTERRUPTED or (early and told.status == ABORTED):
+  if told.status == INTERRUPTED or (told.status == ABORTED and told.after < EARLY):
     return ''
+  if told.status in (-signal.SIGTERM, -signal.SIGINT) and told.after < START and not told.text:
+    return ''  # Python had not come to the launcher's first line
   return f'exit status {told.status}: {told.text[-300:]}'
 
 
@@ -259,10 +261,11 @@ def torment(
           'command': command.name,
           'by': 'Ctrl-C' if stop.terminal else 'SIGTERM',
           'after': round(told.after, 2),
+          'compiling': stop.compiling,
           'phase': told.phase,
           'status': told.status,
           'waited': round(told.waited, 2),
-          'wrong': judge(told, folder),
+          'wrong': judge(told),
         }
       )
       print(json.dumps(mine[-1]), flush=True)

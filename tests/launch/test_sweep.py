@@ -1,5 +1,6 @@
 """The sweep: which cells run, what selects, what is left behind, and how it goes on."""
 
+import contextlib
 import json
 import pathlib
 import signal
@@ -11,6 +12,7 @@ from absl.testing import flagsaver
 
 import fedjax_syn
 from fedjax_syn import stopping
+from fedjax_syn import workdir as workdir_lib
 from launch import main as launcher
 from launch import sweep as sweep_lib
 from tests.runs import summary_of
@@ -157,6 +159,34 @@ def test_a_request_in_the_last_stretch_of_a_cell_begins_no_other(runs, capsys):
   runs.signalled = None
   assert start(LR) == 0
   assert [c.client.lr for c, _ in runs] == [0.001, 0.01, 0.1]
+
+
+def test_a_cell_of_another_process_is_waited_for(runs, capsys, monkeypatch):
+  other = contextlib.ExitStack()
+  other.enter_context(workdir_lib.lock(pathlib.Path('W/client.lr=0.01')))
+  monkeypatch.setattr(
+    sweep_lib.time, 'sleep', lambda s: other.close() if s == sweep_lib.POLL else None
+  )
+  assert start(LR) == 0
+  assert [c.client.lr for c, _ in runs] == [0.001, 0.1, 0.01]
+  left = json.loads(pathlib.Path('W/sweep.json').read_text())
+  assert [cell['mean'] for cell in left['cells']] == [0.6, 0.8, 0.7]  # in the grid's order
+  assert left['best']['values'] == {'client.lr': '0.01'}
+  assert 'waiting for what others are at: client.lr=0.01 (process ' in capsys.readouterr().out
+
+
+def test_a_sweep_that_stops_while_it_waits_is_75_and_recommends_nothing(runs, capsys, monkeypatch):
+  stop = lambda s: signal.raise_signal(signal.SIGTERM) if s == sweep_lib.POLL else None
+  monkeypatch.setattr(sweep_lib.time, 'sleep', stop)
+  with workdir_lib.lock(pathlib.Path('W/client.lr=0.01')):
+    assert start(LR) == 75
+  assert 'python launch/main.py' not in capsys.readouterr().out and len(runs) == 2
+  assert start(LR) == 0 and len(runs) == 3
+
+
+def test_a_full_disk_ends_a_sweep(runs):
+  runs.ends = {0.01: 74}
+  assert start(LR) == 74 and len(runs) == 2
 
 
 def test_flair_brings_its_own_validation_rows(runs, capsys):
