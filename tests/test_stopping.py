@@ -93,8 +93,8 @@ def test_what_follows_a_save_is_left_out_after_a_signal():
     stopping.flags_read()
     def main():
       with stopping.stoppable() as stop:
+        stop.pause()  # nobody asked
         stop.unsaved = True
-        stop.pause()
         print('now', flush=True)
         while not stop:
           time.sleep(0.01)
