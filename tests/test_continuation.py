@@ -15,7 +15,9 @@ from fedjax_syn import api, continuation, experiment, loop, paths, recorder, sam
 from fedjax_syn import config as config_lib
 from fedjax_syn.data import datasets
 from fedjax_syn.report import runs as report_runs
+from launch import cells as cells_lib
 from launch import main as launcher
+from launch import sweep as sweep_lib
 from tests.runs import Killed, config_of, lines_of, outcome
 
 pytest_plugins = ['tests.run_fixtures']
@@ -115,6 +117,33 @@ def test_fewer_rounds_than_are_done_are_one_line(fake, tmp_path, capsys):
   assert run(tmp_path / 'run', algorithm='fedavg', rounds=8) == 2
   assert 'was started for rounds=9, and 9 are done: rounds=8' in refusal(capsys)
   assert sorted(p.name for p in (tmp_path / 'run').iterdir()) == before
+
+
+@pytest.mark.parametrize(
+  ('rounds', 'more', 'status'),
+  [(8, {}, 0), (6, {}, 0), (5, {}, 2), (12, {'eval_every': 2}, 0), (8, {'eval_every': 2}, 2)],
+)
+def test_fewer_rounds_than_were_asked_for_go_on_where_what_they_log_is_still_to_come(
+  fake, tmp_path, capsys, rounds, more, status
+):
+  """Stopped in round 7 of 14, saved after 6: of 8 rounds, evaluated every second, 5 would be missing."""
+  settings = {'algorithm': 'fedavg', 'seeds': (0,), **more}
+
+  def stop(what, seed, round):
+    if (what, round) == ('round', 7):
+      raise RuntimeError('stopped')
+
+  fake(on=stop)
+  with pytest.raises(RuntimeError):
+    run(tmp_path / 'run', rounds=14, **settings)
+  fake()
+  capsys.readouterr()
+  assert run(tmp_path / 'run', rounds=rounds, **settings) == status
+  if status:
+    assert f'was started for rounds=14, and 6 are done: rounds={rounds}' in refusal(capsys)
+  else:
+    assert run(tmp_path / 'whole', rounds=rounds, **settings) == 0
+    assert lines_of(tmp_path / 'run') == lines_of(tmp_path / 'whole')
 
 
 def test_without_its_checkpoints_a_finished_run_is_shown_and_cannot_go_on(fake, tmp_path, capsys):
@@ -547,3 +576,35 @@ def test_more_rounds_of_a_real_run_come_to_what_they_come_to_from_the_start(tmp_
     assert run(tmp_path / 'on', rounds=rounds, **settings) == 0
   assert run(tmp_path / 'whole', rounds=6, **settings) == 0
   assert lines_of(tmp_path / 'on') == lines_of(tmp_path / 'whole')
+
+
+# Sweeps and tables.
+
+
+def test_a_sweep_under_another_hash_is_found_by_its_cells(fake, tmp_path):
+  old, new = tmp_path / 'sweep-x-12345678', tmp_path / 'sweep-x-00000000'
+  config = config_of(algorithm='fedavg', rounds=4, **{'data.validation': 0.1})
+  cells = [sweep_lib.make_cell(config, {'client.lr': lr}, new) for lr in ('0.2', '0.1')]
+  assert sweep_lib.begun_in(cells, [old]) is None
+  assert experiment.run_experiment(cells[1].config, old / cells[1].folder.name) == 0
+  assert sweep_lib.begun_in(cells, [old]) == old
+  new.mkdir()
+  assert sweep_lib.begun_in(cells, [old]) is None
+
+
+def test_a_cell_of_a_table_with_fewer_rounds_is_missing_and_goes_on(fake, tmp_path):
+  row = types.SimpleNamespace(algorithm='fedavg')
+  state = lambda **changes: (
+    cells_lib.read(
+      cells_lib.Run(
+        row, None, 0, config_lib.check(config_of(**{**settings, **changes})), tmp_path / 'run'
+      ),
+      frozenset({'fedavg'}),
+    ).state
+  )
+  settings = {'algorithm': 'fedavg', 'seeds': (0,), 'rounds': 5}
+  assert state() == 'missing'
+  assert run(tmp_path / 'run', **settings) == 0
+  assert state() == state(checkpoint_every=3) == 'finished'
+  assert state(rounds=7) == 'missing'
+  assert state(rounds=4) == state(**{'client.lr': 0.5}) == 'failed'
