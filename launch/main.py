@@ -266,7 +266,7 @@ def prepare_jax(
     affinity = getattr(os, 'sched_getaffinity', lambda _: range(os.cpu_count() or 1))
     own = devices // max(processes, 1)
     jax.config.update('jax_num_cpu_devices', own or len(affinity(0)))
-  cache = jax.config.jax_compilation_cache_dir or os.path.expanduser('~/.cache/fedjax_syn/jax')
+  cache = jax.config.jax_compilation_cache_dir or '~/.cache/fedjax_syn/jax'
   jax.config.update('jax_compilation_cache_dir', _usable(cache))
   hosts.join(coordinator, processes, process)
   try:
@@ -283,7 +283,10 @@ def _usable(cache: str) -> str | None:
   """Returns the folder of compiled programs, or None after a line that says why it cannot be one."""
   if '://' in cache:  # storage elsewhere, which JAX knows and this does not
     return cache
+  cache = os.path.expanduser(cache)
   try:
+    if cache.startswith('~'):  # a user of a container may have none
+      raise OSError(0, 'there is no such home folder')
     os.makedirs(cache, exist_ok=True)
     if os.access(cache, os.W_OK | os.X_OK):
       return cache

@@ -146,8 +146,10 @@ def load(
 
 
 def _folder(data_dir: str) -> Path:
-  chosen = data_dir or os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets'
-  return paths.given(chosen, 'data.dir')
+  if chosen := data_dir or os.environ.get('TFDS_DATA_DIR'):
+    return paths.given(chosen, 'data.dir')
+  home = os.path.expanduser('~')  # a user of a container may have none, and digits needs none
+  return Path('' if home == '~' else home) / 'tensorflow_datasets'
 
 
 def _reader(name: str) -> Callable[[str, Path], Dataset]:

@@ -10,6 +10,7 @@ import pytest
 from absl.testing import flagsaver
 
 import fedjax_syn
+from fedjax_syn.data import datasets
 from launch import main as launcher
 from tests.test_config import OUTSIDE
 
@@ -274,7 +275,7 @@ def test_a_missing_accelerator_is_one_clear_line():
   assert done.stderr.startswith('JAX_PLATFORMS=no_such_chip: no such device can be used')
 
 
-def test_a_cache_that_cannot_be_written_costs_a_line_and_not_the_run(tmp_path, capsys):
+def test_a_cache_that_cannot_be_written_costs_a_line_and_not_the_run(tmp_path, monkeypatch, capsys):
   """Without a home that can be written to JAX would warn of every program in two lines."""
   (tmp_path / 'file').write_text('')
   assert launcher._usable(str(tmp_path / 'file' / 'jax')) is None
@@ -282,4 +283,15 @@ def test_a_cache_that_cannot_be_written_costs_a_line_and_not_the_run(tmp_path, c
   assert capsys.readouterr().err == line
   assert launcher._usable(str(tmp_path / 'jax')) == str(tmp_path / 'jax')
   assert launcher._usable('gs://bucket/jax') == 'gs://bucket/jax'
+  monkeypatch.setenv('HOME', str(tmp_path))
+  assert launcher._usable('~/jax') == str(tmp_path / 'jax')
   assert capsys.readouterr().err == ''
+
+
+def test_a_user_without_a_home_trains_without_a_cache(tmp_path, monkeypatch, capsys):
+  """As in a container, under a number that nobody has; a folder called ~ is not wanted."""
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(os.path, 'expanduser', lambda path: path)
+  assert launcher._usable('~/.cache/jax') is None
+  assert capsys.readouterr().err.endswith('~/.cache/jax: there is no such home folder\n')
+  assert datasets.load('digits').title == 'digits' and not list(tmp_path.iterdir())
