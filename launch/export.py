@@ -87,7 +87,7 @@ def export(
   """
   import fedjax_syn as fs
   from fedjax_syn import export as export_lib
-  from fedjax_syn import run_folder
+  from fedjax_syn import run_folder, workdir
 
   loaded = fs.load(folder, seed, trusted=trusted)
   if loaded.synthetic is None and 'safetensors' not in kinds:
@@ -98,18 +98,18 @@ def export(
     names = stored['dataset'].get('class_names', ())  # an older run says none
     made = export_lib.last_set(loaded.synthetic, names)
     export_lib.check_shown(made, kinds)
-  target.mkdir(parents=True, exist_ok=True)
-  lines = []
-  if loaded.synthetic is not None:
-    for kind in kinds:
-      paths = export_lib.FORMATS[kind](made, target)
-      what = str(paths[0]) if len(paths) == 1 else f'{paths[0].parent}/*.png'
-      lines.append(f'{what}: {len(made["x"])} synthetic images')
-  elif kinds != ['safetensors']:
-    lines.append('no synthetic set: this run learned none')
-  if 'safetensors' in kinds:
-    path = export_lib.save_model(loaded.variables, stored, target / 'model.safetensors')
-    lines.append(f'{path}: the model')
+  with workdir.lock(target):  # two exports at the same time would write each other's files
+    lines = []
+    if loaded.synthetic is not None:
+      for kind in kinds:
+        paths = export_lib.FORMATS[kind](made, target)
+        what = str(paths[0]) if len(paths) == 1 else f'{paths[0].parent}/*.png'
+        lines.append(f'{what}: {len(made["x"])} synthetic images')
+    elif kinds != ['safetensors']:
+      lines.append('no synthetic set: this run learned none')
+    if 'safetensors' in kinds:
+      path = export_lib.save_model(loaded.variables, stored, target / 'model.safetensors')
+      lines.append(f'{path}: the model')
   return [*lines, note] if note else lines
 
 

@@ -242,3 +242,17 @@ def test_what_cannot_work_is_refused_before_anything_is_read(fields, message):
   assert str(error.value).startswith(message) and '\n' not in str(error.value)
   data = {'name': 'flair', 'partition': 'natural_sample', 'clients': 200}
   config_lib.check({'algorithm': 'moon', 'data': data})
+
+
+def test_of_two_preparations_at_a_time_the_first_stays(tmp_path, monkeypatch):
+  """Somebody may have its files open already."""
+  ready = tmp_path / 'ready'
+  ready.mkdir()
+  (ready / flair.INFO).write_text('{}')
+  (ready / 'opened').touch()
+  monkeypatch.setattr(flair, '_load', lambda _: {'train': 0, 'test': 0, 'clients': 0})
+  monkeypatch.setattr(flair, 'checksum', lambda *_: '')
+  assert flair._prepare({'train': (1, []), 'test': (1, [])}, ready, 2) == ready
+  assert sorted(path.name for path in tmp_path.rglob('*')) == sorted(
+    ['ready', flair.INFO, 'opened']
+  )

@@ -146,6 +146,9 @@ def _prepare(splits: dict[str, tuple], ready: Path, side: int) -> Path:
       json.dumps({'checksum': checksum(found['train'], found['test'], found['clients'])})
     )
     partial.chmod(0o755)  # mkdtemp's are for their owner alone
+    if (ready / INFO).exists():  # another process was faster
+      shutil.rmtree(partial)
+      return ready
     shutil.rmtree(ready, ignore_errors=True)  # without `INFO`: what an old version left
     os.replace(partial, ready)
   except BaseException:
