@@ -38,8 +38,7 @@ def hash_of_folder(config: Any) -> str:
 def hash_here(config: Any) -> str:
   """Returns `hash8` for who does not look at the data: it is another one where they lie elsewhere."""
   resolved = _resolved(config)
-  place = os.path.realpath(os.path.expanduser(resolved.data.dir))
-  return _digest({**identity(resolved), 'data.dir': place}, own_code(resolved))
+  return _digest({**identity(resolved), 'data.dir': _place(resolved.data.dir)}, own_code(resolved))
 
 
 def _digest(fields: Mapping[str, Any], code: Mapping[str, str]) -> str:
@@ -115,7 +114,12 @@ def _same_folder(key: str, a: Any, b: Any) -> bool:
 
 def same_place(a: str, b: str) -> bool:
   """Says whether two paths lead to one place, through links, `~` and `..`; both may be missing."""
-  return os.path.realpath(os.path.expanduser(a)) == os.path.realpath(os.path.expanduser(b))
+  return _place(a) == _place(b)
+
+
+def _place(path: str) -> str:
+  """Where a path leads; '' is none, and not this folder."""
+  return path and os.path.realpath(os.path.expanduser(path))
 
 
 def same_data_folder(old: Mapping[str, Any], new: Resolved) -> bool:
@@ -126,7 +130,7 @@ def same_data_folder(old: Mapping[str, Any], new: Resolved) -> bool:
 
 
 def _name_of(path: str) -> str:
-  return os.path.basename(os.path.realpath(os.path.expanduser(path)))
+  return os.path.basename(_place(path))
 
 
 def depends_on_rounds(config: Any, before: int | None = None) -> list[str]:

@@ -215,6 +215,8 @@ def test_the_default_folder_tells_data_apart_that_are_read_under_one_name(tmp_pa
   (tmp_path / 'cats').mkdir()
   (tmp_path / 'link').symlink_to(tmp_path / 'cats')
   assert name(tmp_path / 'link') == name('a/cats')
+  assert same_run.same_place('', '') and not same_run.same_place('', str(Path.cwd()))
+  assert name('') != name(Path.cwd())  # '' is where data sets lie, and not here
   here = lambda folder: same_run.hash_here(
     config_of(**of_arrays(folder))
   )  # nobody looks at the data
