@@ -40,6 +40,7 @@ from absl import app, flags  # noqa: E402
 
 from launch import main as launcher  # noqa: E402
 
+PICTURES = tuple(f'{n}.png' for n in ('gradient_error', 'privacy', 'from_scratch', 'client_losses'))
 # Not absl's global flags: another launcher in the same process may call its own by the same names.
 FLAGS = flags.FlagValues()
 flags.DEFINE_integer('seed', None, 'which seed', flag_values=FLAGS)
@@ -96,7 +97,7 @@ def main(argv: list[str]) -> int:
     if not os.path.lexists(folder / 'config.json'):
       raise ValueError(f'{folder}: holds no config.json; name the folder of a run')
     launcher.prepare_jax(1)
-    from fedjax_syn import run_folder, workdir
+    from fedjax_syn import metrics, run_folder, workdir
     from launch import client_sets, finished_run
 
     stored = run_folder.config(folder)['config']
@@ -108,6 +109,11 @@ def main(argv: list[str]) -> int:
       return 0
 
     run = finished_run.read_run(folder, FLAGS.seed, FLAGS.trusted)
+    for path in (folder / 'inspect.json', *(folder / 'figures' / n for n in PICTURES)):
+      if path.is_dir():
+        raise ValueError(f'{path} is a folder and not a file; move it away')
+    run_folder.summary(folder / 'compare')
+    metrics.read(folder / 'compare' / 'metrics.jsonl')  # whose rounds are compared
     subject = finished_run.open_subject(run, FLAGS.data_dir)
   import jax
 

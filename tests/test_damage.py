@@ -21,7 +21,7 @@ from fedjax_syn import (
   stored,
   workdir,
 )
-from launch import export
+from launch import export, finished_run, inspect_run
 from tests.runs import Killed, config_of, outcome, summary_of
 
 pytest_plugins = ['tests.run_fixtures']
@@ -437,6 +437,19 @@ def test_checkpoints_that_changed_places_are_damaged(tmp_path):
   for path in (a, b):
     with pytest.raises(stored.DamagedError, match='it is the one of round'):
       checkpoint.read(path)
+
+
+@pytest.mark.parametrize('name', ['compare/metrics.jsonl', 'compare/summary.json', 'inspect.json'])
+def test_an_inspection_looks_at_all_before_it_measures(copied, capsys, monkeypatch, name):
+  """What it is compared with was read after minutes, outside of what refuses."""
+  monkeypatch.setattr('launch.main.prepare_jax', lambda *_: None)
+  monkeypatch.setattr(finished_run, 'read_run', lambda *_: None)
+  (copied / 'compare').mkdir()
+  (copied / name).mkdir() if name == 'inspect.json' else (copied / name).write_text('x\n')
+  with pytest.raises(SystemExit):
+    inspect_run.main(['x', str(copied)])
+  (line,) = capsys.readouterr().err.splitlines()
+  assert str(copied / name) in line
 
 
 def test_a_compared_run_of_other_settings_is_refused(fake, tmp_path, capsys):

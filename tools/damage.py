@@ -306,4 +306,6 @@ def main(argv: list[str]) -> int:
 
 if __name__ == '__main__':
   os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+  # Programs are compiled for their outcome, not for their speed.
+  os.environ.setdefault('XLA_FLAGS', '--xla_backend_optimization_level=0')
   sys.exit(main(sys.argv))
