@@ -92,6 +92,8 @@ def _go_on(config: Any, workdir: str | Path, config_name: str, show: progress.Si
         show.read(
           f'finished {_when(folder / "summary.json")}; nothing was trained now: another --workdir begins anew'
         )
+        for line in hosts.first(lambda: opening.lost_models(folder, summary)):
+          show.say(f'WARNING: {line}')
         show.summary(_rows(resolved, folder, summary), folder)
         return _exit_status(summary)
       assemble.check_privacy(resolved)
@@ -126,6 +128,8 @@ def _go_on(config: Any, workdir: str | Path, config_name: str, show: progress.Si
         f'interrupted ({stop.signal or "by another process"}) and saved in {folder}; the same command goes on from there'
       )
       return INTERRUPTED
+    for line in hosts.first(lambda: opening.lost_models(folder, summary)):
+      show.say(f'WARNING: {line}')
     show.summary(_rows(resolved, folder, summary), folder)
     return _exit_status(summary)
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,19 @@ def faults(folder: Path, config: config_lib.Resolved) -> list[str]:
     return []
   known = summary.get('files', {}).values()
   return [line for files in known for line in run_folder.faults(folder, files)]
+
+
+def lost_models(folder: Path, summary: Mapping[str, Any]) -> list[str]:
+  """Says, a line each, of which finished seeds the last checkpoint, and with it the model, is not there any more."""
+  newest = {
+    checkpoint.seed_of(p): int(p.parent.name) for p in checkpoint.found(folder / 'checkpoints')
+  }
+  ended = {s: v for s, v in summary['status'].items() if v['status'] == 'finished'}
+  return [
+    f'{folder / "checkpoints"} holds no checkpoint of the last round of seed {seed}: its model is lost'
+    for seed in ended
+    if newest.get(int(seed)) != summary['rounds']
+  ]
 
 
 def moved(folder: Path, resolved: config_lib.Resolved) -> bool:

@@ -527,3 +527,14 @@ def test_a_loaded_set_that_is_missing_is_not_none(copied):
   assert run_folder.arrays(copied, 'clients/seed_0.npz', None)
   with pytest.raises(stored.DamagedError, match=r'synthetic\.npz is missing'):
     run_folder.arrays(copied, 'synthetic/synthetic.npz', run_folder.summary(copied))
+
+
+def test_a_lost_model_is_said(finished, whole, capsys):
+  """The numbers are what they were; the model of a seed that was finished is not there any more."""
+  last = [p for p in checkpoint.found(finished / 'checkpoints') if checkpoint.seed_of(p) == 0][-1]
+  shutil.rmtree(last)
+  capsys.readouterr()
+  assert experiment.run_experiment(config_of(), finished) == 0
+  out = capsys.readouterr().out
+  assert out.count('its model is lost') == 1 and 'of seed 0' in out
+  assert outcome(finished)['summary'] == whole['summary']

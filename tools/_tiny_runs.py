@@ -39,11 +39,13 @@ def config() -> Any:
   return made
 
 
-def run(folder: pathlib.Path) -> int:
-  """Runs to the end, or goes on; returns the exit status."""
+def run(folder: pathlib.Path) -> tuple[int, list[str]]:
+  """Runs to the end, or goes on; returns the exit status, and what was said."""
   from fedjax_syn import experiment, progress
 
-  return experiment.run_experiment(config(), folder, show=progress.Silent())
+  show, said = progress.Silent(), []
+  show.say = said.append
+  return experiment.run_experiment(config(), folder, show=show), said
 
 
 def killed_run(folder: pathlib.Path) -> None:
