@@ -162,8 +162,8 @@ def test_an_export_again_is_no_conflict_even_over_one_of_an_older_version(tmp_pa
 def test_two_exports_into_one_folder_are_refused_and_leave_no_lock(whole_folder, tmp_path, capsys):
   target = tmp_path / 'to'
   arguments = whole_folder, f'--output={target}', '--format=npz'
-  with workdir.lock(target):
-    assert start(*arguments) == 2
+  with workdir.lock(target), pytest.raises(SystemExit, match='2'):
+    start(*arguments)
   (line,) = capsys.readouterr().err.splitlines()
   assert 'is at work here' in line and not target.exists()
   assert start(*arguments) == 0 and not (target / '.lock').exists()
