@@ -19,6 +19,7 @@ from fedjax_syn import (
   report,
   run_folder,
   stored,
+  trackers,
   workdir,
 )
 from launch import export, finished_run, inspect_run
@@ -538,3 +539,21 @@ def test_a_lost_model_is_said(finished, whole, capsys):
   out = capsys.readouterr().out
   assert out.count('its model is lost') == 1 and 'of seed 0' in out
   assert outcome(finished)['summary'] == whole['summary']
+
+
+@pytest.mark.parametrize('content', ['', '[]', '{"wandb": 3}', '[' * 9999])
+def test_a_damaged_note_of_trackers_is_said(tmp_path, content):
+  (tmp_path / 'trackers.json').write_text(content)
+  said = []
+  trackers.Trackers(tmp_path, (), {}, [], said.append).close()
+  assert 'trackers.json is damaged' in said[0] and len(said) == 1
+
+
+def test_a_report_overwrites_reports_and_nothing_else(copied, tmp_path):
+  write = lambda path: report.write([copied], path, lambda run: '')
+  assert write(tmp_path / 'page.html') == write(tmp_path / 'page.html') == 1
+  for name in ('config.json', 'summary.json', 'metrics.jsonl'):
+    before = (copied / name).read_bytes()
+    with pytest.raises(ValueError, match='is no report'):
+      write(copied / name)
+    assert (copied / name).read_bytes() == before
