@@ -164,7 +164,7 @@ def test_matching_moves_the_features_of_every_present_class_nearer():
     engine = tiny.build(method, net(8), data())
     task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
     update = jax.jit(method.client(task).update)
-    losses[iterations] = float(update(visit_of(engine, ALL))[2]['loss'])
+    losses[iterations] = float(update(visit_of(engine, ALL))[2]['loss'].value)
   assert losses[60] < 0.3 * losses[1]
 
 
