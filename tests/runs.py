@@ -4,6 +4,7 @@ import numpy as np
 
 from fedjax_syn import (
   checkpoint,
+  experiment,
   metrics,
   run_folder,
   structure,
@@ -38,6 +39,18 @@ def config_of(**changes):
     section, _, name = key.rpartition('.')
     (config[section] if section else config)[name] = value
   return config
+
+
+def run(folder, **changes) -> int:
+  """Runs `config_of` in a folder; returns the exit status."""
+  return experiment.run_experiment(config_of(**changes), folder)
+
+
+def refusal(capsys) -> str:
+  """What a refused run has said, which is one line."""
+  error = capsys.readouterr().err
+  assert error.count('\n') == 1, error
+  return error
 
 
 def lines_of(folder) -> list[dict]:
