@@ -72,7 +72,7 @@ def bits(pixels, image=None):
     ),
     (Image(shape=(None, None, 1)), lambda x: turned(x[::-1, ::-1, 0], 'PNG', 3), 'upright'),
   ],
-  ids=lambda value: str(value)[:40],
+  ids=lambda value: None if callable(value) else str(value)[:40],
 )
 def test_pixels_by_their_range(tmp_path, feature, value, note):
   prepare(tmp_path, feature, value)
@@ -107,7 +107,7 @@ def test_float_images(tmp_path, monkeypatch):
     (Image(shape=SHAPE), lambda x: POSTSCRIPT, 'image 0 of train cannot be read'),
     (Image(shape=SHAPE), lambda x: saved(x[..., 0], 'PNG')[:50], 'image 0 of train cannot be read'),
   ],
-  ids=lambda value: str(value)[:40],
+  ids=lambda value: None if callable(value) else str(value)[:40],
 )
 def test_pixels_without_a_range_are_refused(tmp_path, feature, value, words):
   prepare(tmp_path, feature, value)
