@@ -11,7 +11,7 @@ import jax
 
 from fedjax_syn import (
   assemble,
-  branch,
+  beginning,
   checkpoint,
   continuation,
   failures,
@@ -33,10 +33,8 @@ from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.assemble import Job, Problem
 from fedjax_syn.clock import Clock
-from fedjax_syn.engine import Engine
 from fedjax_syn.method import State
 from fedjax_syn.recorder import Recorder
-from fedjax_syn.typing import Variables
 
 FINISHED, REFUSED, DIVERGED, INTERRUPTED = 0, 2, 3, 75
 
@@ -103,7 +101,7 @@ def _go_on(config: Any, workdir: str | Path, config_name: str, show: progress.Si
       jobs = assemble.jobs(resolved, folder, problem, show)
       for job in jobs:
         hosts.first(lambda path=job.folder: workdir_lib.check_data(path, problem.dataset))
-        _try_branch(job)
+        beginning.try_branch(job)
       if write:
         for job in reversed(jobs):  # the main folder first: it is what a resumed run checks
           continuation.put_aside(job.folder, job.config.rounds)
@@ -174,25 +172,6 @@ def _when(path: Path) -> str:
   return time.strftime('%Y-%m-%d %H:%M', time.localtime(path.stat().st_mtime))
 
 
-def _sources(config: config_lib.Resolved, seeds: Sequence[int]) -> dict[str, str]:
-  """The checkpoints of another run that seeds begin at; none if they begin anew."""
-  if not config.start_from or not seeds:
-    return {}
-  folder = paths.given(config.start_from, 'start_from')
-  return hosts.first(
-    lambda: {str(s): str(p) for s, p in branch.find(folder, tuple(seeds), config.rounds).items()}
-  )
-
-
-def _try_branch(job: Job) -> None:
-  """Refuses another run's checkpoint that does not fit; seeds that have one of their own need it no more."""
-  saved = hosts.first(lambda: [str(p) for p in checkpoint.found(job.folder / 'checkpoints')])
-  begun = {checkpoint.seed_of(Path(path)) for path in saved}
-  sources = _sources(job.config, [seed for seed in job.config.seeds if seed not in begun])
-  for seed, path in sources.items():
-    _branch(job.engine, path, int(seed), progress.Silent())
-
-
 def _train(
   job: Job,
   problem: Problem,
@@ -225,7 +204,7 @@ def _train(
       seeds = [seed for seed in group if str(seed) not in recorder.status]
       if not seeds:
         continue
-      states, resumed = _begin(job, recorder, seeds, show)
+      states, resumed = beginning.begin(job, recorder, seeds, show)
       show.begin(_label(config, seeds), config.rounds, int(states[seeds[0]].round))
       over = _train_group(
         job, problem, evaluators, personal, recorder, clock, states, resumed, show, stop
@@ -248,34 +227,6 @@ def _label(config: config_lib.Resolved, seeds: Sequence[int]) -> str:
   of = len(config.seeds)
   several = f' ({config.seeds.index(seeds[0]) + 1} of {of})' if of > 1 else ''
   return f'{config.algorithm}, seed {seeds[0]}{several}'
-
-
-def _begin(
-  job: Job,
-  recorder: Recorder,
-  seeds: Sequence[int],
-  show: progress.Silent,
-) -> tuple[dict[int, State], bool]:
-  """The states to begin or to go on from, and which of the two it is."""
-  if states := recorder.resume(seeds):
-    return states, True
-  if sources := _sources(job.config, seeds):
-    return {seed: _branch(job.engine, sources[str(seed)], seed, show) for seed in seeds}, False
-  return {seed: job.engine.init(seed) for seed in seeds}, False
-
-
-def _branch(engine: Engine, source: str, seed: int, show: progress.Silent) -> State:
-  """The state of another run's checkpoint, as far as it fits."""
-  old = hosts.first_tree(lambda: checkpoint.read(Path(source)).tree)
-  start = branch.match(old, engine.init(seed), source, engine.method.records)
-  if start.initialised:  # of the old model: a client's own head, say, or its own model
-    begun = engine.init(seed, Variables(start.state.params, start.state.stats))
-    start = branch.match(old, begun, source, engine.method.records)
-  dropped, initialised = (
-    ', '.join(names) or 'nothing' for names in (start.dropped, start.initialised)
-  )
-  show.say(f'seed {seed} starts from {source}; dropped: {dropped}; initialised: {initialised}')
-  return start.state
 
 
 def _train_group(

@@ -124,7 +124,7 @@ def shown(folder: pathlib.Path) -> dict[str, Any]:
   return {
     'settings': run.settings,
     'lines': [{k: v for k, v in line.items() if k != 'seconds'} for line in lines],
-    'summary': timeless,
+    **({'summary': timeless} if run.summary else {}),  # without one the page says: not finished
     **{name: stored.digest_of_arrays(a) for name, a in arrays.items()},
   }
 
@@ -230,7 +230,7 @@ def hunt(
     shutil.copytree(runs[name], copy, symlinks=True)
     what = damage(copy, rng)
     # Of a run that is not finished nothing says what it had, and its last checkpoint is whichever is there.
-    lost = ('clients', 'set', 'counts', 'lines') if name == 'killed' else ()
+    lost = ('clients', 'set', 'counts', 'lines') if name == 'killed' else ('summary',)
     older = name == 'killed' and what.startswith('checkpoints')
     out = copy.with_suffix('.out')
     readers = {
