@@ -215,8 +215,12 @@ def end(status: int) -> NoReturn:
   # JAX's own end would wait for the process that is gone, and abort; trackers' own would write to a full disk.
   if status in (failures.PEER_LOST, failures.FULL):
     leave(status)
-  if not any(thread.name.startswith(BACKGROUND) for thread in threading.enumerate()):
+  compiling = any(thread.name.startswith(BACKGROUND) for thread in threading.enumerate())
+  if not compiling and not watched():
     sys.exit(status)
+  if not compiling:
+    threading._shutdown()
+  # Under a watch too: Python's own end would give signals back to the system, and one would kill a finished run.
   if wait := getattr(sys.modules.get('fedjax_syn.background'), 'wait', None):
     atexit.unregister(wait)
   atexit._run_exitfuncs()  # JAX's among them, which leaves the other processes of a run

@@ -139,6 +139,19 @@ def test_a_compilation_in_the_background_is_not_waited_for(tmp_path, end):
   assert (process.returncode, out, err) == (3, 'done\n', '') and mark.exists()
 
 
+def test_a_signal_while_exit_functions_run_is_75():
+  body = """
+    import atexit
+    stopping.flags_read()
+    @atexit.register
+    def last():
+      print('now', flush=True)
+      work()
+    stopping.run(lambda: 0, goes_on=True)
+  """
+  assert stopped(body, signal.SIGTERM)[0] == 75
+
+
 def test_a_full_disk_is_a_line_and_other_errors_keep_their_traceback():
   body = """
     import errno
