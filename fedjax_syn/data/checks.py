@@ -49,9 +49,26 @@ def check(dataset: Any, where: str) -> Dataset:
         f'{where}: {name} must be one number for each of the {len(splits[rows].y)} rows of {rows}, got'
         f' {list(np.shape(numbers))}'
       )
+  _check_clients(dataset, where)
   if (named := len(dataset.class_names)) not in (0, classes):
     raise ValueError(f'{where}: {named} class_names for {classes} classes')
   return dataclasses.replace(dataset, **splits)
+
+
+def _check_clients(dataset: Dataset, where: str) -> None:
+  """Refuses clients with a number that is not below how many there are, if the data set says that."""
+  for key, count in (
+    ('client_names', len(dataset.client_names)),
+    ('natural_clients', dataset.natural_clients),
+  ):
+    for ids in (dataset.clients, dataset.test_clients):
+      ids = np.asarray(-1 if ids is None else ids)
+      if count and not (np.issubdtype(ids.dtype, np.integer) and ids.max() < count):
+        raise ValueError(f'{where}: {count} {key}, so that clients must be 0..{count - 1}')
+  if dataset.client_names and dataset.num_clients() not in (0, len(dataset.client_names)):
+    raise ValueError(
+      f'{where}: {len(dataset.client_names)} client_names for {dataset.num_clients()} natural_clients'
+    )
 
 
 def _split(split: Any, where: str, num_classes: int | None) -> Split:

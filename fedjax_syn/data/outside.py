@@ -5,8 +5,6 @@ import importlib
 import traceback
 from pathlib import Path
 
-import numpy as np
-
 from fedjax_syn.data import checks
 from fedjax_syn.data.builders import arrays, client_ids
 from fedjax_syn.data.dataset import Dataset
@@ -59,21 +57,16 @@ def load(name: str) -> Dataset:
 
 
 def _numbered(dataset: Dataset, name: str) -> Dataset:
-  """Numbers natural clients from 0 on, unless there are names for their numbers."""
+  """Numbers natural clients from 0 on, unless the data set says how many there are."""
+  if dataset.client_names or dataset.natural_clients:
+    return dataset
   sizes = len(dataset.train.y), len(dataset.test.y)
   where = f'data.name={name!r}'
   found = client_ids.number(dataset.clients, dataset.test_clients, sizes, (where, where))
-  if not dataset.client_names:
-    return dataclasses.replace(
-      dataset,
-      clients=found.train,
-      test_clients=found.test,
-      client_names=found.names,
-      notes=(*dataset.notes, *found.notes),
-    )
-  count = len(dataset.client_names)
-  for ids in (dataset.clients, dataset.test_clients):
-    ids = np.zeros(1, int) if ids is None else np.asarray(ids)
-    if not np.issubdtype(ids.dtype, np.integer) or ids.max() >= count:
-      raise ValueError(f'{where}: {count} client_names, so that clients must be 0..{count - 1}')
-  return dataset
+  return dataclasses.replace(
+    dataset,
+    clients=found.train,
+    test_clients=found.test,
+    client_names=found.names,
+    notes=(*dataset.notes, *found.notes),
+  )

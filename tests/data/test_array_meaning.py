@@ -1,6 +1,7 @@
 """Folders of arrays: whose rows are whose, the order of axes, what labels mean; nothing is guessed in silence."""
 
 import codecs
+import dataclasses
 import json
 
 import numpy as np
@@ -149,6 +150,23 @@ def test_a_functions_clients_are_numbered_too(monkeypatch):
   assert datasets.load(f'{__name__}:own').num_clients() == 3  # zed has no row
   make(np.array([0, 0, 3, 1]), None, ('ann', 'bob', 'zed'))
   with pytest.raises(ValueError, match='3 client_names, so that clients must be 0..2'):
+    datasets.load(f'{__name__}:own')
+
+
+def test_a_function_may_hold_rows_out_itself(monkeypatch):
+  """Client 1 has no training row left, and keeps its number; nobody takes its place."""
+  whole = outside(np.array([0, 0, 3, 2]), np.array([1, 0, 3, 2]))
+  said = lambda **more: dataclasses.replace(whole, **more)
+  own = lambda value: monkeypatch.setattr(f'{__name__}.own', lambda: value, raising=False)
+  own(said(natural_clients=4))
+  found = datasets.load(f'{__name__}:own')
+  assert found.clients.tolist() == [0, 0, 3, 2] and found.test_clients.tolist() == [1, 0, 3, 2]
+  assert (found.num_clients(), found.client_names) == (4, ())
+  own(said(natural_clients=3))
+  with pytest.raises(ValueError, match='3 natural_clients, so that clients must be 0..2'):
+    datasets.load(f'{__name__}:own')
+  own(said(natural_clients=5, client_names=tuple('abcd')))
+  with pytest.raises(ValueError, match='4 client_names for 5 natural_clients'):
     datasets.load(f'{__name__}:own')
 
 
