@@ -62,13 +62,13 @@ def image(path, side=8):
 
 
 def test_images_that_would_not_fit_are_refused_before_they_are_read(tmp_path, monkeypatch):
-  """Ten images of 100,000 pixels a side are 100 GB; so are ten of which the first says so."""
+  """Ten images of 10,000 pixels a side are a gigabyte; so are ten of which the first says so."""
   for i in range(10):
     image(tmp_path / 'cat' / f'{i}.png')
-  monkeypatch.setattr(bounded, 'memory', lambda: 10**9)
-  line = re.escape('10 images of data.size=100000 would take 100.0 GB, and this machine has 1.0 GB')
+  monkeypatch.setattr(bounded, 'memory', lambda: 5 * 10**8)
+  line = re.escape('10 images of data.size=10000 would take 1.0 GB, and this machine has 0.5 GB')
   with pytest.raises(ValueError, match=line):
-    datasets.load('folder', str(tmp_path), size=100_000)
+    datasets.load('folder', str(tmp_path), size=10_000)
   monkeypatch.setattr(bounded, 'memory', lambda: 100)
   with pytest.raises(ValueError, match='10 images of 8 x 8 pixels, 1 channels, would take'):
     datasets.load('folder', str(tmp_path))
