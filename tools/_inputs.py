@@ -63,7 +63,7 @@ def _images(format: str, suffix: str):
 
 ODD_IMAGES: dict[str, Damage] = {
   'a bomb': _damages.writing(_damages.png_of(40000, 40000)),
-  'a bomb of many pixels': _damages.writing(_damages.png_of(13000, 13000, bytes(13000 * 13001))),
+  'a bomb of many pixels': _damages.writing(_damages.png_of(14000, 14000, bytes(14000 * 14001))),
   'no pixels': _damages.writing(_damages.png_of(SIDE, SIDE)),
   'no width': _damages.writing(_damages.png_of(0, SIDE)),
   'a strip': _damages.writing(_damages.png_of(SIDE * SIDE, 1, bytes(SIDE * SIDE + 1))),

@@ -7,6 +7,7 @@ import argparse
 import dataclasses
 import difflib
 import importlib
+import numbers
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -107,7 +108,7 @@ def load(
     FileNotFoundError: if the data set is not there.
     ValueError: if an argument or the data are wrong.
   """
-  if not isinstance(validation, int | float) or not 0 <= validation < 1:
+  if not isinstance(validation, numbers.Real) or not 0 <= validation < 1:
     raise ValueError(f'data.validation={validation} must lie in 0 <= f < 1')
   given = {'data.seed': seed, 'data.proxy_share': proxy_share}
   given |= {'data.size': size, 'data.dir': data_dir, 'data.proxy': proxy, 'data.name': name}

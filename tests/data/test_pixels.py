@@ -131,6 +131,13 @@ def test_wide_values_of_a_set_are_scaled_by_one_range():
   assert notes == 'scaled from 16 bits: 2 images'
 
 
+def test_a_dark_image_of_floats_is_dark_among_others():
+  """0.003 of 1 is 1 of 255; a whole set as dark would have been divided by 255 twice."""
+  dark = saved(np.full((2, 2), 0.003, np.float32), 'TIFF')
+  x, _ = read(dark, saved(np.ones((2, 2), np.float32), 'TIFF'))
+  assert (x[0] == 1).all() and (x[1] == 255).all()
+
+
 def test_resizing_wide_values_does_not_leave_their_range():
   """Bicubic interpolation overshoots at an edge; nothing wraps round."""
   edge = np.zeros((4, 4), np.uint16)
@@ -227,7 +234,8 @@ def test_postscript_starts_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-  'start', [b'', b'Python', b'P5 is a paper size', b'BMW and BMX', b'GIF', b'\0' * 40]
+  'start',
+  [b'', b'Python', b'P5 is a paper size', b'P1 2023 at sea', b'BMW and BMX', b'GIF', b'\0' * 40],
 )
 def test_what_is_no_image(start, tmp_path):
   (tmp_path / 'a.png').write_bytes(start)

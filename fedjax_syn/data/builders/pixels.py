@@ -29,12 +29,12 @@ from PIL import (  # noqa: F401  each makes its format known; Pillow would impor
 
 from fedjax_syn import texts
 from fedjax_syn.data.builders import bounded
-from fedjax_syn.data.builders.scaling import bits_of, narrow, scale
+from fedjax_syn.data.builders.scaling import bits_of, from_unit, narrow
 
 # Formats that Pillow decodes by itself and that say in their first bytes what they are. EPS starts Ghostscript.
 FORMATS = ('PNG', 'JPEG', 'TIFF', 'BMP', 'GIF', 'PPM', 'WEBP', 'AVIF', 'JPEG2000', 'QOI')
 _SIGNATURE = re.compile(
-  rb'\x89PNG\r\n\x1a\n|\xff\xd8\xff|II\*\0|MM\0\*|II\+\0|MM\0\+|BM.{4}\0{4}|GIF8[79]a|P[1-6f]\s+[\d#]'
+  rb'\x89PNG\r\n\x1a\n|\xff\xd8\xff|II\*\0|MM\0\*|II\+\0|MM\0\+|BM.{4}\0{4}|GIF8[79]a|P[1-6f]\s+(?:#|\d+\s+[\d#])'
   rb'|RIFF.{4}WEBP|.{4}ftypavi[fs]|\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51|qoif',
   re.DOTALL,
 )
@@ -57,6 +57,7 @@ _TURNS = dict(
   )
 )  # by EXIF's orientation: what undoes it
 _ORIENTATION, _WHITE_IS_ZERO, _BITS, _FORMAT, _SIGNED = 274, 262, 258, 339, 2  # of EXIF and TIFF
+_SUBFILE, _REDUCED, _DNG = 254, 1, 50706  # of TIFF, whose container cameras use for raw files
 
 
 class Pixels(NamedTuple):
@@ -76,23 +77,35 @@ def is_image(path: Path) -> bool:
     path: a regular file.
 
   Returns:
-    False for everything else, damaged beyond recognition included.
+    False for everything else, cameras' raw files and what is damaged beyond recognition included.
 
   Raises:
     OSError: if the file cannot be read.
   """
   with path.open('rb') as file:
-    return bool(_SIGNATURE.match(file.read(_HEAD)))
+    head = file.read(_HEAD)
+  return bool(_SIGNATURE.match(head)) and (head[:2] not in (b'II', b'MM') or _is_tiff(path, head))
+
+
+def _is_tiff(path: Path, head: bytes) -> bool:
+  """Says whether a file with a TIFF's signature is one; of a raw file (DNG, NEF, CR2) one would read a small preview."""
+  if head[8:10] == b'CR':
+    return False
+  try:
+    with open_image(path, ['TIFF']) as image:
+      subfile = image.tag_v2.get(_SUBFILE, 0)
+      return _DNG not in image.tag_v2 and not (isinstance(subfile, int) and subfile & _REDUCED)
+  except ValueError:
+    return False
 
 
 @contextlib.contextmanager
 def _listening() -> Iterator[list[warnings.WarningMessage]]:
-  """Collects what Pillow says of tags that it skips; too many pixels are an error."""
+  """Collects what Pillow says of tags that it skips."""
   with _FILTERS, warnings.catch_warnings(record=True) as said:
     warnings.simplefilter('ignore')
     for words in ('Truncated File', 'Tag data larger', 'Tag offset', 'Corrupt EXIF'):
       warnings.filterwarnings('always', words)
-    warnings.simplefilter('error', Image.DecompressionBombWarning)
     yield said
 
 
@@ -310,7 +323,7 @@ def _upright(image: Image.Image) -> tuple[Image.Image, bool]:
 
 
 def _of_floats(image: Image.Image, size: int, inverted: bool, notes: list[str]) -> Pixels:
-  values = scale(np.asarray(image))
+  values = from_unit(np.asarray(image))  # one dark image says nothing of the set
   array = np.asarray(fit(Image.fromarray(255 - values if inverted else values), size))
   return Pixels(array[..., None], 0, (*notes, 'scaled from floats in 0..1'))
 

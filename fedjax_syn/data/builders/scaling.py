@@ -53,7 +53,7 @@ def scale_together(
       'pixels are the integers 0 and 1 alone; bool, uint8 0..255 or floats in 0..1 would work'
     )
   bits = bits_of(max(whole, default=0))
-  scaled = {name: _eight_bits(array, bits) for name, array in arrays.items()}
+  scaled = {name: _eight_bits(name, array, bits) for name, array in arrays.items()}
   ranges = {'f': '0..1', 'b': 'no and yes'}
   kinds = {
     (a.dtype.name, ranges.get(a.dtype.kind, f'{bits} bits'))
@@ -63,30 +63,50 @@ def scale_together(
   return scaled, tuple(f'pixels scaled from {kind}, {what}' for kind, what in sorted(kinds))
 
 
+def from_unit(array: np.ndarray, what: str = 'pixels are') -> np.ndarray:
+  """Returns floats in 0..1 as uint8 0..255, rounded.
+
+  Args:
+    array: floats of any shape.
+    what: a message begins with it.
+
+  Raises:
+    ValueError: if values lie outside.
+  """
+  low, top = (array.min().item(), array.max().item()) if array.size else (0, 0)
+  if not (low >= -_SLACK and top <= 1 + _SLACK):  # what is not a number, too
+    raise ValueError(
+      f'{what} {array.dtype} {low:.6g}..{top:.6g}; floats must lie in 0..1, before any normalisation: divide 0..255 by'
+      ' 255'
+    )
+  return np.rint(array.clip(0, 1) * 255).astype(np.uint8)
+
+
 def _top(name: str, array: np.ndarray) -> float:
   """Returns the largest value, once it is known that the array has a range."""
-  what = f'pixels{" of " if name else ""}{name} are {array.dtype}'
+  what = f'{_are(name)} {array.dtype}'
   if array.dtype.kind not in 'buif':
     raise ValueError(f'{what}; uint8 0..255 or floats in 0..1 would work')
   if array.dtype in (bool, np.uint8) or not array.size:
     return 0
   low, top = array.min().item(), array.max().item()
   if array.dtype.kind == 'f':
-    what += f' {low:.6g}..{top:.6g}'
-    if not (low >= -_SLACK and top <= 1 + _SLACK):  # what is not a number, too
-      raise ValueError(
-        f'{what}; floats must lie in 0..1, before any normalisation: divide 0..255 by 255'
-      )
     if 0 < top <= 1 / 255:
-      raise ValueError(f'{what}, divided by 255 twice, it seems; floats must use 0..1')
+      raise ValueError(
+        f'{what} {low:.6g}..{top:.6g}, divided by 255 twice, it seems; floats must use 0..1'
+      )
   elif low < 0 or top > 65535:
     raise ValueError(f'{what} {low}..{top}; uint8 0..255, floats in 0..1 or bool would work')
   return top
 
 
-def _eight_bits(array: np.ndarray, bits: int) -> np.ndarray:
+def _eight_bits(name: str, array: np.ndarray, bits: int) -> np.ndarray:
   if array.dtype.kind == 'f':
-    return np.rint(array.clip(0, 1) * 255).astype(np.uint8)
+    return from_unit(array, _are(name))
   if array.dtype == bool:
     return array.astype(np.uint8) * np.uint8(255)
   return narrow(array, bits)
+
+
+def _are(name: str) -> str:
+  return f'pixels{" of " if name else ""}{name} are'
