@@ -2,7 +2,6 @@
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,8 @@ from fedjax_syn.clock import Clock
 from fedjax_syn.method import State
 from fedjax_syn.recorder import Recorder
 
-FINISHED, REFUSED, DIVERGED, INTERRUPTED = 0, 2, 3, 75
+FINISHED, REFUSED, DIVERGED = 0, 2, 3
+INTERRUPTED = stopping.INTERRUPTED
 
 
 def run_experiment(
@@ -88,7 +88,7 @@ def _go_on(config: Any, workdir: str | Path, config_name: str, show: progress.Si
         hosts.first(lambda: workdir_lib.check_data(folder, dataset))
       if summary is not None:
         show.read(
-          f'finished {_when(folder / "summary.json")}; nothing was trained now: another --workdir begins anew'
+          f'finished {hosts.first(lambda: opening.finished_at(folder))}; nothing was trained now: another --workdir begins anew'
         )
         for line in hosts.first(lambda: opening.lost_models(folder, summary)):
           show.say(f'WARNING: {line}')
@@ -102,10 +102,9 @@ def _go_on(config: Any, workdir: str | Path, config_name: str, show: progress.Si
       for job in jobs:
         hosts.first(lambda path=job.folder: workdir_lib.check_data(path, problem.dataset))
         beginning.try_branch(job)
-      if write:
-        for job in reversed(jobs):  # the main folder first: it is what a resumed run checks
-          continuation.put_aside(job.folder, job.config.rounds)
-          assemble.describe(job, problem, config_name)
+      for job in reversed(jobs):  # the main folder first: it is what a resumed run checks
+        hosts.first(lambda job=job: continuation.put_aside(job.folder, job.config.rounds))
+        hosts.first(lambda job=job: assemble.describe(job, problem, config_name))
     except (ValueError, OSError) as error:
       if failures.no_space(error):
         raise
@@ -119,6 +118,8 @@ def _go_on(config: Any, workdir: str | Path, config_name: str, show: progress.Si
     try:
       summary = _run(jobs, problem, show, stop, write)
     except stored.StoredError as error:
+      if failures.no_space(error):
+        raise
       print(texts.one_line(error), file=sys.stderr)
       return REFUSED
     if summary is None:
@@ -168,10 +169,6 @@ def _run(
   return summary
 
 
-def _when(path: Path) -> str:
-  return time.strftime('%Y-%m-%d %H:%M', time.localtime(path.stat().st_mtime))
-
-
 def _train(
   job: Job,
   problem: Problem,
@@ -205,7 +202,8 @@ def _train(
       if not seeds:
         continue
       states, resumed = beginning.begin(job, recorder, seeds, show)
-      show.begin(_label(config, seeds), config.rounds, int(states[seeds[0]].round))
+      label = progress.label(config.algorithm, seeds, config.seeds)
+      show.begin(label, config.rounds, int(states[seeds[0]].round))
       over = _train_group(
         job, problem, evaluators, personal, recorder, clock, states, resumed, show, stop
       )
@@ -218,15 +216,6 @@ def _train(
 
 def _plan(config: config_lib.Resolved) -> loop.Plan:
   return loop.Plan(config.rounds, config.eval_every, config.checkpoint_every, config.personal_every)
-
-
-def _label(config: config_lib.Resolved, seeds: Sequence[int]) -> str:
-  """What is at work: 'dynafed, seed 1 (2 of 3)'."""
-  if len(seeds) > 1:
-    return f'{config.algorithm}, seeds {", ".join(map(str, seeds))} side by side'
-  of = len(config.seeds)
-  several = f' ({config.seeds.index(seeds[0]) + 1} of {of})' if of > 1 else ''
-  return f'{config.algorithm}, seed {seeds[0]}{several}'
 
 
 def _train_group(
@@ -266,9 +255,10 @@ def _train_group(
     recorder.status[str(seed)] = status
     over[seed] = config.rounds, live[seed]
     of_clients = finishing.of_clients(evaluators, problem, live[seed])
+    measured, last = own.get(seed, (0, None))
+    if personal and measured != config.rounds:  # stopped between the last round and its files
+      last = personal(seed, live[seed])
     if recorder.write:
-      measured, found = own.get(seed, (0, None))
-      last = found if measured == config.rounds else None
       recorder.files[str(seed)] = finishing.write(
         job, problem, seed, live[seed], of_clients, last, show.say
       )

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,12 @@ def faults(folder: Path, config: config_lib.Resolved) -> list[str]:
     return []
   known = summary.get('files', {}).values()
   return [line for files in known for line in run_folder.faults(folder, files)]
+
+
+def finished_at(folder: Path) -> str:
+  """Says when a finished run came to its end, in local time."""
+  changed = (folder / 'summary.json').stat().st_mtime
+  return time.strftime('%Y-%m-%d %H:%M', time.localtime(changed))
 
 
 def lost_models(folder: Path, summary: Mapping[str, Any]) -> list[str]:

@@ -217,6 +217,21 @@ def _text(text: str) -> Text:
   return Text(texts.printable(text), overflow='fold')
 
 
+def label(algorithm: str, seeds: Sequence[int], all_seeds: Sequence[int]) -> str:
+  """Says what is at work: 'dynafed, seed 1 (2 of 3)'.
+
+  Args:
+    algorithm: its word.
+    seeds: those that are trained side by side.
+    all_seeds: of the run.
+  """
+  if len(seeds) > 1:
+    return f'{algorithm}, seeds {", ".join(map(str, seeds))} side by side'
+  of = len(all_seeds)
+  several = f' ({all_seeds.index(seeds[0]) + 1} of {of})' if of > 1 else ''
+  return f'{algorithm}, seed {seeds[0]}{several}'
+
+
 def diverged_text(seed: int | str, status: Mapping[str, Any]) -> str:
   """Says in one line where a seed diverged, and from where one could go on."""
   number = status.get('client')

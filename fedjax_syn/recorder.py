@@ -139,7 +139,10 @@ class Recorder:
     return {seed: trees[seed] for seed in group} if len(trees) == len(group) else None
 
   def _ends(self, rounds: Mapping[str, int]) -> dict[str, str]:
-    """The last checkpoints of seeds that were over in a run of fewer rounds, as far as they are whole."""
+    """The last checkpoints of seeds that were over in a run of fewer rounds, as far as they are whole.
+
+    Seeds side by side go on from one round: where the model of one is lost, all of them begin again.
+    """
     ends = {}
     for seed, round in rounds.items():
       saved = [p for p in checkpoint.found(self.checkpoints) if str(checkpoint.seed_of(p)) == seed]
@@ -150,6 +153,11 @@ class Recorder:
         ends[seed] = str(saved[-1])
       except checkpoint.DamagedError as error:
         self.say(f'WARNING: {error}; seed {seed} begins again')
+    lost = {*rounds} - {*ends}
+    beside = lambda path: {*map(str, checkpoint.note_of(Path(path)).get('group', ()))}
+    for seed in [seed for seed, path in ends.items() if beside(path) & lost]:
+      self.say(f'seed {seed} begins again with it, side by side')
+      del ends[seed]
     return ends
 
   def _at_ends(self, seeds: Sequence[int]) -> Saved:
@@ -159,6 +167,7 @@ class Recorder:
     """Replaces the log by `lines`; the checkpoint that knows of it comes first, so that a kill loses neither."""
     path, self.path = self.path, self.path.with_name('.metrics.jsonl.tmp')
     self.path.unlink(missing_ok=True)
+    metrics.truncate(self.path, 0)  # there may be no line
     self.digest = hashlib.sha256()
     for line in self.lines:
       self.digest.update(metrics.append(self.path, line))

@@ -35,7 +35,7 @@ if __name__ == '__main__':
 
 from absl import app, flags  # noqa: E402
 
-from fedjax_syn import texts  # noqa: E402
+from fedjax_syn import failures, texts  # noqa: E402
 from launch import main as launcher  # noqa: E402
 
 GRID = flags.DEFINE_multi_string('grid', [], 'key=value,value')
@@ -43,7 +43,7 @@ BUDGET = flags.DEFINE_integer('budget', 0, 'at most so many cells; 0 is all', lo
 
 VALIDATION = 0.1
 SELECTED_BY = ('validation_accuracy', 'mean_last_5')  # in summary.json; its mean over seeds decides
-DIVERGED, FULL, INTERRUPTED = 3, 74, 75
+DIVERGED, FULL, INTERRUPTED = 3, failures.FULL, stopping.INTERRUPTED
 POLL = 1.0  # seconds between two looks at what other processes are at
 
 

@@ -1,13 +1,15 @@
 """Going on in a folder: more rounds than before come to what they come to from the start; fewer are refused."""
 
+import errno
 import json
+import os
 import shutil
 import types
 
 import pytest
 
+from fedjax_syn import checkpoint, loop, recorder, same_run
 from fedjax_syn import config as config_lib
-from fedjax_syn import loop, recorder, same_run
 from launch import cells as cells_lib
 from tests.runs import Killed, config_of, lines_of, outcome, refusal, run
 
@@ -90,6 +92,33 @@ def test_a_kill_while_the_log_is_replaced_loses_neither_version(fake, tmp_path, 
       run(folder, rounds=12, **SPARSE)
   assert run(folder, rounds=12, **SPARSE) == 0
   assert outcome(folder)['lines'] == outcome(whole)['lines']
+
+
+def test_side_by_side_with_a_seed_whose_model_is_lost_begins_again_as_that_one_does(
+  fake, tmp_path, capsys
+):
+  four = {'seeds': (0, 1, 2, 3), 'layout.seeds': 2}
+  assert run(tmp_path / 'run', rounds=7, **four) == 0
+  last = [p for p in checkpoint.found(tmp_path / 'run' / 'checkpoints') if p.name == 'seed_1']
+  (last[-1] / 'structure.json').write_text('{}')
+  assert run(tmp_path / 'run', rounds=9, **four) == 0
+  said = ' '.join(capsys.readouterr().out.split())
+  assert 'seed 1 begins again' in said and 'seed 0 begins again with it' in said
+  assert run(tmp_path / 'whole', rounds=9, **four) == 0
+  assert outcome(tmp_path / 'run') == outcome(tmp_path / 'whole')
+
+
+def test_a_full_disk_while_the_log_is_replaced_is_no_refusal(fake, tmp_path, monkeypatch, capsys):
+  assert run(tmp_path / 'run', rounds=7, **SPARSE) == 0
+  with monkeypatch.context() as patch:
+
+    def save(*_):
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), 'note.json')
+
+    patch.setattr(checkpoint, 'save', save)
+    assert run(tmp_path / 'run', rounds=12, **SPARSE) == 74
+  assert 'No space left on device' in capsys.readouterr().err
+  assert run(tmp_path / 'run', rounds=12, **SPARSE) == 0
 
 
 def test_fewer_rounds_than_are_done_are_one_line(fake, tmp_path, capsys):

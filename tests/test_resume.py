@@ -3,6 +3,7 @@
 Most tests put `tests.fake_engine` in the engine's place, so that every moment of a run can be hit.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -13,8 +14,8 @@ import textwrap
 import numpy as np
 import pytest
 
-from fedjax_syn import checkpoint, experiment, recorder
-from tests.runs import SIDE_BY_SIDE, Killed, config_of, lines_of, outcome
+from fedjax_syn import checkpoint, experiment, recorder, stopping
+from tests.runs import SIDE_BY_SIDE, Killed, config_of, lines_of, outcome, run
 
 pytest_plugins = ['tests.run_fixtures']
 
@@ -232,3 +233,25 @@ def test_real_process_killed_many_times(tmp_path):
       kills, longest = kills + 1, longest * 1.1  # so that it ends on a machine of any speed
   assert kills > 2
   assert outcome(tmp_path / 'w') == outcome(tmp_path / 'whole')
+
+
+def test_a_stop_before_the_figures_leaves_the_next_call_all_that_is_missing(
+  fake, tmp_path, monkeypatch
+):
+  """The last round is saved before anything is drawn: what clients' own models come to is measured again."""
+
+  class Stopped(stopping.StopRequest):
+    at_once = True
+
+    def pause(self):
+      raise Killed
+
+  changes = {'personal_every': 1, 'seeds': (0,)}
+  assert run(tmp_path / 'whole', **changes) == 0
+  with monkeypatch.context() as patch, pytest.raises(Killed):
+    patch.setattr(stopping, 'stoppable', lambda: contextlib.nullcontext(Stopped()))
+    run(tmp_path / 'w', **changes)
+  assert run(tmp_path / 'w', **changes) == 0
+  assert outcome(tmp_path / 'w') == outcome(tmp_path / 'whole')
+  whole, own = (np.load(tmp_path / f / 'clients' / 'seed_0.npz') for f in ('whole', 'w'))
+  np.testing.assert_array_equal(own['personal_accuracy'], whole['personal_accuracy'])
