@@ -70,6 +70,7 @@ def lock(folder: Path) -> Iterator[None]:
     try:
       yield
     finally:
+      file.truncate(0)  # without locks its name alone says who is at work
       if not (folder / 'config.json').exists():  # refused: nothing of it stays
         path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # not empty: somebody else's
@@ -78,7 +79,7 @@ def lock(folder: Path) -> Iterator[None]:
 
 
 def owner(folder: Path) -> str:
-  """Says which process is at work in a folder; '' if none is, or its file system has no locks.
+  """Says which process is at work in a folder; '' if none is.
 
   Args:
     folder: a run's; nothing is written into it.
@@ -89,6 +90,8 @@ def owner(folder: Path) -> str:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
       except BlockingIOError:
         return _named(file)
+      except OSError:  # a file system without locks
+        return named if _lives(named := _named(file)) else ''
   except OSError:
     pass
   return ''

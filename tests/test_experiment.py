@@ -147,8 +147,22 @@ def test_without_locks_a_process_that_is_named_and_alive_counts(
   monkeypatch.setattr(workdir.fcntl, 'flock', flock)
   (tmp_path / '.lock').write_text(f'process {pid} on {socket.gethostname()}\n')
   expected = pytest.raises(workdir.InUseError, match=f'process {pid} on')
+  assert bool(workdir.owner(tmp_path)) == refused  # a sweep waits for it
   with expected if refused else pytest.warns(UserWarning), workdir.lock(tmp_path):
     pass
+
+
+def test_without_locks_a_process_that_is_done_with_a_folder_is_not_named_in_it(
+  tmp_path, monkeypatch
+):
+  def flock(*_):
+    raise OSError(errno.ENOLCK, 'No locks available')
+
+  monkeypatch.setattr(workdir.fcntl, 'flock', flock)
+  (tmp_path / 'config.json').write_text('{}')
+  with pytest.warns(UserWarning), workdir.lock(tmp_path):
+    assert str(os.getpid()) in (tmp_path / '.lock').read_text()
+  assert (tmp_path / '.lock').read_text() == ''
 
 
 def test_who_is_at_work_in_a_folder(tmp_path):
