@@ -23,10 +23,9 @@ import os
 import pathlib
 import random
 import shutil
-import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from absl import flags
@@ -35,6 +34,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 from tools._folder_damages import damage  # noqa: E402
+from tools._outcomes import Hang, limited  # noqa: E402
 from tools._tiny_runs import killed_run, run  # noqa: E402
 
 FLAGS = flags.FlagValues()
@@ -50,31 +50,11 @@ flags.DEFINE_integer(
 OF_CLOCK = ('seconds', 'peak_memory_bytes', 'metrics_sha256')
 
 
-class HungError(BaseException):
-  """A reader took too long."""
-
-
 class Result(NamedTuple):
   """What a reader made of a folder."""
 
   kind: str  # 'fine', 'said', 'traceback', 'hang' or 'silent'
   text: str = ''
-
-
-@contextlib.contextmanager
-def limited(seconds: float) -> Iterator[None]:
-  """Ends what takes too long."""
-
-  def ring(number, frame):
-    raise HungError
-
-  before = signal.signal(signal.SIGALRM, ring)
-  signal.setitimer(signal.ITIMER_REAL, seconds)
-  try:
-    yield
-  finally:
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
 
 
 def judge(read: Callable[[], Any], expected: Callable[[Any], str], seconds: float) -> Result:
@@ -93,7 +73,7 @@ def judge(read: Callable[[], Any], expected: Callable[[Any], str], seconds: floa
       contextlib.redirect_stdout(io.StringIO()),
     ):
       found = read()
-  except HungError:
+  except Hang:
     return Result('hang')
   except (ValueError, OSError) as error:
     return Result('said' if len(str(error).splitlines()) == 1 else 'traceback', repr(error)[:300])

@@ -27,7 +27,7 @@ class Config:
     1, 'passes of the personal model over the data in a visit', low=1, high=10_000
   )
   steps: int = field(
-    0, 'steps in the place of passes (paper 2 on Fashion-MNIST); 0: passes', low=0, high=10**9
+    0, 'steps instead of passes (paper 2 on Fashion-MNIST); 0: passes', low=0, high=10**9
   )
 
 

@@ -19,7 +19,7 @@ class Hidden(dict):
 
   def __missing__(self, name: str):
     raise ValueError(
-      f"{self.layer!r} protects the aggregated model, and a server put around it reads the clients' {name!r}, which have"
+      f"{self.layer!r} protects the aggregated model, and a server layer after it reads the clients' {name!r}, which have"
       f' no noise; put {self.layer!r} last'
     )
 

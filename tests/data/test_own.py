@@ -6,8 +6,7 @@ from PIL import Image
 
 from fedjax_syn import config as config_lib
 from fedjax_syn.data import datasets
-from fedjax_syn.data.builders import images
-from fedjax_syn.data.builders import pixels as pixels_lib
+from fedjax_syn.data.builders import images, resizing
 from tests.data import fakes
 from tests.runs import config_of
 
@@ -85,7 +84,7 @@ def test_images_are_cut_to_squares_and_resized(root):
   Image.fromarray(pixels).save(root / 'ann' / 'cat' / '0.png')
   found = load(root, size=1)
   assert found.train.x.shape[1:] == (1, 1, 1)
-  resized = np.asarray(pixels_lib.fit(Image.fromarray(pixels), 1))
+  resized = np.asarray(resizing.fit(Image.fromarray(pixels), 1))
   assert resized == 25
 
 

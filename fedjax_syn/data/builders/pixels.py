@@ -29,6 +29,7 @@ from PIL import (  # noqa: F401  each makes its format known; Pillow would impor
 
 from fedjax_syn import texts
 from fedjax_syn.data.builders import bounded
+from fedjax_syn.data.builders.resizing import fit
 from fedjax_syn.data.builders.scaling import bits_of, from_unit, narrow
 
 # Formats that Pillow decodes by itself and that say in their first bytes what they are. EPS starts Ghostscript.
@@ -139,35 +140,6 @@ def open_image(source: Path | BinaryIO, formats: Sequence[str] = FORMATS) -> Ite
       raise
     lines = str(error).splitlines() or [type(error).__name__]
     raise ValueError(lines[0][:200]) from error
-
-
-def fit(image: Image.Image, size: int) -> Image.Image:
-  """Cuts the middle square out of an image and resizes it to `size` pixels a side; 0 leaves it as it is."""
-  if not size or image.size == (size, size):
-    return image
-  side = min(image.size)
-  left, top = ((n - side) // 2 for n in image.size)
-  box = left, top, left + side, top + side
-  return image.resize(
-    (size, size), Image.Resampling.BOX if side > size else Image.Resampling.BICUBIC, box
-  )
-
-
-def fit_array(array: np.ndarray, size: int) -> np.ndarray:
-  """As `fit`, for pixels [height, width, channels] of any numeric type, which is kept."""
-  if not size or array.shape[:2] == (size, size) or not array.size:
-    return array
-  if array.dtype == np.uint8 and array.shape[-1] in (1, 3):
-    one = array.shape[-1] == 1
-    resized = np.asarray(fit(Image.fromarray(array[..., 0] if one else array), size))
-    return resized[..., None] if one else resized
-  channels = [
-    np.asarray(fit(Image.fromarray(c.astype(np.float32)), size)) for c in np.moveaxis(array, -1, 0)
-  ]
-  resized = np.stack(channels, -1).clip(array.min(), array.max())  # bicubic overshoots
-  return (
-    resized.astype(array.dtype) if array.dtype.kind == 'f' else np.rint(resized).astype(array.dtype)
-  )
 
 
 def to_array(image: Image.Image, size: int = 0) -> np.ndarray:

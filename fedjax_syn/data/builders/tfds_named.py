@@ -11,6 +11,7 @@ import tensorflow_datasets as tfds
 from fedjax_syn.data.builders import pixels, records
 from fedjax_syn.data.builders.array_checks import check_classes
 from fedjax_syn.data.builders.arrays import first_line
+from fedjax_syn.data.builders.resizing import fit_array
 from fedjax_syn.data.builders.split import Split, check_split, same_rows, scale_splits
 
 PREFIX = 'tfds:'
@@ -170,4 +171,4 @@ def _decoded(content: bytes, feature: tfds.features.Image, size: int) -> pixels.
 
 def _array(array: np.ndarray, size: int) -> np.ndarray:
   array = np.asarray(array)
-  return pixels.fit_array(array[..., None] if array.ndim == 2 else array, size)
+  return fit_array(array[..., None] if array.ndim == 2 else array, size)
