@@ -39,11 +39,8 @@ def check_settings(folder: Path, before: Mapping[str, Any], resolved: Resolved) 
   Raises:
     ValueError: in one line, if settings or own code differ, or the number of rounds cannot be followed.
   """
-  old, rounds = before['config'], before['config'].get('rounds')
-  at_before = resolved
-  if isinstance(rounds, int) and rounds > 0:
-    at_before = dataclasses.replace(resolved, rounds=rounds)
-  dependent = same_run.depends_on_rounds(resolved, at_before.rounds)
+  old, rounds = before['config'], before['config']['rounds']
+  dependent = same_run.depends_on_rounds(resolved, rounds) if rounds != resolved.rounds else []
   ignored = ('rounds:', *(f'{key}:' for key in dependent))
   begun_at = before.get('start_digests', {})
   start = branch.digests(resolved.start_from, resolved.seeds, resolved.rounds)

@@ -26,7 +26,7 @@ PROGRAM = textwrap.dedent("""
   hosts.join(sys.argv[1], 2, int(sys.argv[2]))
   import jax.numpy as jnp
   import numpy as np
-  from fedjax_syn import config, experiment
+  from fedjax_syn import assemble, config, experiment
   from fedjax_syn.engine import Layout
   from tests import tiny
   from tests.engine.test_rounds import METHODS, SIZES, after
@@ -65,6 +65,9 @@ PROGRAM = textwrap.dedent("""
   small.algorithm, small.rounds = 'fedavg', 2
   small.data.clients, small.model.name, small.model.width = 4, 'mlp', 8
   told['status'] = experiment.run_experiment(small, f'{sys.argv[3]}/{own}')
+  told['again'] = experiment.run_experiment(small, f'{sys.argv[3]}/{own}')
+  assemble.describe = lambda *_: fails_in(0)
+  told['refused'] = experiment.run_experiment(small, f'{sys.argv[3]}/refused-{own}')
   print('TOLD', json.dumps(told))
 """)
 
@@ -110,7 +113,7 @@ def test_two_processes_agree_with_one(tmp_path):
     == "{'a': array([0, 1, 2], dtype=int16), 'b': ('x', None, array(0.5, dtype=float32))}"
   )
   assert 'layout.form' in mine['loop']
-  assert mine['status'] == 0
+  assert (mine['status'], mine['again'], mine['refused']) == (0, 0, 2)
   assert (tmp_path / '0' / 'summary.json').exists()
   assert not (tmp_path / '1').exists(), (
     'process 0 alone writes; its folder need not exist elsewhere'
