@@ -177,13 +177,13 @@ def jobs(
   """
   tasks_ = tasks(resolved, folder)
   # The run itself is number 0: its draws do not depend on what it is compared with.
-  made = [job(c, f, problem, show, len(tasks_) - 1 - i) for i, (c, f) in enumerate(tasks_)]
-  noise = [m for m in (job.engine.method.mechanism for job in made) if privacy.promises(m)]
+  closed = [job(c, f, problem, show, len(tasks_) - 1 - i) for i, (c, f) in enumerate(tasks_)]
+  noise = [m for m in (job.engine.method.mechanism for job in closed) if privacy.promises(m)]
   if noise:
     privacy.check_data(noise[0], problem.dataset.normalisation.name)
     units = {'client': resolved.data.clients, 'example': len(problem.dataset.train.y)}
     privacy.check(noise, privacy.sampling_of(resolved), units[noise[0].unit])
-  return [*made[:-1], made[-1]._replace(beside=tuple(noise[:-1]))]
+  return [*closed[:-1], closed[-1]._replace(beside=tuple(noise[:-1]))]
 
 
 def job(

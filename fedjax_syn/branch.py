@@ -1,7 +1,6 @@
 """Beginning a new run from another run's checkpoint: a branch, not a resume."""
 
 import hashlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn import checkpoint
+from fedjax_syn import checkpoint, paths
 from fedjax_syn.method import State
 from fedjax_syn.typing import PyTree
 
@@ -70,7 +69,7 @@ def digests(start_from: str, seeds: tuple[int, ...], rounds: int) -> dict[str, s
   if not start_from:
     return {}
   try:
-    sources = find(Path(os.path.expanduser(start_from)), seeds, rounds)
+    sources = find(paths.given(start_from), seeds, rounds)
     return {
       str(seed): hashlib.sha256((path / checkpoint.CHECKSUMS).read_bytes()).hexdigest()
       for seed, path in sources.items()
@@ -135,5 +134,5 @@ def _difference(old: PyTree, new: PyTree) -> str | None:
   if not differing:
     return None
   path = differing[0]
-  show = lambda found: 'is absent' if found is None else f'is {found[1]}{list(found[0])}'
+  show = lambda leaf: 'is absent' if leaf is None else f'is {leaf[1]}{list(leaf[0])}'
   return f'{path} {show(a.get(path))} there and {show(b.get(path))} here'

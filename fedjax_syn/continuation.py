@@ -2,14 +2,13 @@
 
 import dataclasses
 import hashlib
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedjax_syn import branch, checkpoint, metrics, run_folder, same_run, stored
+from fedjax_syn import branch, checkpoint, metrics, paths, run_folder, same_run, stored
 from fedjax_syn.data.builders.split import Split
 from fedjax_syn.data.dataset import Dataset
 from fedjax_syn.data.normalisation import Normalisation
@@ -169,7 +168,7 @@ def start_of_compared(resolved: Resolved, folder: Path) -> str:
   before = (run_folder.config(folder) or {}).get('config', {}).get('start_from', '')
   if begun(folder) and not (before and same_run.same_place(before, resolved.start_from)):
     return before
-  source = Path(os.path.expanduser(resolved.start_from))
+  source = paths.given(resolved.start_from, 'start_from')
   run = source.parent.parent
   for home in (run, run / 'compare'):
     algorithm = (run_folder.config(home) or {}).get('config', {}).get('algorithm')

@@ -67,8 +67,8 @@ def write(
   names = [run_folder.clients_file(seed), str(learned), str(learned.with_suffix('.png'))]
   names.append(f'figures/{learned.stem}.png')
   if first:
-    found = job.engine.diagnose(seed, state)
-    results.attempt(say, results.draw_dynamics, folder, problem.dataset, seed, found)
+    distances = job.engine.diagnose(seed, state)
+    results.attempt(say, results.draw_dynamics, folder, problem.dataset, seed, distances)
     names.append('figures/dynamics.png')
   return run_folder.digests(folder, names)
 

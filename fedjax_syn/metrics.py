@@ -280,7 +280,7 @@ def summarise(
     status: by seed, 'status' ('finished' or 'diverged') and details.
 
   Returns:
-    'test_accuracy', 'validation_accuracy' (where there is a validation split), the like of 'test_o_f1' (with
+    'test_accuracy', 'validation_accuracy' (where there is a validation split), means such as 'test_o_f1' (with
     several labels per sample), 'test_domain_accuracy' (by domain, where there are several), 'personal' (where
     it was measured: `statistics` of the last round, by name without 'personal/'), 'rounds_to_accuracy', 'eval_every', 'padding_efficiency' (mean over the lines that
     have one; None without) and 'status'.

@@ -98,12 +98,12 @@ LINE = {'round': int, 'seed': int, str: NUMBER}  # of metrics.jsonl
 def config(folder: Path) -> dict[str, Any] | None:
   """Reads a run's config.json; None without one, DamagedError if it is that of no run."""
   path = folder / 'config.json'
-  found = read_json(path, CONFIG)
-  if found is not None:
-    c = found['config']
+  described = read_json(path, CONFIG)
+  if described is not None:
+    c = described['config']
     if not c['seeds'] or min(c['rounds'], c['eval_every'], *c['seeds']) < 0 or c['rounds'] < 1:
       raise DamagedError(f'{path} is damaged: config.rounds and config.seeds are those of no run')
-  return found
+  return described
 
 
 def summary(folder: Path, seeds: Sequence[int] | None = None) -> dict[str, Any] | None:
@@ -119,20 +119,20 @@ def summary(folder: Path, seeds: Sequence[int] | None = None) -> dict[str, Any] 
   Raises:
     DamagedError: if one of the two is damaged.
   """
-  found = read_json(folder / 'summary.json', SUMMARY)
-  if found is not None:
-    count = len(found['status'] if seeds is None else seeds)
-    own = seeds is None or {*found['status']} == {*map(str, seeds)}
-    if not own or any(len(v['per_seed']) != count for v in found['test_accuracy'].values()):
+  value = read_json(folder / 'summary.json', SUMMARY)
+  if value is not None:
+    count = len(value['status'] if seeds is None else seeds)
+    own = seeds is None or {*value['status']} == {*map(str, seeds)}
+    if not own or any(len(v['per_seed']) != count for v in value['test_accuracy'].values()):
       raise DamagedError(f'{folder / "summary.json"} is damaged: it is of other seeds')
-  if found is not None and 'metrics_sha256' in found:
+  if value is not None and 'metrics_sha256' in value:
     path = folder / 'metrics.jsonl'
     content = read_bytes(path)
     if content is None:
       raise DamagedError(f'{path} is missing')
-    if hashlib.sha256(content).hexdigest() != found['metrics_sha256']:
+    if hashlib.sha256(content).hexdigest() != value['metrics_sha256']:
       raise DamagedError(f'{path} is damaged: it is not what summary.json sums up')
-  return found
+  return value
 
 
 def lines(path: Path, size: int | None = None) -> list[dict[str, Any]]:
@@ -205,13 +205,13 @@ def arrays(folder: Path, name: str, summary: Mapping[str, Any] | None) -> dict[s
     DamagedError: if it is damaged, or missing.
   """
   path = folder / name
-  found = read_arrays(path, HOLD[name.partition('/')[0]])
+  content = read_arrays(path, HOLD[name.partition('/')[0]])
   known = {k: v for group in (summary or {}).get('files', {}).values() for k, v in group.items()}
-  if name in known and not found:
+  if name in known and not content:
     raise DamagedError(f'{path} is missing; launch/main.py with the same settings makes it again')
-  if known.get(name) and digest_of_arrays(found) != known[name]:
+  if known.get(name) and digest_of_arrays(content) != known[name]:
     raise DamagedError(f'{path} is damaged: it is not what was written')
-  return found
+  return content
 
 
 def misfit(

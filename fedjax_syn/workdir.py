@@ -57,7 +57,7 @@ def lock(folder: Path) -> Iterator[None]:
     InUseError: if another process holds it.
     ValueError: if it cannot be made.
   """
-  made = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
+  new = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
   try:
     folder.mkdir(parents=True, exist_ok=True)
   except OSError as error:  # the rights are not all: /proc, a quota, a disk that is read only
@@ -74,8 +74,8 @@ def lock(folder: Path) -> Iterator[None]:
       if not (folder / 'config.json').exists():  # refused: nothing of it stays
         path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # not empty: somebody else's
-          for new in made:
-            new.rmdir()
+          for path in new:
+            path.rmdir()
 
 
 def owner(folder: Path) -> str:

@@ -41,8 +41,8 @@ def from_scratch(folder: pathlib.Path, seed: int, scale: Scale) -> None:
   def measure(subject):
     alone = subject._replace(sets={'synthetic': subject.sets['synthetic']})
     numbers, _ = inspections.from_scratch(alone, folder / 'figures', STEPS[scale.comparable])
-    found = numbers['sets']['synthetic']
-    values = {name: found[name].tolist() for name in ('steps', 'accuracy')}
+    curve = numbers['sets']['synthetic']
+    values = {name: curve[name].tolist() for name in ('steps', 'accuracy')}
     workdir_lib.write_json(folder / 'from_scratch.json', values)
 
   _once(folder, seed, folder / 'from_scratch.json', measure)
@@ -74,8 +74,8 @@ def generation_times(folder: pathlib.Path, seed: int, scale: Scale) -> None:
     machine = (
       f'{device.platform} {device.device_kind}, {platform.machine()}, {os.cpu_count()} cores'
     )
-    found = {'seconds': generation.seconds(subject, SAMPLES), 'machine': machine}
-    workdir_lib.write_json(folder / 'generation.json', found)
+    measured = {'seconds': generation.seconds(subject, SAMPLES), 'machine': machine}
+    workdir_lib.write_json(folder / 'generation.json', measured)
 
   opened = lambda: generation.open_subject(folder, seed, OWN)
   _once(folder, seed, folder / 'generation.json', measure, opened)
@@ -91,8 +91,8 @@ def left(path: pathlib.Path, shape: Any) -> Any:
 
 def timed_on(results: Mapping[tuple[str, str, int], Result]) -> list[str]:
   """Says where `generation_times` was run."""
-  found = [left(r.folder / 'generation.json', {'machine': str}) for r in results.values()]
-  return [f'timed on: {machine}' for machine in sorted({f['machine'] for f in found if f})]
+  known = [left(r.folder / 'generation.json', {'machine': str}) for r in results.values()]
+  return [f'timed on: {machine}' for machine in sorted({f['machine'] for f in known if f})]
 
 
 def generated_images(folder: pathlib.Path, seed: int, scale: Scale) -> None:
@@ -135,7 +135,7 @@ def _whole(path: pathlib.Path) -> bool:
 def _once(
   folder: pathlib.Path,
   seed: int,
-  made: pathlib.Path,
+  path: pathlib.Path,
   measure: Callable[[Any], None],
   opened: Callable[[], Any] | None = None,
 ) -> None:
@@ -143,7 +143,7 @@ def _once(
   from launch import finished_run
 
   with workdir_lib.lock(folder):
-    if _whole(made):
+    if _whole(path):
       return
     config = run_folder.config(folder)['config']
     with jax.default_matmul_precision(config['precision']):

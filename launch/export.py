@@ -96,15 +96,15 @@ def export(
   note = export_lib.note(stored)  # refuses before anything is written
   if loaded.synthetic is not None:
     names = stored['dataset'].get('class_names', ())  # an older run says none
-    made = export_lib.last_set(loaded.synthetic, names)
-    export_lib.check_shown(made, kinds)
+    last = export_lib.last_set(loaded.synthetic, names)
+    export_lib.check_shown(last, kinds)
   with workdir.lock(target):  # two exports at the same time would write each other's files
     lines = []
     if loaded.synthetic is not None:
       for kind in kinds:
-        paths = export_lib.FORMATS[kind](made, target)
+        paths = export_lib.FORMATS[kind](last, target)
         what = str(paths[0]) if len(paths) == 1 else f'{paths[0].parent}/*.png'
-        lines.append(f'{what}: {len(made["x"])} synthetic images')
+        lines.append(f'{what}: {len(last["x"])} synthetic images')
     elif kinds != ['safetensors']:
       lines.append('no synthetic set: this run learned none')
     if 'safetensors' in kinds:

@@ -236,7 +236,8 @@ def check_paths(resolved, workdir: pathlib.Path, files: Sequence[str] = ()) -> N
     if path.is_dir():
       raise ValueError(f'--workdir={workdir}: {path} is a folder and not a file; move it away')
   fresh = not os.path.exists(workdir / 'config.json')
-  if resolved.start_from and fresh and not os.path.exists(os.path.expanduser(resolved.start_from)):
+  start = resolved.start_from and given_path(resolved.start_from, 'start_from')
+  if start and fresh and not os.path.exists(start):
     raise ValueError(
       f'start_from={resolved.start_from!r}: no such folder; name a checkpoint of another run,'
       ' as in runs/X/checkpoints/50'
