@@ -8,7 +8,17 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedjax_syn import algorithms, branch, continuation, hosts, models, privacy, progress, same_run
+from fedjax_syn import (
+  algorithms,
+  branch,
+  continuation,
+  hosts,
+  models,
+  privacy,
+  progress,
+  run_folder,
+  same_run,
+)
 from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.data import datasets, federated
@@ -253,7 +263,7 @@ def describe(job: Job, problem: Problem, config_name: str) -> None:
   c = job.config
   if start := branch.digests(c.start_from, c.seeds, c.rounds):
     now['start_digests'] = start
-  if continuation.begun(job.folder) and (before := workdir_lib.read_json(path)):
+  if continuation.begun(job.folder) and (before := run_folder.config(job.folder)):
     if before != (written := {**now, **before, **_current(now)}):
       workdir_lib.write_json(path, written)
     return

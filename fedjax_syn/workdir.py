@@ -38,7 +38,6 @@ LEFT = (
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'chex', 'orbax-checkpoint', 'numpy')
 
 
-read_json = stored.read_json
 LOOKS = 3  # at a lock that is held, before it is believed
 
 

@@ -10,7 +10,7 @@ import pytest
 import safetensors
 
 import fedjax_syn as fs
-from fedjax_syn import assemble, experiment, export, privacy, progress, same_run, workdir
+from fedjax_syn import assemble, experiment, export, privacy, progress, same_run, stored
 from fedjax_syn import config as config_lib
 from fedjax_syn.algorithms.dp import dp
 from fedjax_syn.algorithms.dynafed import dynafed
@@ -135,7 +135,7 @@ def described(root, folder, **changes):
   problem = assemble.load(resolved)
   (job,) = assemble.jobs(resolved, root, problem, progress.Silent())
   assemble.describe(job, problem, 'test')
-  return workdir.read_json(root / 'config.json'), problem.model
+  return stored.read_json(root / 'config.json'), problem.model
 
 
 def test_an_exported_model_tells_nothing_exact_of_the_clients(tmp_path):

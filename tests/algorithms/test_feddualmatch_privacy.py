@@ -141,7 +141,7 @@ def test_a_wide_bound_changes_nothing_and_noise_changes_what_is_sent(clipping):
 
 
 def test_a_run_states_epsilon_and_what_it_is_of(tmp_path):
-  from fedjax_syn import experiment, workdir
+  from fedjax_syn import experiment, stored
 
   quick = {'iterations': 1, 'matches': 1, 'match_steps': 1, 'server_steps': 2, 'server_batch': 8}
   config = settings(**SMALL | quick, clip=1.0, sigma_s=30.0)
@@ -150,7 +150,7 @@ def test_a_run_states_epsilon_and_what_it_is_of(tmp_path):
   assert experiment.run_experiment(config, tmp_path) == 0
   with np.load(tmp_path / 'synthetic' / 'synthetic.npz') as file:
     assert file['iterations'].tolist() == [2]  # one in each of two stages
-  summary = workdir.read_json(tmp_path / 'summary.json')
+  summary = stored.read_json(tmp_path / 'summary.json')
   exact = gaussian_epsilon(15 / np.sqrt(2), 1e-5)
   assert exact < summary['epsilon'] < 1.25 * exact
   assert summary['epsilon_per_seed'] == summary['epsilon']

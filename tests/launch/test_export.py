@@ -11,7 +11,7 @@ from PIL import Image
 import fedjax_syn as fs
 from fedjax_syn import config as config_lib
 from fedjax_syn import export as export_lib
-from fedjax_syn import models, workdir
+from fedjax_syn import models, run_folder, workdir
 from fedjax_syn.data.normalisation import NORMALISATIONS
 from fedjax_syn.typing import Variables
 from launch import export
@@ -29,7 +29,7 @@ def folder(whole_folder, tmp_path_factory):
   """What a run of two seeds and ten images leaves, exported; its model is in place of the fake engine's."""
   target = tmp_path_factory.mktemp('exported')
   with pytest.MonkeyPatch.context() as patch:
-    stored = workdir.read_json(whole_folder / 'config.json')
+    stored = run_folder.config(whole_folder)
     model = fs.api.model_of(config_lib.check(stored['config']), stored['dataset'])
     real = fs.load(whole_folder)._replace(variables=model.init(jax.random.key(1)))
     patch.setattr(fs, 'load', lambda *_, **__: real)
