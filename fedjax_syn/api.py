@@ -109,6 +109,8 @@ def run(
     dataset = datasets.load(dataset, checked['data_dir'])
   else:
     dataset = checks.check(dataset, 'dataset')
+    for doubt in checks.doubts(dataset):
+      warnings.warn(doubt, stacklevel=2)
   if not isinstance(model, str | Model):
     raise ValueError(f'model={shown(model)}: must be a Model or the name of one')
   if isinstance(model, str):

@@ -137,12 +137,43 @@ MORE = 5 + DATA.train.y
       'test_domains must be one number for each of the 599',
     ),
     ({'class_names': ('a', 'b')}, '2 class_names for 10 classes'),
+    ({'clients': np.array(list('ab') * 599)}, 'clients must be integers from 0 on, got <U1'),
+    ({'clients': np.arange(1198) / 2}, 'clients must be integers from 0 on, got float64'),
+    ({'clients': np.arange(1198) - 1}, 'clients must be 0 or more, and one is -1'),
+    ({'test_clients': np.arange(599) - 2}, 'test_clients must be -1 or more, and one is -2'),
+    (
+      {'clients': np.arange(1198) % 4, 'client_names': ('a', 'b')},
+      '2 client_names, and one of clients is 3',
+    ),
   ],
 )
 def test_a_data_set_that_does_not_fit_together_is_refused(changes, line):
   with pytest.raises(ValueError) as refused:
     run(dataset=dataclasses.replace(DATA, **changes))
   assert line in str(refused.value) and '\n' not in str(refused.value)
+
+
+def test_what_is_probably_meant_otherwise_is_said():
+  x = np.arange(8 * 3, dtype=np.uint8).reshape(3, 1, 1, 8).repeat(8, 2)  # [3, 1, 8, 8]
+  one_hot = datasets.Split(x, np.eye(3, dtype=int))
+  given = dataclasses.replace(
+    DATA, train=one_hot, test=one_hot, num_classes=3, normalisation='unit'
+  )
+  order, labels = checks.check(given, 'dataset').notes[-2:]
+  assert order == (
+    'x is [3, 1, 8, 8], which looks like channels first; wanted is [n, height, width, channels]:'
+    ' np.transpose(x, (0, 2, 3, 1)); it is read as it is'
+  )
+  assert labels.endswith('of which each has one; y.argmax(axis=1) if they are classes')
+  assert checks.doubts(DATA) == ()
+  with pytest.warns(UserWarning, match='channels first'), pytest.raises(ValueError):
+    run(dataset=given, model='no such model')
+
+
+def test_no_row_is_no_division_by_zero():
+  empty = datasets.Split(DATA.train.x[:0], DATA.train.y[:0])
+  with pytest.raises(ValueError, match='train: x is empty'):
+    dataclasses.replace(DATA, train=empty, normalisation='auto')
 
 
 def test_labels_of_a_proxy_may_mean_nothing():

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_syn.data.builders import array_checks
 from fedjax_syn.data.builders.split import Split, check_split
 from fedjax_syn.data.dataset import Dataset
 
@@ -52,7 +53,41 @@ def check(dataset: Any, where: str) -> Dataset:
   _check_clients(dataset, where)
   if (named := len(dataset.class_names)) not in (0, classes):
     raise ValueError(f'{where}: {named} class_names for {classes} classes')
-  return dataclasses.replace(dataset, **splits)
+  checked = dataclasses.replace(dataset, **splits)
+  return dataclasses.replace(checked, notes=(*checked.notes, *doubts(checked)))
+
+
+def doubts(dataset: Dataset) -> tuple[str, ...]:
+  """Returns a line for what is probably meant otherwise than it is read: channels that come first, one-hot labels."""
+  train, test = dataset.train, dataset.test
+  order = array_checks.order_of(train.x, len(train.y))
+  return (
+    *([f'x {order}; it is read as it is'] if order else []),
+    *(
+      [f'{array_checks.ONE_EACH}; y.argmax(axis=1) if they are classes']
+      if array_checks.one_each(train.y, test.y)
+      else []
+    ),
+  )
+
+
+def _check_clients(dataset: Dataset, where: str) -> None:
+  """Refuses clients that are not numbered, and names for fewer clients than rows name."""
+  for name, low in (('clients', 0), ('test_clients', -1)):
+    given = getattr(dataset, name)
+    if given is None:
+      continue
+    numbers = np.asarray(given)
+    if not np.issubdtype(numbers.dtype, np.integer):
+      raise ValueError(
+        f'{where}: {name} must be integers from 0 on, got {numbers.dtype};'
+        ' np.unique(clients, return_inverse=True) numbers others'
+      )
+    if numbers.min(initial=low) < low:
+      raise ValueError(f'{where}: {name} must be {low} or more, and one is {numbers.min()}')
+    names = len(dataset.client_names)
+    if names and numbers.max(initial=-1) >= names:
+      raise ValueError(f'{where}: {names} client_names, and one of {name} is {numbers.max()}')
 
 
 def _check_clients(dataset: Dataset, where: str) -> None:

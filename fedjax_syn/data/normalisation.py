@@ -91,8 +91,10 @@ def measure(x: np.ndarray) -> Normalisation:
     The normalisation called 'auto'.
 
   Raises:
-    ValueError: if all pixels of a channel are equal.
+    ValueError: if there is no image, or all pixels of a channel are equal.
   """
+  if not x.size:
+    raise ValueError(f'train: x is empty, its shape is {list(x.shape)}')
   levels = np.arange(256) / 255
   share = np.stack(
     [np.bincount(x[..., c].ravel(), minlength=256) for c in range(x.shape[-1])]

@@ -8,6 +8,7 @@ import numpy as np
 from fedjax_syn.data.builders.spelling import some
 
 CHANNELS = 4  # of images as people see them; more are legal, but not behind fewer rows or columns
+ONE_EACH = 'every row of y has one label: taken as several labels per image, of which each has one'
 
 
 def check_order(x: np.ndarray, rows: int, where: Path) -> None:
@@ -25,8 +26,14 @@ def check_order(x: np.ndarray, rows: int, where: Path) -> None:
     raise ValueError(
       f'{where}: x must be uint8 [n, height, width, channels], got uint8 {list(x.shape)}; grey images: x[..., None]'
     )
+  if looks := order_of(x, rows):
+    raise ValueError(f'{where}: x {looks}, or {{"layout": "NHWC"}} in meta.json if it is right')
+
+
+def order_of(x: np.ndarray, rows: int) -> str:
+  """Says which other order the axes of images seem to have, and what would help; nothing if they seem right."""
   if x.ndim != 4:
-    return
+    return ''
   n, height, width, channels = x.shape
   if n != rows == channels:
     order, help_ = 'rows last', 'np.moveaxis(x, -1, 0)'
@@ -35,10 +42,9 @@ def check_order(x: np.ndarray, rows: int, where: Path) -> None:
   elif channels > CHANNELS >= width:
     order, help_ = 'channels before columns', 'np.transpose(x, (0, 1, 3, 2))'
   else:
-    return
-  raise ValueError(
-    f'{where}: x is {list(x.shape)}, which looks like {order}; wanted is [n, height, width, channels]: {help_}, or'
-    ' {"layout": "NHWC"} in meta.json if it is right'
+    return ''
+  return (
+    f'is {list(x.shape)}, which looks like {order}; wanted is [n, height, width, channels]: {help_}'
   )
 
 
@@ -72,13 +78,15 @@ def label_notes(train: np.ndarray, test: np.ndarray, said: str) -> list[str]:
     return []
   never = [str(label) for label in np.flatnonzero(~train.any(axis=0))]
   notes = [f'no training row has the labels {some(never)}'] if never else []
-  if said or not all((y.sum(axis=1) == 1).all() for y in (train, test)):
+  if said or not one_each(train, test):
     return notes
-  return [
-    *notes,
-    'every row of y has one label: taken as several labels per image, of which each has one; if they are classes, say'
-    ' {"labels": "classes"} in meta.json (otherwise "several")',
-  ]
+  say = 'say {"labels": "classes"} in meta.json (otherwise "several")'
+  return [*notes, f'{ONE_EACH}; if they are classes, {say}']
+
+
+def one_each(train: np.ndarray, test: np.ndarray) -> bool:
+  """Says whether labels [n, labels] look one-hot: each row has exactly one."""
+  return all(y.ndim == 2 and bool((y.sum(axis=1) == 1).all()) for y in (train, test))
 
 
 def lone_classes(train: np.ndarray, test: np.ndarray) -> np.ndarray:
