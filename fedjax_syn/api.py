@@ -109,6 +109,7 @@ def run(
     dataset = datasets.load(dataset, checked['data_dir'])
   else:
     dataset = checks.check(dataset, 'dataset')
+    checks.check_clients(dataset, 'dataset')
     for doubt in checks.doubts(dataset):
       warnings.warn(doubt, stacklevel=2)
   if not isinstance(model, str | Model):

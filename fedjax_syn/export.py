@@ -93,9 +93,7 @@ def replace(folder: Path, kind: str, files: Mapping[str, bytes]) -> list[Path]:
       old.unlink()
   for name, content in files.items():
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    half = (folder / name).with_name(f'.{kind}.tmp')
-    half.write_bytes(content)
-    half.replace(folder / name)
+    paths.write_whole(folder / name, content)
   kinds[kind] = {name: _digest(content) for name, content in files.items()}
   write_json(folder / MANIFEST, kinds)
   return [folder / name for name in files]

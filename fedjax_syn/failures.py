@@ -45,6 +45,12 @@ def no_space(error: BaseException) -> str:
   return ''
 
 
+def pass_on(error: OSError, path: os.PathLike) -> None:
+  """Raises an error of a full disk again, naming what was being written; returns if it is no such error."""
+  if no_space(error):
+    raise OSError(error.errno, error.strerror, str(path)) from error
+
+
 def peer_lost(error: BaseException) -> bool:
   """Says whether an error of a run of several processes means that another one is gone."""
   return any(any(word in str(part) for word in GONE) for part in _chain(error))

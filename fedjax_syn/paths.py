@@ -21,3 +21,22 @@ def given(path: str | Path, key: str = '') -> Path:
       f'{name}: nobody has this home folder; one that is called so is written ./{path}'
     )
   return Path(expanded)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+  """Replaces a file in one step: it has the old content or the new one, and nothing half written stays beside it.
+
+  Args:
+    path: of the file, in a folder that is there; several processes may write it at the same time.
+    content: of the file.
+
+  Raises:
+    OSError: if it cannot be written.
+  """
+  half = path.with_name(f'.{os.getpid()}.tmp')
+  try:
+    half.write_bytes(content)
+    half.replace(path)
+  except BaseException:
+    half.unlink(missing_ok=True)
+    raise

@@ -11,7 +11,7 @@
 npz and safetensors hold the synthetic set: x, y, pixels, labels, mean, std, and the names of the classes where the data
 set says them. png are its images, synthetic/CLASS_INDEX.png.
 safetensors also holds the final model (model.safetensors; needs the extra: pip install -e '.[export]').
-Exit status: 0, or 2 after one line that says why not.
+Exit status: 0, 2 after one line that says why not, or 74 where the disk is full.
 """
 
 import os
@@ -21,7 +21,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [path for path in (str(ROOT), os.getcwd()) if path not in sys.path]
 
-from fedjax_syn import stopping  # noqa: E402
+from fedjax_syn import failures, stopping  # noqa: E402
 
 if __name__ == '__main__':
   stopping.watch()  # before the imports that take time
@@ -57,6 +57,7 @@ def main(argv: list[str]) -> int:
     try:
       written = export(folder, target, FLAGS.format, FLAGS.seed, FLAGS.trusted)
     except OSError as error:
+      failures.pass_on(error, target)
       raise ValueError(
         f'{error.filename}: {error.strerror}' if error.filename else error
       ) from error

@@ -21,7 +21,7 @@ Of FedDM and FedDualMatch, for the round after the last checkpoint:
   sigma_d, sigma_g what Assumptions 3 and 4 of FedDualMatch bound
 
 It leaves W/inspect.json and W/figures/{gradient_error,privacy,from_scratch,client_losses}.png, or client_set.png, and
-changes nothing else. Exit status: 0, or 2 after one line that says why not.
+changes nothing else. Exit status: 0, 2 after one line that says why not, or 74 where the disk is full.
 """
 
 import os

@@ -7,7 +7,7 @@
 
 The page shows results, curves, who holds what, the synthetic images along their synthesis, how accuracy is spread over clients,
 the settings that differ, the commands that train each run again, and what `launch/inspect_run.py` drew. It needs the
-extra: pip install -e '.[report]'. Exit status: 0, or 2 after one line that says why not.
+extra: pip install -e '.[report]'. Exit status: 0, 2 after one line that says why not, or 74 where the disk is full.
 """
 
 import os
@@ -17,7 +17,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [path for path in (str(ROOT), os.getcwd()) if path not in sys.path]
 
-from fedjax_syn import stopping  # noqa: E402
+from fedjax_syn import failures, stopping  # noqa: E402
 
 if __name__ == '__main__':
   stopping.watch()  # before the imports that take time
@@ -67,6 +67,7 @@ def main(argv: list[str]) -> int:
     try:
       shown = report.write(folders, output, command_of)
     except OSError as error:
+      failures.pass_on(error, output)
       raise ValueError(f'--output={output}: cannot be written ({error.strerror})') from error
   print(texts.printable(f'{output.resolve()}: {shown} run{"s" if shown > 1 else ""}'))
   return 0

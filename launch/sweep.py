@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
 
-from fedjax_syn import stopping  # noqa: E402
+from fedjax_syn import paths, stopping  # noqa: E402
 
 if __name__ == '__main__':
   stopping.watch()  # before the imports that take time
@@ -279,9 +279,7 @@ def command(config_path: str, settings: Sequence[str], values: dict[str, str]) -
 def write(path: pathlib.Path, text: str) -> None:
   """Replaces a file in one step, so that an interrupted sweep leaves the old one or the new one."""
   path.parent.mkdir(parents=True, exist_ok=True)
-  half = path.with_name(f'.{os.getpid()}.{path.name}')  # two sweeps may write the same one
-  half.write_text(text + '\n')
-  half.replace(path)
+  paths.write_whole(path, f'{text}\n'.encode())
 
 
 def main(argv: list[str]) -> int:

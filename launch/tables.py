@@ -25,14 +25,13 @@ it again).
 import dataclasses
 import json
 import math
-import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
 
-from fedjax_syn import stopping  # noqa: E402
+from fedjax_syn import paths, stopping  # noqa: E402
 
 if __name__ == '__main__':
   stopping.watch()  # before the imports that take time
@@ -87,9 +86,7 @@ def print_list(entries: Mapping[str, spec.Entry]) -> None:
 
 def write(path: pathlib.Path, text: str) -> None:
   """Replaces a file in one step; two calls may write the same one at the same time."""
-  partial = path.with_name(f'.{os.getpid()}.{path.name}')
-  partial.write_text(text)
-  partial.replace(path)
+  paths.write_whole(path, text.encode())
 
 
 def publish(table, results, selected) -> str:

@@ -2,11 +2,13 @@
 
 import errno
 import os
+import pathlib
 
 import numpy as np
 import pytest
 
-from fedjax_syn import checkpoint, experiment, failures, workdir
+from fedjax_syn import checkpoint, experiment, failures, paths, workdir
+from launch import export
 from tests.runs import config_of, outcome
 
 pytest_plugins = ['tests.run_fixtures']
@@ -102,3 +104,29 @@ def test_orbax_is_not_asked_to_write_what_has_no_space(tmp_path, monkeypatch, ca
   with pytest.raises(OSError, match='No space left'):
     checkpoint.write_arrays(tmp_path / 'a', {'w': np.ones(10_000)})  # 80,000 bytes and some files
   assert not (tmp_path / 'a').exists() and capfd.readouterr().err == ''
+
+
+@pytest.mark.parametrize('fails', ['write_bytes', 'replace'])
+def test_a_file_that_cannot_be_replaced_stays_and_nothing_lies_beside_it(
+  tmp_path, monkeypatch, fails
+):
+  path = tmp_path / 'page.html'
+  paths.write_whole(path, b'old')
+
+  def full(self, *_):
+    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+  monkeypatch.setattr(pathlib.Path, fails, full)
+  with pytest.raises(OSError):
+    paths.write_whole(path, b'new')
+  assert [p.name for p in tmp_path.iterdir()] == ['page.html'] and path.read_text() == 'old'
+
+
+def test_an_export_on_a_full_disk_says_where_and_is_no_refusal(tmp_path, monkeypatch):
+  def full(*_):
+    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+  monkeypatch.setattr(export, 'export', full)
+  with pytest.raises(OSError) as failed:  # 74, as `stopping.run` makes of it
+    export.main(['export.py', 'W', f'--output={tmp_path}'])
+  assert failures.no_space(failed.value) == f'{tmp_path}: File too large'

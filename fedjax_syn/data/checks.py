@@ -50,7 +50,6 @@ def check(dataset: Any, where: str) -> Dataset:
         f'{where}: {name} must be one number for each of the {len(splits[rows].y)} rows of {rows}, got'
         f' {list(np.shape(numbers))}'
       )
-  _check_clients(dataset, where)
   if (named := len(dataset.class_names)) not in (0, classes):
     raise ValueError(f'{where}: {named} class_names for {classes} classes')
   checked = dataclasses.replace(dataset, **splits)
@@ -71,8 +70,16 @@ def doubts(dataset: Dataset) -> tuple[str, ...]:
   )
 
 
-def _check_clients(dataset: Dataset, where: str) -> None:
-  """Refuses clients that are not numbered, and names for fewer clients than rows name."""
+def check_clients(dataset: Dataset, where: str) -> None:
+  """Refuses clients that are not numbered from 0 on, and names for fewer clients than rows name.
+
+  Args:
+    dataset: what `check` returned.
+    where: what the message names.
+
+  Raises:
+    ValueError: naming the first that is wrong.
+  """
   for name, low in (('clients', 0), ('test_clients', -1)):
     given = getattr(dataset, name)
     if given is None:

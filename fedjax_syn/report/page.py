@@ -1,7 +1,6 @@
 """The page: tables, pictures and numbers of runs, put into a template together with the plotting library."""
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
@@ -50,9 +49,7 @@ def write(
   output = paths.given(output)
   if output.exists() and not (output.is_file() and SIGNATURE in (read_bytes(output) or b'')):
     raise ValueError(f'--output={output}: is there and is no report; name another file')
-  half = output.with_name(f'.{output.name}.{os.getpid()}.tmp')  # two may write the same page
-  half.write_text(page, encoding='utf-8', errors='replace')
-  half.replace(output)
+  paths.write_whole(output, page.encode(errors='replace'))
   return len(runs)
 
 
