@@ -63,9 +63,9 @@ def names() -> dict[str, str]:
     'digits_domains': 'MNIST, USPS and scikit-learn digits, a client each, 28x28x1; mnist and usps must be there',
     'digits_styles': 'scikit-learn digits in three made-up styles, a client each, 8x8x1; to try domains on',
     'fortunes': "the texts of Debian's package fortunes: 7,586 + 1,896 rows of 32 hashed words, 12 topics",
-    'arrays': 'a folder (data.dir) of train.npz and test.npz with x (uint8 NHWC) and y, '
-    'optionally meta.json {name, normalisation}; several labels per image: y multi-hot',
-    own.FOLDER: 'a folder (data.dir) of images, CLIENT/CLASS/IMAGE.png; test/CLASS/IMAGE.png, or a fifth is held out; '
+    'arrays': 'a folder (data.dir) of train.npz and test.npz with x (NHWC) and y, optionally '
+    'clients, and meta.json {name, normalisation, labels, layout}; several labels per image: y multi-hot',
+    own.FOLDER: 'a folder (data.dir) of images, CLIENT/CLASS/IMAGE; test/CLASS/IMAGE, or a fifth is held out; '
     'data.size resizes',
     f'{own.TFDS}NAME': 'what tensorflow-datasets has prepared in data.dir as array_record: images with one class each; '
     'data.size resizes',
