@@ -101,7 +101,7 @@ def again(
     if not hosts.first(lambda named=named: run_folder.faults(job.folder, named)):
       continue
     try:
-      tree = hosts.first_tree(lambda seed=seed: last_tree(job.folder, seed))
+      tree = hosts.first_tree(lambda seed=seed: last_tree(job.folder, seed, job.config.rounds))
     except ValueError as error:
       say(f'WARNING: {error}; nothing of seed {seed} can be made again from it')
       continue
@@ -113,14 +113,20 @@ def again(
   return out
 
 
-def last_tree(folder: Path, seed: int) -> PyTree:
-  """Returns the tree of a seed's last checkpoint.
+def last_tree(folder: Path, seed: int, rounds: int) -> PyTree:
+  """Returns the tree of a seed's last checkpoint of a run's last round.
+
+  Args:
+    folder: the run's.
+    seed: which.
+    rounds: the run's; the model of an earlier round would come to other numbers.
 
   Raises:
     StoredError: if there is none, or it is damaged.
   """
-  paths = [p for p in checkpoint.found(folder / 'checkpoints') if checkpoint.seed_of(p) == seed]
+  there = [p for p in checkpoint.found(folder / 'checkpoints') if p.parent.name == str(rounds)]
+  paths = [path for path in there if checkpoint.seed_of(path) == seed]
   tree = checkpoint.read(paths[-1]).tree if paths else None
   if tree is None:
-    raise stored.StoredError(f'{folder}: no checkpoint of seed {seed} holds a model')
+    raise stored.StoredError(f'{folder}: no checkpoint of seed {seed} holds the last model')
   return tree

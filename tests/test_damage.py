@@ -282,6 +282,15 @@ def test_files_of_a_seed_that_was_finished_are_made_again_by_a_run_that_goes_on(
   assert outcome(folder) == whole
 
 
+def test_nothing_is_made_again_from_the_model_of_an_earlier_round(finished, capsys):
+  shutil.rmtree(finished / 'checkpoints' / '7')
+  (finished / 'clients' / 'seed_0.npz').unlink()
+  assert experiment.run_experiment(config_of(), finished) == 0
+  said = ' '.join(capsys.readouterr().out.split())
+  assert 'nothing of seed 0 can be made again from it' in said
+  assert not (finished / 'clients' / 'seed_0.npz').exists()
+
+
 def test_what_cannot_be_made_again_is_refused_and_kept(finished, capsys):
   shutil.rmtree(finished / 'checkpoints')
   LOG_DAMAGES['a digit'](finished / 'metrics.jsonl')
