@@ -71,7 +71,7 @@ def doubts(dataset: Dataset) -> tuple[str, ...]:
 
 
 def check_clients(dataset: Dataset, where: str) -> None:
-  """Refuses clients that are not numbered from 0 on, and names for fewer clients than rows name.
+  """Refuses clients that are not numbered from 0 on, and more of them than the data set says or has names for.
 
   Args:
     dataset: what `check` returned.
@@ -92,24 +92,15 @@ def check_clients(dataset: Dataset, where: str) -> None:
       )
     if numbers.min(initial=low) < low:
       raise ValueError(f'{where}: {name} must be {low} or more, and one is {numbers.min()}')
-    names = len(dataset.client_names)
-    if names and numbers.max(initial=-1) >= names:
-      raise ValueError(f'{where}: {names} client_names, and one of {name} is {numbers.max()}')
-
-
-def _check_clients(dataset: Dataset, where: str) -> None:
-  """Refuses clients with a number that is not below how many there are, if the data set says that."""
-  for key, count in (
-    ('client_names', len(dataset.client_names)),
-    ('natural_clients', dataset.natural_clients),
-  ):
-    for ids in (dataset.clients, dataset.test_clients):
-      ids = np.asarray(-1 if ids is None else ids)
-      if count and not (np.issubdtype(ids.dtype, np.integer) and ids.max() < count):
-        raise ValueError(f'{where}: {count} {key}, so that clients must be 0..{count - 1}')
-  if dataset.client_names and dataset.num_clients() not in (0, len(dataset.client_names)):
+    for key, count in (
+      ('client_names', len(dataset.client_names)),
+      ('natural_clients', dataset.natural_clients),
+    ):
+      if count and numbers.max(initial=-1) >= count:
+        raise ValueError(f'{where}: {count} {key}, and one of {name} is {numbers.max()}')
+  if dataset.client_names and dataset.natural_clients > len(dataset.client_names):
     raise ValueError(
-      f'{where}: {len(dataset.client_names)} client_names for {dataset.num_clients()} natural_clients'
+      f'{where}: {len(dataset.client_names)} client_names for {dataset.natural_clients} natural_clients'
     )
 
 

@@ -58,10 +58,11 @@ def load(name: str) -> Dataset:
 
 def _numbered(dataset: Dataset, name: str) -> Dataset:
   """Numbers natural clients from 0 on, unless the data set says how many there are."""
+  where = f'data.name={name!r}'
   if dataset.client_names or dataset.natural_clients:
+    checks.check_clients(dataset, where)
     return dataset
   sizes = len(dataset.train.y), len(dataset.test.y)
-  where = f'data.name={name!r}'
   found = client_ids.number(dataset.clients, dataset.test_clients, sizes, (where, where))
   return dataclasses.replace(
     dataset,
