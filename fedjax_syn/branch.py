@@ -41,7 +41,7 @@ def find(folder: Path, seeds: tuple[int, ...], rounds: int) -> dict[int, Path]:
   for match, path in named:
     if match:
       by_seed.setdefault(int(match[1]), []).append((int(match[2] or 0), path))
-  if not by_seed or not folder.name.isdigit():
+  if not by_seed or not folder.name.isdecimal():
     rounds_there = sorted({int(p.parent.name) for p in checkpoint.found(folder.parent)})
     hint = f'; rounds there: {", ".join(map(str, rounds_there))}' if rounds_there else ''
     raise FileNotFoundError(

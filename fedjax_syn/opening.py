@@ -50,7 +50,7 @@ def misplaced(folder: Path, seeds: Sequence[int]) -> str:
   for path in (folder / name for name in names):
     if path.is_dir():
       return f'{path} is a folder and not a file'
-  numbered = [p for p in (folder / 'checkpoints').glob('*') if p.name.isdigit()]
+  numbered = [p for p in (folder / 'checkpoints').glob('*') if p.name.isdecimal()]
   above = {(folder / name).parent for name in names} | {folder / 'checkpoints', *numbered}
   for path in sorted(above - {folder}):
     if os.path.lexists(path) and not path.is_dir():

@@ -62,6 +62,8 @@ def lock(folder: Path) -> Iterator[None]:
   except OSError as error:  # the rights are not all: /proc, a quota, a disk that is read only
     raise ValueError(f'workdir={folder} cannot be made ({error.strerror})') from error
   path = folder / '.lock'
+  if path.is_dir():
+    raise ValueError(f'workdir={folder}: {path} is a folder and not a file; move it away')
   with _held(path) as file:
     file.truncate(0)
     file.write(f'process {os.getpid()} on {socket.gethostname()}\n')

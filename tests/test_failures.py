@@ -130,3 +130,15 @@ def test_an_export_on_a_full_disk_says_where_and_is_no_refusal(tmp_path, monkeyp
   with pytest.raises(OSError) as failed:  # 74, as `stopping.run` makes of it
     export.main(['export.py', 'W', f'--output={tmp_path}'])
   assert failures.no_space(failed.value) == f'{tmp_path}: File too large'
+
+
+def test_a_folder_called_as_the_lock_is_one_line(tmp_path):
+  (tmp_path / '.lock').mkdir()
+  line = '.lock is a folder and not a file; move it away'
+  with pytest.raises(ValueError, match=line), workdir.lock(tmp_path):
+    pass
+
+
+def test_a_folder_of_no_round_is_no_checkpoint(tmp_path):
+  (tmp_path / '²' / 'seed_0').mkdir(parents=True)  # a digit to Python, and no number
+  assert checkpoint.found(tmp_path) == []
