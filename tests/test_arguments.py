@@ -166,6 +166,11 @@ def test_what_is_probably_meant_otherwise_is_said():
   )
   assert labels.endswith('of which each has one; y.argmax(axis=1) if they are classes')
   assert checks.doubts(DATA) == ()
+  known = DATA.train.y < 8
+  without = dataclasses.replace(
+    DATA, train=datasets.Split(DATA.train.x[known], DATA.train.y[known])
+  )
+  assert checks.doubts(without) == ('classes 8, 9 have test rows and no training rows',)
   with pytest.warns(UserWarning, match='channels first'), pytest.raises(ValueError):
     run(dataset=given, model='no such model')
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_syn.data.builders import array_checks
+from fedjax_syn.data.builders.spelling import some
 from fedjax_syn.data.builders.split import Split, check_split
 from fedjax_syn.data.dataset import Dataset
 
@@ -57,8 +58,9 @@ def check(dataset: Any, where: str) -> Dataset:
 
 
 def doubts(dataset: Dataset) -> tuple[str, ...]:
-  """Returns a line for what is probably meant otherwise than it is read: channels that come first, one-hot labels."""
+  """Returns a line for what is probably meant otherwise than it is read: channels first, one-hot labels, lone classes."""
   train, test = dataset.train, dataset.test
+  lone = np.setdiff1d(test.y, train.y).tolist() if train.y.ndim == 1 else []
   order = array_checks.order_of(train.x, len(train.y))
   return (
     *([f'x {order}; it is read as it is'] if order else []),
@@ -67,6 +69,7 @@ def doubts(dataset: Dataset) -> tuple[str, ...]:
       if array_checks.one_each(train.y, test.y)
       else []
     ),
+    *([f'classes {some(lone)} have test rows and no training rows'] if lone else []),
   )
 
 
