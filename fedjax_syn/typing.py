@@ -28,7 +28,7 @@ class Output(NamedTuple):
   logits: Array  # [batch, classes] (or labels)
   features: Array  # [batch, features], the input of the classifier head
   stats: Stats  # running statistics after this batch; unchanged outside training
-  # [], of a loss: the factor that its layers have put on the loss of the samples; None: 1
+  # []: the factor that layers have applied to the loss of the samples; None is 1
   weight: Array | None = None
 
 

@@ -99,7 +99,7 @@ def test_convnet_pads_small_grey_images_to_32(shape, side):
 @networks
 def test_head_turns_features_into_logits(name):
   model, variables, x = small(name)
-  logits, features, stats = model.apply(variables, x)
+  logits, features, stats, _ = model.apply(variables, x)
   assert logits.shape == (5, 3)
   assert features.ndim == 2
   assert stats == {}
