@@ -159,7 +159,7 @@ def differing(expected: Mapping[str, Any], lost: tuple[str, ...] = ()) -> Callab
       if k not in found:
         return k.startswith(lost) if lost else False
       part = expected.get(k)
-      return found[k] == (part[: len(found[k])] if k in lost else part)
+      return found[k] == (part[: len(found[k])] if isinstance(part, list) and k in lost else part)
 
     wrong = [k for k in {**expected, **found} if not same(k)]
     return f'other {", ".join(wrong)}' if wrong else ''
