@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -67,3 +68,18 @@ def whole_folder(tmp_path_factory):
 def whole(whole_folder):
   """What it comes to."""
   return outcome(whole_folder)
+
+
+@pytest.fixture
+def copied(whole_folder, tmp_path):
+  """A copy of a finished run without its checkpoints."""
+  skip = shutil.ignore_patterns('checkpoints')
+  return shutil.copytree(whole_folder, tmp_path / 'w', ignore=skip)
+
+
+@pytest.fixture
+def finished(tmp_path, fake):
+  """A finished run, with the arrays of its checkpoints as `fake` reads them."""
+  folder = tmp_path / 'w'
+  assert experiment.run_experiment(config_of(), folder) == 0
+  return folder
