@@ -272,7 +272,7 @@ BAD_DATA = [
   Bad(
     'nobody of that name',
     {'start_from': '~no_such_user/5'},
-    "start_from='~no_such_user/5': no such folder",
+    'start_from=~no_such_user/5: nobody has this home folder',
   ),
   Bad(
     'data of nobody',
