@@ -1,9 +1,9 @@
 """Federated learning on heterogeneous clients, with synthetic data, as pure JAX functions.
 
 import fedjax_syn as fs
-from fedjax_syn.algorithms.dynafed import dynafed
 
-result = fs.run(dynafed(), 'digits', 'mlp', rounds=60, clients=20, partition='dirichlet', participation=0.4)
+method = fs.chain(fs.FedProx(mu=0.01), fs.DynaFed(iterations=300))
+result = fs.run(method, 'digits', 'mlp', rounds=60, clients=20, partition='dirichlet', participation=0.4)
 """
 
 import importlib
@@ -11,25 +11,63 @@ from typing import Any
 
 __version__ = '0.1.0'
 
-_HOMES = {
+_METHODS = (
+  'ABAVG',
+  'Ditto',
+  'DP',
+  'DynaFed',
+  'FedAvg',
+  'FedAvgM',
+  'FedBE',
+  'FedCOG',
+  'FedDecorr',
+  'FedDF',
+  'FedDM',
+  'FedDualMatch',
+  'FedExP',
+  'FedGen',
+  'FedMix',
+  'FedNova',
+  'FedOpt',
+  'FedProx',
+  'FedReg',
+  'FedRep',
+  'FedSAM',
+  'MOON',
+  'SCAFFOLD',
+  'VHL',
+)
+_MODULES = {
+  **dict.fromkeys(_METHODS, 'fedjax_syn.algorithms'),
+  'Chain': 'fedjax_syn.chains',
+  'ClientContext': 'fedjax_syn.contexts',
   'Dataset': 'fedjax_syn.data.datasets',
   'Engine': 'fedjax_syn.engine',
+  'Layer': 'fedjax_syn.layer',
   'Layout': 'fedjax_syn.engine',
-  'Method': 'fedjax_syn.method',
-  'build': 'fedjax_syn.engine',
+  'Round': 'fedjax_syn.contexts',
+  'Task': 'fedjax_syn.contexts',
+  'chain': 'fedjax_syn.chains',
+  'field': 'fedjax_syn.fields',
   'load': 'fedjax_syn.api',
   'run': 'fedjax_syn.api',
+  'when': 'fedjax_syn.layer',
 }
-__all__ = ['Dataset', 'Engine', 'Layout', 'Method', '__version__', 'build', 'load', 'run']
+_OLD = {name.lower(): name for name in _METHODS}  # functions of versions before 0.2
+__all__ = [*sorted(_MODULES), '__version__']
 
 
 def __getattr__(name: str) -> Any:
   """Imports on first use, so that a refused command line does not wait for JAX."""
-  if name not in _HOMES:
+  if name in _MODULES:
+    return getattr(importlib.import_module(_MODULES[name]), name)
+  if name in _OLD:
     raise AttributeError(
-      f'module {__name__!r} has no attribute {name!r}; it has {", ".join(__all__)}'
+      f'fedjax_syn.{name} is the class fedjax_syn.{_OLD[name]} now: fs.chain(fs.{_OLD[name]}(...))'
     )
-  return getattr(importlib.import_module(_HOMES[name]), name)
+  raise AttributeError(
+    f'module {__name__!r} has no attribute {name!r}; it has {", ".join(__all__)}'
+  )
 
 
 def __dir__() -> list[str]:

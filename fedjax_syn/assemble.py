@@ -23,7 +23,7 @@ from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.data import datasets, federated
 from fedjax_syn.data import partition as partition_lib
-from fedjax_syn.engine import Engine, Layout, build, personal
+from fedjax_syn.engine import Engine, Layout, personal
 from fedjax_syn.typing import Model
 
 
@@ -127,7 +127,7 @@ def read_line(resolved: config_lib.Resolved, problem: Problem) -> str:
 
 def privacy_line(resolved: config_lib.Resolved, jobs: Sequence[Job]) -> str:
   """Says in one line what a run's epsilon covers and what it does not; '' for a run without noise."""
-  noise = [m for m in (job.engine.method.mechanism for job in jobs) if privacy.promises(m)]
+  noise = [m for m in (job.engine.mechanism for job in jobs) if privacy.promises(m)]
   if not noise:
     return ''
   epsilon = privacy.composed([(m, privacy.sampling_of(resolved)) for m in noise])
@@ -164,7 +164,7 @@ def tasks(resolved: config_lib.Resolved, folder: Path) -> list[tuple[config_lib.
 def check_privacy(resolved: config_lib.Resolved) -> None:
   """Refuses, before data are read, a run whose epsilon could not be stated or would not hold; see `privacy`."""
   words = filter(None, (resolved.algorithm, resolved.compare))
-  mechanisms = {word: algorithms.create(word, resolved).mechanism for word in words}
+  mechanisms = {word: algorithms.create(word, resolved).mechanism(None) for word in words}
   privacy.check_config(resolved, mechanisms)
 
 
@@ -188,7 +188,7 @@ def jobs(
   tasks_ = tasks(resolved, folder)
   # The run itself is number 0: its draws do not depend on what it is compared with.
   closed = [job(c, f, problem, show, len(tasks_) - 1 - i) for i, (c, f) in enumerate(tasks_)]
-  noise = [m for m in (job.engine.method.mechanism for job in closed) if privacy.promises(m)]
+  noise = [m for m in (job.engine.mechanism for job in closed) if privacy.promises(m)]
   if noise:
     privacy.check_data(noise[0], problem.dataset.normalisation.name)
     units = {'client': resolved.data.clients, 'example': len(problem.dataset.train.y)}
@@ -232,7 +232,7 @@ def job(
       f'WARNING: {folder} ran on {layout.devices} devices before; the last digits may differ from here on'
     )
     layout = configured
-  engine = build(
+  engine = Engine(
     method,
     problem.model,
     problem.data,
@@ -240,6 +240,7 @@ def job(
     participation=config.client.participation,
     sampler=config.client.sampler,
     layout=layout,
+    rounds=config.rounds,
     noise_number=number,
   )
   return Job(config, folder, engine)

@@ -6,8 +6,8 @@ from pathlib import Path
 from fedjax_syn import branch, checkpoint, hosts, paths, progress
 from fedjax_syn import config as config_lib
 from fedjax_syn.assemble import Job
+from fedjax_syn.contexts import State
 from fedjax_syn.engine import Engine
-from fedjax_syn.method import State
 from fedjax_syn.recorder import Recorder
 from fedjax_syn.typing import Variables
 
@@ -48,10 +48,10 @@ def begin(
 def _branch(engine: Engine, source: str, seed: int, show: progress.Silent) -> State:
   """The state of another run's checkpoint, as far as it fits."""
   old = hosts.first_tree(lambda: checkpoint.read(Path(source)).tree)
-  start = branch.match(old, engine.init(seed), source, engine.method.records)
+  start = branch.match(old, engine.init(seed), source, engine.chain.recording)
   if start.initialised:  # of the old model: a client's own head, say, or its own model
     begun = engine.init(seed, Variables(start.state.params, start.state.stats))
-    start = branch.match(old, begun, source, engine.method.records)
+    start = branch.match(old, begun, source, engine.chain.recording)
   dropped, initialised = (
     ', '.join(names) or 'nothing' for names in (start.dropped, start.initialised)
   )

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_syn import checkpoint, paths
-from fedjax_syn.method import State
+from fedjax_syn.contexts import State
 from fedjax_syn.typing import PyTree
 
 

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from fedjax_syn import algorithms, arguments
+from fedjax_syn import algorithms, arguments, privacy
+from fedjax_syn.chains import TRAITS, Chain
+from fedjax_syn.contexts import Run
 from fedjax_syn.data import kinds
 from fedjax_syn.data.normalisation import NORMALISATIONS
-from fedjax_syn.method import NEEDS, Method
 from fedjax_syn.schema import SECTIONS, ConfigError, Resolved, check_range, coerce, flatten, plain
 from fedjax_syn.texts import shown
 
@@ -172,14 +173,17 @@ def check(config: Any) -> Resolved:
 
 def _resolve_blocks(resolved: Resolved) -> Resolved:
   """Lets the methods in use fill in what follows from the rest of the config."""
+  words = tuple(word for word in (resolved.algorithm, resolved.compare) if word)
+  run = Run(resolved.rounds, privacy.sampling_of(resolved), words)
   blocks = dict(resolved.blocks)
   for part in resolved.parts:
-    hook = getattr(_module(part), 'resolve', None)
-    if hook is not None:
-      try:
-        blocks[algorithms.block_name(part)] = hook(blocks[algorithms.block_name(part)], resolved)
-      except ValueError as error:
-        raise ConfigError(str(error)) from error
+    if part == algorithms.BASE:
+      continue
+    name = algorithms.block_name(part)
+    try:
+      blocks[name] = blocks[name].resolve(run)
+    except ValueError as error:
+      raise ConfigError(str(error)) from error
   return dataclasses.replace(resolved, blocks=blocks)
 
 
@@ -201,11 +205,17 @@ def check_algorithm(key: str, word: str) -> None:
 def _check_name(key: str, value: str, kind: str) -> None:
   if kind == 'datasets' and value.startswith(TFDS) and value != TFDS:
     return  # whether it is there is found when it is loaded
-  module, colon, function = value.partition(':')
+  module, colon, function = value.rpartition(':')
   if not colon:
     known = names(kind)
     if value not in known:
       raise ConfigError(f'{key}={shown(value)}: unknown{_nearest(value, known)}')
+    return
+  if kind == 'algorithms':
+    try:
+      algorithms.layer_class(value)
+    except ValueError as error:
+      raise ConfigError(f'{key}={error}') from error
     return
   try:
     found = getattr(importlib.import_module(module), function, None)
@@ -247,15 +257,9 @@ def _check_names(resolved: Resolved) -> None:
 
 
 def _check_combinations(resolved: Resolved) -> None:
-  client = resolved.client
   if resolved.compare == resolved.algorithm:
     raise ConfigError(
       f'compare={resolved.compare!r}: is the algorithm itself; name another, or none (--config.compare=)'
-    )
-  if bool(client.epochs) == bool(client.steps):
-    raise ConfigError(
-      f'client.epochs={client.epochs}: exactly one of client.epochs and client.steps must be'
-      f' non-zero, and client.steps={client.steps}'
     )
   arguments.check_together({**flatten(to_dict(resolved)), 'seeds': resolved.seeds})
   for name in resolved.trackers:
@@ -265,15 +269,11 @@ def _check_combinations(resolved: Resolved) -> None:
     for word in filter(None, (resolved.algorithm, resolved.compare)):
       # Optimizers, schedules and compositions refuse here.
       method = algorithms.create(word, resolved)
-      _check_proxy(word, method.proxy, resolved.data.proxy)
-      _check_needs(word, method, resolved.data.name)
+      _check_proxy(word, method.server_data, resolved.data.proxy)
+      _check_traits(word, method, resolved.data.name)
     kinds.check_partition(resolved.data.name, resolved.data.partition)
-    if resolved.personal_every and 'one_class' in kinds.LACKS.get(resolved.data.name, ()):
-      raise ValueError(f'personal_every: needs {NEEDS["one_class"]}; 0 would work')
-    for part in resolved.parts:
-      hook = getattr(_module(part), 'check', None)
-      if hook is not None:
-        hook(resolved.blocks.get(algorithms.block_name(part)), resolved.rounds)
+    if resolved.personal_every and 'one class' in kinds.LACKS.get(resolved.data.name, ()):
+      raise ValueError(f'personal_every: needs {TRAITS["one class"]}; 0 would work')
   except ValueError as error:
     raise ConfigError(str(error)) from error
 
@@ -291,10 +291,10 @@ def _check_proxy(word: str, needed: str, given: str) -> None:
     )
 
 
-def _check_needs(word: str, method: Method, name: str) -> None:
-  for need in method.needs:
-    if need in kinds.LACKS.get(name, ()):
-      raise ConfigError(f'algorithm={shown(word)}: needs {NEEDS[need]} (data.name={name!r})')
+def _check_traits(word: str, method: Chain, name: str) -> None:
+  for trait in sorted(method.requires):
+    if trait in kinds.LACKS.get(name, ()):
+      raise ConfigError(f'algorithm={shown(word)}: needs {TRAITS[trait]} (data.name={name!r})')
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -309,29 +309,20 @@ def to_json(config: Any) -> str:
   return json.dumps(to_dict(config), sort_keys=True, indent=2)
 
 
-def _module(part: str) -> Any:
-  module, colon, _ = part.partition(':')
-  return importlib.import_module(module) if colon else algorithms.module(part)
-
-
 def _outside(*words: str) -> list[str]:
   return [part for word in words for part in word.split('+') if ':' in part]
 
 
 def _blocks(outside: Iterable[str]) -> dict[str, type]:
-  parts = [*names('algorithms'), *outside]
-  classes = {algorithms.block_name(part): getattr(_module(part), 'Config', None) for part in parts}
-  return {name: cls for name, cls in classes.items() if cls is not None}
+  parts = [*(name for name in algorithms.LAYERS if name != algorithms.BASE), *outside]
+  return {algorithms.block_name(part): algorithms.layer_class(part) for part in parts}
 
 
 def _no_such(key: str, known: Iterable[str], outside: Iterable[str]) -> str:
   for word in outside:
-    if algorithms.block_name(word) == key.partition('.')[0] and not hasattr(
-      _module(word), 'Config'
-    ):
-      return (
-        f'{word.partition(":")[0]} has no class Config, so {word} has no fields (docs/compose.md)'
-      )
+    if algorithms.block_name(word) == key.partition('.')[0]:
+      fields = ', '.join(f.name for f in dataclasses.fields(algorithms.layer_class(word)))
+      return f'{word} has no such field; it has {fields or "none"} (docs/compose.md)'
   return f'no such field{_nearest(key, known)}'
 
 

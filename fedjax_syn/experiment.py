@@ -32,7 +32,7 @@ from fedjax_syn import config as config_lib
 from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.assemble import Job, Problem
 from fedjax_syn.clock import Clock
-from fedjax_syn.method import State
+from fedjax_syn.contexts import State
 from fedjax_syn.recorder import Recorder
 
 FINISHED, REFUSED, DIVERGED = 0, 2, 3

@@ -194,7 +194,7 @@ def given_away(described: Mapping[str, Any]) -> dict[str, Any]:
   """
   dataset = {key: value for key, value in described['dataset'].items() if key != 'client_names'}
   config = config_lib.check(described['config'])
-  mechanism = algorithms.create(config.algorithm, config).mechanism
+  mechanism = algorithms.create(config.algorithm, config).mechanism(None)
   if not privacy.promises(mechanism):
     return {'config': described['config'], 'dataset': dataset}
   privacy.check_data(mechanism, dataset['normalisation']['name'])

@@ -6,8 +6,8 @@ from typing import Any
 
 from fedjax_syn import checkpoint, hosts, recorder, results, run_folder, stored
 from fedjax_syn.assemble import Job, Problem
+from fedjax_syn.contexts import State
 from fedjax_syn.loop import Evaluators
-from fedjax_syn.method import State
 from fedjax_syn.typing import PyTree
 
 Measure = Callable[[int, State], Any]  # (seed, state) -> the engine's `Personal`
@@ -62,7 +62,7 @@ def write(
   folder, seeds = job.folder, job.config.seeds
   results.save_clients(folder, seed, *model, own, problem.client_names)
   first = seed == seeds[0]
-  results.save_synthetic(folder, problem.dataset, seed, first, job.engine.synthetic(state), say)
+  results.save_synthetic(folder, problem.dataset, seed, first, job.engine.artifacts(state), say)
   learned = Path(run_folder.set_file(seed, seeds))
   names = [run_folder.clients_file(seed), str(learned), str(learned.with_suffix('.png'))]
   names.append(f'figures/{learned.stem}.png')

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from fedjax_syn import hosts, metrics
 from fedjax_syn.clock import Clock
+from fedjax_syn.contexts import State
 from fedjax_syn.engine import personal as personal_lib
-from fedjax_syn.method import State
 
 STRETCH_SECONDS = 2.0  # bounds how long a request to stop has to wait
 CHUNK_SECONDS = 2.0  # the same, for work between rounds
@@ -116,7 +116,7 @@ def train(
   `STRETCH_SECONDS`) changes no result: the engine derives every random number from seed and round.
 
   Args:
-    engine: see `fedjax_syn.engine.build`.
+    engine: a `fedjax_syn.engine.Engine`.
     evaluators: by split, (params, stats) -> metrics.
     plan: how far to train, and where to look.
     states: by seed, where to begin, all at one round; they are consumed.
@@ -162,7 +162,7 @@ def train(
     while waiting := [seed for seed in live if engine.pending(live[seed])]:
       seed = waiting[0]
       with clock.part('synthesis'):
-        live[seed], done, report = engine.between(seed, live[seed], CHUNK_SECONDS)
+        live[seed], done, report = engine.server_work(seed, live[seed], CHUNK_SECONDS)
       failed = bool(report.get('diverged_round'))
       all_done = done and not failed and len(waiting) == 1
       step = Step('diverged' if failed else 'between', live[seed], report, all_done)
@@ -181,7 +181,7 @@ def train(
 
     before = clock.parts['rounds']
     with clock.part('rounds'):
-      new, reports = engine.run_together(tuple(live), tuple(live.values()), rounds)
+      new, reports = engine.run_side_by_side(tuple(live), tuple(live.values()), rounds)
     per_round = (clock.parts['rounds'] - before) / rounds
     live.update(zip(live, new, strict=True))
     here, seeds = round + rounds, list(live)

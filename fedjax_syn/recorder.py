@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import jax
 
 from fedjax_syn import checkpoint, hosts, metrics, stored, trackers
+from fedjax_syn.contexts import State
 from fedjax_syn.loop import Step
-from fedjax_syn.method import State
 from fedjax_syn.typing import PyTree
 
 SAVE_SECONDS = 30.0  # a checkpoint is due after this long at the latest

@@ -65,7 +65,7 @@ def summarise(
     'bytes_down': down * config.rounds,
     'client_state_bytes': engine.client_state_bytes,
     'client_state_place': engine.client_state_place,
-    **_privacy(config, engine.method.mechanism, beside),
+    **_privacy(config, engine.mechanism, beside),
     'peak_memory_bytes': max(recorder.peak, peak_memory_bytes()),
     'metrics_sha256': recorder.digest.hexdigest(),
     'files': recorder.files,

@@ -16,7 +16,7 @@ from typing import Any
 
 from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
-from fedjax_syn.method import LocalTraining
+from fedjax_syn.client.optimizers import ENDING
 from fedjax_syn.schema import SECTIONS, ConfigError, Resolved, coerce, flatten, plain
 
 OWN_FOLDERS = ('folder', 'arrays')  # data.name that says nothing of what data.dir holds
@@ -145,9 +145,9 @@ def depends_on_rounds(config: Any, before: int | None = None) -> list[str]:
   """
   resolved = _resolved(config)
   words = [word for word in (resolved.algorithm, resolved.compare) if word]
-  clients = [algorithms.create(word, resolved).client for word in words]
+  methods = [algorithms.create(word, resolved) for word in words]
   named = [f'client.schedule={resolved.client.schedule!r}'] * any(
-    isinstance(client, LocalTraining) and client.schedule_of for client in clients
+    method.trains_locally and method.local.schedule in ENDING for method in methods
   )
   if before is None or before == resolved.rounds:
     return named

@@ -4,16 +4,13 @@ Each algorithm's file adds a block of its own, in the same way.
 """
 
 import dataclasses
-import math
-import typing
 from collections.abc import Mapping
 from typing import Any
 
 import ml_collections
 
-from fedjax_syn import texts
+from fedjax_syn.algorithms.fedavg import Averaging, LocalTraining
 from fedjax_syn.fields import field
-from fedjax_syn.texts import shown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,27 +52,10 @@ class Data:
   labels: int = field(2, 'labels per client, for partitions by label', low=1, high=10**6)
 
 
-@dataclasses.dataclass(frozen=True)
-class Client:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Client(LocalTraining):
   participation: float = field(0.4, 'share of the clients in a round', above=0, high=1)
   sampler: str = field('fixed', 'how they are drawn', choices=('fixed', 'poisson'))
-  epochs: int = field(1, 'local passes; 0 if steps are given', low=0, high=10_000)
-  steps: int = field(0, 'local steps, whatever the size; 0 if epochs are given', low=0, high=10**9)
-  batch_size: int = field(32, 'local batch; the last of a pass may be partial', low=1, high=10**9)
-  optimizer: str = field('adam', 'local optimizer, by its optax name')
-  lr: float = field(1e-3, 'local learning rate', above=0)
-  schedule: str = field('', "factor on lr by round: '' (1), 'cosine' or 'exponential(0.998)'")
-  momentum: float = field(0.0, 'local momentum, for sgd', low=0, high=1)
-  weight_decay: float = field(0.0, 'L2 added to the local gradient', low=0)
-  persistent: bool = field(False, "keep a client's optimizer state between its visits")
-  augment: str = field('none', 'augmentation of the local batches')
-
-
-@dataclasses.dataclass(frozen=True)
-class Server:
-  weighting: str = field(
-    'uniform', 'weights of the clients in the mean', choices=('uniform', 'size')
-  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +149,7 @@ class Resolved:
   )
   data: Data = Data()
   client: Client = Client()
-  server: Server = Server()
+  server: Averaging = Averaging()
   model: Model = Model()
   layout: Layout = Layout()
   blocks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -188,63 +168,7 @@ class Resolved:
     return tuple(dict.fromkeys(word for word in words if word))
 
 
-SECTIONS = {'data': Data, 'client': Client, 'server': Server, 'model': Model, 'layout': Layout}
-LONGEST = 4096  # characters of a text: a path's, on Linux
-KINDS = {bool: 'True or False', int: 'an integer', float: 'a number', str: 'a string'}
-LARGEST = 2**31 - 1  # of an integer whose field says nothing else: programs count in int32
-FLOATS = 1e-30, 1e30  # sizes of a number that is not 0: programs compute in float32
-_SIZES = 'numbers from {:g} to {:g} in size would work (0 where it is allowed)'.format(*FLOATS)
-
-
-class ConfigError(ValueError):
-  """A refused config: one line that names the key, the value and what would work."""
-
-  def __init__(self, message: str):
-    super().__init__(texts.one_line(message))
-
-
-def coerce(key: str, value: Any, kind: Any) -> Any:
-  """Returns the value as its field's type; only an int for a float and a list for a tuple are converted."""
-  if typing.get_origin(kind) is tuple:
-    if not isinstance(value, tuple | list):
-      raise ConfigError(f'{key}={shown(value)}: must be a tuple, as in 0,1,2 (of one: 1,)')
-    return tuple(coerce(key, item, typing.get_args(kind)[0]) for item in value)
-  fits = isinstance(value, (int, float) if kind is float else kind)
-  if not fits or (isinstance(value, bool) and kind is not bool):  # False is an int to Python
-    raise ConfigError(f'{key}={shown(value)}: must be {KINDS[kind]}')
-  if kind is float and not _finite(value):
-    raise ConfigError(f'{key}={shown(value)}: must be a finite number')
-  if kind is str and len(value) > LONGEST:
-    raise ConfigError(f'{key}={shown(value)}: must have at most {LONGEST} characters')
-  if kind is str and '\0' in value:
-    raise ConfigError(f'{key}={shown(value)}: must not contain a null character')
-  return kind(value)
-
-
-def _finite(value: float) -> bool:
-  try:
-    return math.isfinite(value)
-  except OverflowError:  # an integer beyond all floats
-    return False
-
-
-def check_range(key: str, value: Any, rules: Mapping[str, Any]) -> None:
-  """Refuses a value that its field's metadata, or the program's arithmetic, does not allow; each item of a tuple counts."""
-  choices, low, above, high = (rules.get(rule) for rule in ('choices', 'low', 'above', 'high'))
-  smallest, largest = FLOATS
-  for item in value if isinstance(value, tuple) else (value,):
-    if choices is not None and item not in choices:
-      raise ConfigError(f'{key}={shown(item)}: unknown; known: {", ".join(map(repr, choices))}')
-    if low is not None and item < low:
-      raise ConfigError(f'{key}={shown(item)}: must be at least {low}')
-    if above is not None and item <= above:
-      raise ConfigError(f'{key}={shown(item)}: must be greater than {above}')
-    if high is not None and item > high:
-      raise ConfigError(f'{key}={shown(item)}: must be at most {high}')
-    if isinstance(item, int) and high is None and item > LARGEST:
-      raise ConfigError(f'{key}={shown(item)}: must be at most {LARGEST}')
-    if isinstance(item, float) and item and not smallest <= abs(item) <= largest:
-      raise ConfigError(f'{key}={shown(item)}: {_SIZES}')
+SECTIONS = {'data': Data, 'client': Client, 'server': Averaging, 'model': Model, 'layout': Layout}
 
 
 def plain(value: Any) -> Any:

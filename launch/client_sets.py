@@ -12,6 +12,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from fedjax_syn.engine.messages import make_message
+from fedjax_syn.engine.visits import servers_of
+from fedjax_syn.method import Method, State, Task
 
 from fedjax_syn import algorithms, assemble, checkpoint, figures, run_folder
 from fedjax_syn import config as config_lib
@@ -19,11 +22,8 @@ from fedjax_syn import trusted as trust
 from fedjax_syn.algorithms import feddm
 from fedjax_syn.client.optimizers import optimizer
 from fedjax_syn.data import federated
-from fedjax_syn.engine.messages import make_message
-from fedjax_syn.engine.visits import servers_of
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import objective_of
-from fedjax_syn.method import Method, State, Task
 from fedjax_syn.server import sets as sets_lib
 from fedjax_syn.synthesis import ball, gradient, set_diagnostics
 from fedjax_syn.synthesis import distribution as dm

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from fedjax_syn.method import State
 
 from fedjax_syn import algorithms, assemble, checkpoint, run_folder
 from fedjax_syn import config as config_lib
@@ -13,7 +14,6 @@ from fedjax_syn import trusted as trust
 from fedjax_syn.data import federated
 from fedjax_syn.engine import Engine, Layout, build
 from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.method import State
 from fedjax_syn.synthesis.diagnostics import real_and_noise
 from fedjax_syn.synthesis.synthetic import SyntheticSet
 from fedjax_syn.typing import PRNGKey

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from fedjax_syn.engine.visits import downlink, servers_of
+from fedjax_syn.method import ClientTransform, Method, State, Task, Visit
 
 from fedjax_syn import algorithms, assemble, checkpoint, figures, run_folder
 from fedjax_syn import config as config_lib
@@ -18,10 +20,8 @@ from fedjax_syn.algorithms.fedcog import Generated
 from fedjax_syn.client import local
 from fedjax_syn.data import federated
 from fedjax_syn.engine import Engine, Layout, build, clients
-from fedjax_syn.engine.visits import downlink, servers_of
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import objective_of
-from fedjax_syn.method import ClientTransform, Method, State, Task, Visit
 from fedjax_syn.typing import Model
 
 NAME = 'fedcog'

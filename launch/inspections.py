@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from fedjax_syn.method import Task
 
 from fedjax_syn import algorithms, diagnostic_figures, metrics
 from fedjax_syn.algorithms.dynafed import augmentation
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import cross_entropy
-from fedjax_syn.method import Task
 from fedjax_syn.synthesis import finetuning, gradient_error, privacy_check, trajectory
 from fedjax_syn.synthesis.client_losses import round_losses
 from fedjax_syn.synthesis.scratch import Scratch, train_from_scratch

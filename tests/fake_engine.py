@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from fedjax_syn.method import State
 
 from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.engine.personal import Personal
-from fedjax_syn.method import State
 
 PHASE = 3  # the program changes after this round
 ITERATIONS = 6  # of the work between rounds, two in a chunk

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from fedjax_syn.method import Task, for_rounds
 
 from fedjax_syn import api, arguments
 from fedjax_syn.algorithms.fedavg import fedavg
@@ -11,7 +12,6 @@ from fedjax_syn.algorithms.fedprox import fedprox
 from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.data import checks, datasets
 from fedjax_syn.engine import Layout
-from fedjax_syn.method import Task, for_rounds
 from tests import tiny
 
 NAN = float('nan')

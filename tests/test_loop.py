@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from fedjax_syn.method import ServerTransform
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjax_syn import loop
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.clock import Clock, Spans
-from fedjax_syn.method import ServerTransform
 from tests.fake_engine import ITERATIONS, PHASE, Fake
 
 LEARNING = fedavg().extend(

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 import safetensors
+from fedjax_syn.method import ClientTransform, ServerTransform
 
 import fedjax_syn as fs
 from fedjax_syn import assemble, experiment, export, privacy, progress, same_run, stored
@@ -15,7 +16,6 @@ from fedjax_syn import config as config_lib
 from fedjax_syn.algorithms.dp import dp
 from fedjax_syn.algorithms.dynafed import dynafed
 from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.method import ClientTransform, ServerTransform
 from fedjax_syn.privacy import Mechanism, Sampling
 from tests import tiny
 from tests.runs import config_of

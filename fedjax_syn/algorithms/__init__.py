@@ -1,61 +1,65 @@
-"""The methods, one file each, found by themselves.
+"""The methods, one file each; every one of them is a layer that `fedjax_syn.chain` composes with others."""
 
-A file `name.py` exports `Config`, a frozen dataclass of its fields, and a function `name(base, **fields)`
-that puts the method around another. `fedavg` is what every chain starts from.
-"""
-
-import dataclasses
-import functools
-import importlib
-import pkgutil
 import re
-from collections.abc import Callable
 from typing import Any
 
-from fedjax_syn.method import Method
+from fedjax_syn.algorithms.fedavg import FedAvg
+from fedjax_syn.algorithms.fedprox import FedProx
+from fedjax_syn.algorithms.scaffold import SCAFFOLD
+from fedjax_syn.chains import Chain, chain
+from fedjax_syn.fields import ConfigError
+from fedjax_syn.layer import Layer
+from fedjax_syn.own_layers import load
 
 BASE = 'fedavg'
-
-
-@functools.cache  # a config asks several times
-def _files() -> tuple[str, ...]:
-  return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith('_')))
+LAYERS: dict[str, type[Layer]] = {
+  layer.name: layer
+  for layer in (
+    FedAvg,
+    FedProx,
+    SCAFFOLD,
+  )
+}
 
 
 def names() -> dict[str, str]:
   """Returns the name of every method and the first line of its file."""
-  return {name: (module(name).__doc__ or '').strip().splitlines()[0] for name in _files()}
+  return {name: _first_line(layer) for name, layer in sorted(LAYERS.items())}
 
 
-def module(name: str) -> Any:
-  """Returns the module of a method."""
-  return importlib.import_module(f'{__name__}.{name}')
+def _first_line(layer: type[Layer]) -> str:
+  import sys
+
+  return (sys.modules[layer.__module__].__doc__ or '').strip().splitlines()[0]
 
 
-def config_class(name: str) -> type | None:
-  """Returns the frozen dataclass of a method's fields; None if it has none."""
-  return getattr(module(name), 'Config', None)
+def layer_class(word: str) -> type[Layer]:
+  """Returns a layer's class by its name, or by 'module:Class' or 'FILE:Class', which is imported.
+
+  Args:
+    word: one part of `algorithm`.
+
+  Raises:
+    ValueError: if there is no such layer.
+  """
+  if ':' in word:
+    return load(word)
+  if word not in LAYERS:
+    raise ValueError(f'{word!r} is unknown; known: {", ".join(sorted(LAYERS))}')
+  return LAYERS[word]
 
 
 def block_name(word: str) -> str:
-  """Returns what the block of a method is called in a config: its name, 'function' of 'package.module:function'."""
-  return word.rpartition(':')[2]
+  """Returns what the block of a layer is called in a config: 'fedprox', 'mine' of 'module:Mine'."""
+  return word.rpartition(':')[2].lower()
 
 
-def wrapper(name: str) -> Callable[..., Method]:
-  """Returns the function that puts a method around another; `name` may be 'package.module:function'."""
-  if ':' in name:
-    path, _, attribute = name.partition(':')
-    return getattr(importlib.import_module(path), attribute)
-  return getattr(module(name), name)
-
-
-def create(word: str, config: Any) -> Method:
+def create(word: str, config: Any) -> Chain:
   """Builds a method from a config.
 
   Args:
     word: names joined from the inside out, 'scaffold+dynafed'; 'fedavg' is understood at the beginning.
-    config: an object with the blocks `client`, `server`, `rounds` and one block per method.
+    config: a checked config, with the blocks `client` and `server` and one block per layer.
 
   Returns:
     The method.
@@ -63,29 +67,16 @@ def create(word: str, config: Any) -> Method:
   Raises:
     ValueError: if a part does not exist or the parts cannot be combined.
   """
-  known = names()
   parts = [part for part in word.split('+') if part != BASE]
-  method = module(BASE).from_config(config)
-  for part in parts:
-    if ':' not in part and part not in known:
-      raise ValueError(f'algorithm={word!r}: {part!r} is unknown; known: {", ".join(known)}')
-    block = getattr(config, part.rpartition(':')[2], None)
-    fields = (
-      {f.name: getattr(block, f.name) for f in dataclasses.fields(block)}
-      if block is not None
-      else {}
-    )
-    method = _around(part, method, fields, word)
-  return method
-
-
-def _around(part: str, base: Method, fields: dict[str, Any], word: str) -> Method:
-  """Puts one method around another; a refusal names the setting that is to be changed."""
   try:
-    method = wrapper(part)(base, **fields)
-  except (ValueError, TypeError) as error:
-    named = re.match(r'[\w.]+ ?[=:]', str(error))
-    raise ValueError(str(error) if named else f'algorithm={word!r}: {error}') from error
-  if not isinstance(method, Method):
-    raise ValueError(f'algorithm={word!r}: {part} returns a {type(method).__name__}, not a Method')
-  return method
+    return chain(_fedavg(config), *(config.blocks[block_name(part)] for part in parts))
+  except ValueError as error:
+    named = re.match(r'[\w.]+ ?[=:]', str(error))  # the setting that is to be changed
+    raise ConfigError(str(error) if named else f'algorithm={word!r}: {error}') from error
+
+
+def _fedavg(config: Any) -> FedAvg:
+  import dataclasses
+
+  blocks = {**vars(config.client), **vars(config.server)}
+  return FedAvg(**{f.name: blocks[f.name] for f in dataclasses.fields(FedAvg)})

@@ -1,87 +1,74 @@
 """FedAvg: local training and a mean of the models (McMahan et al., 2017)."""
 
-import functools
-from typing import Any
+import dataclasses
 
-from fedjax_syn.client.optimizers import ENDING
+import optax
+
 from fedjax_syn.client.optimizers import optimizer as optimizer_by_name
 from fedjax_syn.client.optimizers import schedule as schedule_by_name
-from fedjax_syn.data.augment import resolve_augment
-from fedjax_syn.method import LocalTraining, Method
+from fedjax_syn.data.augment import Augment, resolve_augment
+from fedjax_syn.fields import field
+from fedjax_syn.layer import Layer
+from fedjax_syn.typing import Array
 
 
-def fedavg(
-  lr: float = 1e-3,
-  *,
-  optimizer: str = 'adam',
-  momentum: float = 0.0,
-  weight_decay: float = 0.0,
-  epochs: int = 1,
-  steps: int = 0,
-  batch_size: int = 32,
-  persistent: bool = False,
-  schedule: str = '',
-  rounds: int = 0,
-  augment: str = 'none',
-  weighting: str = 'uniform',
-) -> Method:
-  """Clients train from the global model; the server averages what comes back.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+  """The fields of local training: FedAvg's, and in a config those of the block `client`."""
 
-  Args:
-    lr: learning rate of the clients.
-    optimizer: an optax optimizer, see `fedjax_syn.client.optimizers`.
-    momentum: of sgd and rmsprop.
-    weight_decay: coupled L2.
-    epochs: passes over a client's data in a visit, or
-    steps: local steps in a visit, whatever the client's size; exactly one of the two is non-zero.
-    batch_size: samples in a step; the last batch of an epoch may be partial.
-    persistent: keep each client's optimizer state between its visits (the authors of DynaFed did).
-    schedule: factor on `lr` by round, see `fedjax_syn.client.optimizers.schedule`.
-    rounds: rounds of the run, for a schedule that ends with it; 0: those of the run that it is used in.
-    augment: augmentation of the clients' batches, see `fedjax_syn.data.augment`.
-    weighting: 'uniform' (1 for a client with samples; DynaFed, Algorithm 2, line 7) or 'size' (Eq. 2).
+  epochs: int = field(1, 'local passes; 0 if steps are given', low=0, high=10_000)
+  steps: int = field(0, 'local steps, whatever the size; 0 if epochs are given', low=0, high=10**9)
+  batch_size: int = field(32, 'local batch; the last of a pass may be partial', low=1, high=10**9)
+  optimizer: str = field('adam', 'local optimizer, by its optax name')
+  lr: float = field(1e-3, 'local learning rate', above=0)
+  schedule: str = field('', "factor on lr by round: '' (1), 'cosine' or 'exponential(0.998)'")
+  momentum: float = field(0.0, 'local momentum, for sgd', low=0, high=1, static=True)
+  weight_decay: float = field(0.0, 'L2 added to the local gradient', low=0, static=True)
+  persistent: bool = field(False, "keep a client's optimizer state between its visits")
+  augment: str = field('none', 'augmentation of the local batches')
 
-  Returns:
-    The method that all others are put around.
 
-  Raises:
-    ValueError: if epochs and steps are both zero or both set, or the weighting is unknown.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Averaging:
+  """The field of the average: FedAvg's, and in a config that of the block `server`."""
+
+  weighting: str = field(
+    'uniform', 'weights of the clients in the mean', choices=('uniform', 'size')
+  )
+
+
+class FedAvg(Layer, LocalTraining, Averaging):
+  """Clients train from the global model; the server averages their differences from it.
+
+  The first layer of every chain. `weighting` 'uniform' is DynaFed, Algorithm 2, line 7; 'size' its Eq. 2. A schedule
+  that ends with the run takes the number of rounds from the run.
   """
-  if bool(epochs) == bool(steps):
-    raise ValueError(
-      f'client.epochs={epochs} and client.steps={steps}: exactly one must be non-zero'
-    )
-  if weighting not in ('uniform', 'size'):
-    raise ValueError(f"server.weighting={weighting!r} is unknown; known: 'uniform', 'size'")
-  client = LocalTraining(
-    optimizer=optimizer_by_name(optimizer, momentum=momentum, weight_decay=weight_decay),
-    epochs=epochs,
-    steps=steps,
-    batch_size=batch_size,
-    persistent=persistent,
-    momentum=momentum if optimizer == 'sgd' else None,
-    schedule=schedule_by_name(schedule, rounds),
-    schedule_of=functools.partial(schedule_by_name, schedule) if schedule in ENDING else None,
-    rounds=rounds,
-    augment=resolve_augment(augment),
-  )
-  return Method(name='fedavg', client=client, weighting=weighting, hyper={'client': {'lr': lr}})
 
+  def check(self):
+    if bool(self.epochs) == bool(self.steps):
+      raise ValueError(
+        f'client.epochs={self.epochs}: exactly one of client.epochs and client.steps must be'
+        f' non-zero, and client.steps={self.steps}'
+      )
+    optimizer_by_name(self.optimizer, momentum=self.momentum, weight_decay=self.weight_decay)
+    schedule_by_name(self.schedule, 0)
+    resolve_augment(self.augment)
 
-def from_config(config: Any) -> Method:
-  """Builds FedAvg from the blocks `client` and `server` and the field `rounds` of a config."""
-  c = config.client
-  return fedavg(
-    c.lr,
-    optimizer=c.optimizer,
-    momentum=c.momentum,
-    weight_decay=c.weight_decay,
-    epochs=c.epochs,
-    steps=c.steps,
-    batch_size=c.batch_size,
-    persistent=c.persistent,
-    schedule=c.schedule,
-    rounds=config.rounds,
-    augment=c.augment,
-    weighting=config.server.weighting,
-  )
+  def provides(self):
+    sgd = self.optimizer == 'sgd'
+    traits = {'local training'} | ({'sgd'} if sgd and self.momentum < 1 else set())
+    if sgd and self.momentum:
+      traits |= {'momentum'} | ({'persistent momentum'} if self.persistent else set())
+    return frozenset(traits)
+
+  @classmethod
+  def _key(cls, field_name):
+    block = 'server' if field_name == 'weighting' else 'client'
+    return f'{block}.{field_name}'
+
+  def _optimizer(self, learning_rate: Array) -> optax.GradientTransformation:
+    make = optimizer_by_name(self.optimizer, momentum=self.momentum, weight_decay=self.weight_decay)
+    return make(learning_rate)
+
+  def _augmentation(self) -> Augment | None:
+    return resolve_augment(self.augment)

@@ -1,153 +1,112 @@
 """SCAFFOLD: control variates against client drift (Karimireddy et al., 2020, Algorithm 1)."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.client import pieces
+from fedjax_syn.contexts import ClientContext
 from fedjax_syn.data import federated
 from fedjax_syn.fields import field
-from fedjax_syn.method import ClientTransform, Method, ServerTransform
-from fedjax_syn.typing import Step, Variables
+from fedjax_syn.layer import Layer, when
+from fedjax_syn.typing import Params, Variables
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
+class SCAFFOLD(Layer):
+  """Adds control variates c_i (clients) and c (server), all zero at first, to local training.
+
+  Line numbers are those of the paper's Algorithm 1. The loss of option 1 is the data's own: what another layer adds to
+  it (FedCOG, FedGen, ...) is not taken back, for which there is correction='step'. Option 2 reads a step of size eta
+  out of the path, which only plain SGD takes; 0 is therefore 2 for plain SGD and 1 for momentum and Adam, where the
+  correction enters the optimizer as part of the gradient. Asked for by its number, each option runs with any optimizer.
+  With correction='step' the optimizer sees the plain gradient, and a step -eta (c - c_i) follows its own (NIID-Bench);
+  with option 2 variates are then a client's mean steps, in units of eta, whatever the optimizer, and 0 is option 2.
+  """
+
   option: int = field(
-    0,
-    'control variate: 1 the gradient at x over all local data, 2 (x - y) / (K eta); 0: 2 for plain SGD and for'
+    default=0,
+    help='control variate: 1 the gradient at x over all local data, 2 (x - y) / (K eta); 0: 2 for plain SGD and for'
     " correction='step', else 1",
     choices=(0, 1, 2),
   )
   correction: str = field(
-    'gradient',
-    "where c - c_i enters: the 'gradient', so that it goes through momentum or Adam, or a 'step' of its own after"
+    default='gradient',
+    help="where c - c_i enters: the 'gradient', so that it goes through momentum or Adam, or a 'step' of its own after"
     " the optimizer's, -eta (c - c_i); for plain SGD they are the same",
     choices=('gradient', 'step'),
   )
 
+  def conflicts(self):
+    if self.correction == 'gradient':
+      return {}
+    return {
+      'fednova+momentum': "'fednova' counts gradients by their momentum, and scaffold.correction='step' is outside of"
+      " it: use scaffold.correction='gradient' or client.momentum=0"
+    }
 
-def scaffold(
-  base: Method | None = None, *, option: int = 0, correction: str = 'gradient'
-) -> Method:
-  """Adds control variates c_i (clients) and c (server), all zero at first, to local training.
+  def client_init(self, task, initial, shard):
+    return optax.tree.zeros_like(initial.params)
 
-  Args:
-    base: a method that trains locally; FedAvg by default.
-    option: 1: c_i+ is the gradient of the client's loss at the global model, under BatchNorm by the statistics of batches, as in
-      training; 2: c_i+ = c_i - c + (x - y) / (K eta).
-      The loss is the data's own: what another layer adds to it (FedCOG, FedGen, ...) is not taken back, for which
-      there is correction='step'. Option 2 reads a step of size eta out of the path, which only plain SGD takes; 0 is therefore 2 for
-      plain SGD and 1 for momentum and Adam, where the correction enters the optimizer as part of the
-      gradient. Asked for by its number, each option runs with any optimizer.
-    correction: 'gradient': line 10 as it stands, before the optimizer. 'step': the optimizer sees the plain
-      gradient, and a step -eta (c - c_i) follows its own (NIID-Bench). With option 2, variates are then a
-      visit's mean steps, in units of eta, whatever the optimizer, and 0 is option 2: what a client is moved
-      by beyond the others is what its own variate takes back.
+  def server_init(self, task, key, params, messages):
+    return optax.tree.zeros_like(params)
 
-  Returns:
-    The method. Line numbers below are those of the paper's Algorithm 1.
+  def broadcast(self, c):
+    return c
 
-  Raises:
-    ValueError: if the option or the correction is unknown.
-  """
-  if option not in (0, 1, 2):
-    raise ValueError(f'scaffold.option={option!r} is unknown; known: 0, 1, 2')
-  if correction not in ('gradient', 'step'):
-    raise ValueError(f'scaffold.correction={correction!r} is unknown; known: gradient, step')
-  base = base or fedavg()
-  after = correction == 'step'
-  option = option or (2 if after or getattr(base.client, 'momentum', None) == 0 else 1)
+  @when(lambda self, task: self.correction == 'gradient')
+  def grad(self, client, grad_fn, y, step):  # line 10: g_i(y) - c_i + c
+    value, g = grad_fn(y, step)
+    return value, jax.tree.map(lambda g, c_i, c: g - c_i + c, g, client.state, client.broadcast)
 
-  def client(task):
-    image = task.data.x.shape[1:]
-    batch = 128  # at a time; fewer where a CPU's cache is too small for the activations of as many
-    batch //= pieces.count(task.model, image, task.data.mean.dtype, batch)
-    # With batch statistics the loss depends on what is in a batch: those of training, or the gradient is another loss's.
-    together = bool(jax.tree.leaves(jax.eval_shape(task.model.init, jax.random.key(0)).stats))
-    if together:
-      batch = min((task.local or base.client).batch_size, task.data.slots.shape[0])
+  @when(lambda self, task: self.correction == 'step')
+  def step(self, client, old, new, grads, step):  # line 10's correction, outside the optimizer
+    eta = client.task.learning_rate(client.round)
+    correct = lambda y, c_i, c: y - eta * (c - c_i)
+    return jax.tree.map(correct, new, client.state, client.broadcast)
 
-    def full_gradient(visit):  # the gradient of the client's mean loss at x (Option I, line 12)
-      def add(part, total):
-        positions = part * batch + jnp.arange(batch, dtype=jnp.int32)
-        mask = (positions < visit.shard.size).astype(task.data.mean.dtype)
-        x, y = federated.take(task.data, visit.shard, positions)
+  def finish(self, client, trained, steps):
+    c_i, c, x, y = client.state, client.broadcast, client.params, trained.params
+    if self._option(client.task.local) == 1:  # line 12, option I
+      c_new = _full_gradient(client)
+    else:  # option II
+      scale = 1 / (jnp.maximum(steps, 1) * client.task.learning_rate(client.round))
+      c_new = jax.tree.map(lambda c_i, c, x, y: c_i - c + scale * (x - y), c_i, c, x, y)
+    c_new = jax.tree.map(lambda new, old: jnp.where(steps > 0, new, old), c_new, c_i)
+    return optax.tree.sub(c_new, c_i), c_new  # line 13: the difference is sent
 
-        def summed(params):
-          w = Variables(params, visit.stats)
-          out = task.model.apply(w, x, train=together, mask=mask)
-          return task.loss(out.logits, y, mask) * mask.sum()
+  def server_update(self, round, new):  # line 17: c += 1/N sum_i (c_i+ - c_i), N = all clients
+    total = round.messages.sum('scaffold')
+    return new, jax.tree.map(lambda c, d: c + d / round.task.num_clients, round.state, total)
 
-        return jax.tree.map(jnp.add, total, jax.grad(summed)(visit.params))
+  def server_metrics(self, c):
+    return {'norm': optax.tree.norm(c)}
 
-      size = visit.shard.size  # not the largest client's, many times as large where data are skewed
-      zero = jax.tree.map(jnp.zeros_like, visit.params)
-      total = jax.lax.fori_loop(0, -(-size // batch), add, zero)
-      return jax.tree.map(lambda g: g / jnp.maximum(size, 1), total)
+  def _option(self, local) -> int:
+    plain_sgd = local.optimizer == 'sgd' and not local.momentum
+    return self.option or (2 if plain_sgd or self.correction == 'step' else 1)
 
-    def init(initial, shard):
-      return jax.tree.map(jnp.zeros_like, initial.params)
 
-    def rate(visit):  # eta
-      return task.hyper['client']['lr'] * (task.local or base.client).schedule(visit.round)
+def _full_gradient(client: ClientContext) -> Params:
+  """Returns the gradient of the client's mean loss at the global model (option I)."""
+  task, shard, x = client.task, client.shard, client.params
+  batch = 128  # at a time; fewer where a CPU's cache is too small for the activations of as many
+  batch //= pieces.count(task.model, task.data.x.shape[1:], task.data.mean.dtype, batch)
+  # With batch statistics the loss depends on what is in a batch: those of training, or it is another loss's gradient.
+  train = bool(jax.tree.leaves(client.stats))
+  if train:
+    batch = min(task.local.batch_size, task.data.slots.shape[0])
 
-    def prepare(visit):
-      return visit.state['scaffold'], visit.broadcast['scaffold'], rate(visit)
+  def add(part, total):
+    positions = part * batch + jnp.arange(batch, dtype=jnp.int32)
+    mask = (positions < shard.size).astype(task.data.mean.dtype)
+    images, labels = federated.take(task.data, shard, positions)
 
-    def grad(ctx, grad_fn):  # line 10: g_i(y) - c_i + c
-      c_i, c, _ = ctx
+    def summed(params):
+      out = task.model.apply(Variables(params, client.stats), images, train=train, mask=mask)
+      return task.loss(out.logits, labels, mask) * mask.sum()
 
-      def corrected(params, step: Step):
-        value, g = grad_fn(params, step)
-        return value, jax.tree.map(lambda g, ci, c: g - ci + c, g, c_i, c)
+    return jax.tree.map(jnp.add, total, jax.grad(summed)(x))
 
-      return corrected
-
-    def step(ctx, old, new, grads, now):  # the correction of line 10, outside the optimizer
-      c_i, c, eta = ctx
-      return jax.tree.map(lambda y, ci, c: y - eta * (c - ci), new, c_i, c)
-
-    def finish(ctx, visit, trained, steps):  # line 12, and the difference of line 13
-      c_i, c, eta = ctx
-      if option == 1:
-        c_new = full_gradient(visit)
-      else:
-        scale = 1 / (jnp.maximum(steps, 1) * eta)
-        c_new = jax.tree.map(
-          lambda ci, c, x, y: ci - c + scale * (x - y), c_i, c, visit.params, trained.params
-        )
-      present = steps > 0
-      c_new = jax.tree.map(lambda new, old: jnp.where(present, new, old), c_new, c_i)
-      return jax.tree.map(jnp.subtract, c_new, c_i), c_new
-
-    corrects = {'step': step} if after else {'grad': grad}
-    return ClientTransform('scaffold', init=init, prepare=prepare, finish=finish, **corrects)
-
-  def server(task):
-    def init(key, params, enrolled):
-      return jax.tree.map(jnp.zeros_like, params)
-
-    def update(
-      key, round, c, state, new, messages
-    ):  # line 17: c += 1/N sum_i (c_i+ - c_i), N = all clients
-      return new, jax.tree.map(lambda c, d: c + d / task.num_clients, c, messages.sum('scaffold'))
-
-    def metrics(c):
-      return {'norm': optax.tree.norm(c)}
-
-    return ServerTransform(
-      name='scaffold', init=init, broadcast=lambda c: c, update=update, metrics=metrics
-    )
-
-  counted = not after or not getattr(base.client, 'momentum', None)
-  conflicts = {
-    'fednova': "'fednova' counts gradients by their momentum, and scaffold.correction='step' is outside of it: use"
-    " scaffold.correction='gradient' or client.momentum=0"
-  }
-  return base.extend(
-    'scaffold', client=client, server=server, conflicts={} if counted else conflicts
-  )
+  # The client's own size, not the largest client's, which is many times as large where data are skewed.
+  total = jax.lax.fori_loop(0, -(-shard.size // batch), add, optax.tree.zeros_like(x))
+  return jax.tree.map(lambda g: g / jnp.maximum(shard.size, 1), total)

@@ -1,5 +1,6 @@
-"""Local training: one client's visit as begin, step, end, with the transforms that methods add to it."""
+"""Local training: one client in one round as begin, step, end, with the hooks of the chain's layers."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -7,22 +8,22 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.client import pieces
+from fedjax_syn.contexts import ClientContext, Message, Task
 from fedjax_syn.data import federated
 from fedjax_syn.keys import fold
-from fedjax_syn.method import LocalTraining, Message, Method, Task, Visit
-from fedjax_syn.typing import Array, Params, PRNGKey, PyTree, Stats, Step, Variables
+from fedjax_syn.layer import Layer
+from fedjax_syn.typing import Array, GradFn, Params, PRNGKey, PyTree, Stats, Step, Variables
 
-SHUFFLE, STEP, AUGMENT, SEAL = range(4)  # uses of a visit's key
-# The mean loss of a visit from which on it has diverged: in float32 it would stay finite for many rounds more.
+SHUFFLE, STEP, AUGMENT = range(3)  # uses of a client's key in a round
+# The mean loss of a client from which on it has diverged: in float32 it would stay finite for many rounds more.
 LARGEST_LOSS = 1e6
-OPTIMIZER = 'optimizer'  # the name under which a persistent optimizer keeps its rows
+OPTIMIZER = 'optimizer'  # the name under which a persistent optimizer keeps its state
 
 
 class Carry(NamedTuple):
-  """A visit in progress."""
+  """Local training in progress."""
 
-  visit: Visit
-  ctx: dict[str, PyTree]  # by client transform
+  client: ClientContext  # broadcast, state and prepared by layer
   params: Params
   stats: Stats
   opt_state: PyTree
@@ -31,25 +32,12 @@ class Carry(NamedTuple):
   loss_sum: Array  # [], summed over steps
 
 
-class LocalClient(NamedTuple):
-  """Local training closed over a task; the engine decides how visits are laid out on devices."""
-
-  init: Any  # (w^0, shard) -> per-client state by transform
-  steps: Any  # (size) -> how many steps a client of that size takes, []
-  begin: Any  # (visit) -> Carry
-  step: Any  # (Carry) -> Carry
-  end: Any  # (Carry) -> (Message, state, metrics)
-  personal: (
-    Any  # (Carry) -> Variables, what is evaluated as this client's model; None: the trained model
-  )
-
-
 def shuffled(key: PRNGKey, epoch: Array | int, slots: Array, size: Array | int) -> Array:
-  """Draws the order in which one epoch of a visit goes through a client's samples.
+  """Draws the order in which one epoch goes through a client's samples.
 
   Args:
-    key: the visit's.
-    epoch: 0, 1, ... within the visit.
+    key: the client's in this round.
+    epoch: 0, 1, ... within the round.
     slots: 0, 1, ... up to the static bound on a client's size, [bound].
     size: the client's samples.
 
@@ -60,134 +48,181 @@ def shuffled(key: PRNGKey, epoch: Array | int, slots: Array, size: Array | int) 
   return jnp.argsort(jnp.where(slots < size, noise, 2.0)).astype(jnp.int32)
 
 
-def close(method: Method, task: Task) -> LocalClient:
-  """Closes a method's local training over a task.
-
-  Args:
-    method: a method whose client is a `LocalTraining`.
-    task: the experiment, inside a trace.
-
-  Returns:
-    A `LocalClient`. `step` never looks at how many steps are left: running it no more than `steps(size)`
-    times, or discarding what comes after, is the caller's duty.
-  """
-  local: LocalTraining = method.client
-  transforms = [build(task) for build in method.client_transforms]
-  data = task.data
-  batch_size = min(
-    local.batch_size, data.slots.shape[0]
-  )  # no wider than the largest client's bound
-
-  def with_hook(hook):
-    return [t for t in transforms if getattr(t, hook) is not None]
-
-  # A transform's loss may look at the whole batch's output, and differentiate it.
-  taken = (
-    1
-    if with_hook('loss')
-    else pieces.count(task.model, data.x.shape[1:], data.mean.dtype, batch_size)
+def seen_by(layer: Layer, client: ClientContext, task: Task) -> ClientContext:
+  """Returns a client as one layer sees it: its own part of broadcast, state and what was prepared."""
+  own = lambda parts: (parts or {}).get(layer.name)
+  return client._replace(
+    task=task,
+    broadcast=own(client.broadcast),
+    state=own(client.state),
+    prepared=own(client.prepared),
   )
 
-  def epoch_steps(size):
-    return -(-size // batch_size)
 
-  def steps(size):
-    return local.epochs * epoch_steps(size) if local.epochs else jnp.where(size > 0, local.steps, 0)
+class LocalClient:
+  """Local training bound to a task; the engine decides how clients lie on devices.
 
-  def optimizer(visit_round):
-    return local.optimizer(task.hyper['client']['lr'] * local.schedule(visit_round))
+  `step` never looks at how many steps are left: to run it no more than `steps(size)` times, or to discard what comes
+  after, is the caller's duty.
+  """
 
-  def init(initial, shard):
-    state = {t.name: t.init(initial, shard) for t in with_hook('init')}
-    if local.persistent:
-      state[OPTIMIZER] = optimizer(1).init(initial.params)
+  def __init__(self, task: Task):
+    self.task, self.local = task, task.local
+    slots = task.data.slots.shape[0]
+    self.batch_size = min(self.local.batch_size, slots)  # no wider than the largest client
+    self.augment = self.local._augmentation()
+
+  def having(self, hook: str, client: ClientContext) -> list[tuple[Layer, ClientContext]]:
+    """Returns the layers that have a hook, each with its own view of the client."""
+    task = self.task
+    return [(layer, seen_by(layer, client, task)) for layer in task.chain.having(hook, task)]
+
+  def init(self, initial: Variables, shard: Any) -> dict[str, PyTree]:
+    """Returns per-client state by layer at round 0."""
+    task = self.task
+    having = task.chain.having('client_init', task)
+    state = {layer.name: layer.client_init(task, initial, shard) for layer in having}
+    if self.local.persistent:
+      state[OPTIMIZER] = self._optimizer(1).init(initial.params)
     return state
 
-  def shuffle(visit, epoch):
-    return shuffled(visit.key, epoch, data.slots, visit.shard.size)
+  def steps(self, size: Array) -> Array:
+    """Returns how many steps a client of a size takes, []."""
+    if self.local.epochs:
+      return self.local.epochs * self._epoch_steps(size)
+    return jnp.where(size > 0, self.local.steps, 0)
 
-  def begin(visit):
-    params = visit.params
-    for t in with_hook('start'):
-      params = t.start(visit, params)
-    visit = visit._replace(params=params)  # what is sent is the difference from the start
-    ctx = {t.name: t.prepare(visit) for t in with_hook('prepare')}
-    opt_state = visit.state[OPTIMIZER] if local.persistent else optimizer(visit.round).init(params)
+  def begin(self, client: ClientContext) -> Carry:
+    """Receives the global model and prepares what stays the same in all steps."""
+    params = client.params
+    for layer, seen in self.having('receive', client):
+      params = layer.receive(seen, params)
+    client = client._replace(params=params)  # what is sent is the difference from here
+    prepared = {layer.name: layer.prepare(seen) for layer, seen in self.having('prepare', client)}
+    client = client._replace(prepared=prepared)
+    if self.local.persistent:
+      opt_state = client.state[OPTIMIZER]
+    else:
+      opt_state = self._optimizer(client.round).init(params)
     zero = jnp.zeros((), jnp.int32)
-    return Carry(visit, ctx, params, visit.stats, opt_state, shuffle(visit, 0), zero, jnp.zeros(()))
+    order = self._shuffle(client, 0)
+    return Carry(client, params, client.stats, opt_state, order, zero, jnp.zeros(()))
 
-  def base_loss(params, step):
-    out = task.model.apply(Variables(params, step.stats), step.x, train=True, mask=step.mask)
-    return task.loss(out.logits, step.y, step.mask), out
-
-  def gradient(ctx):
-    loss_fn = base_loss
-    for t in with_hook('loss'):
-      loss_fn = t.loss(ctx.get(t.name), loss_fn)
-    grad_fn = pieces.value_and_grad(loss_fn, taken)
-    for t in with_hook('grad'):
-      grad_fn = t.grad(ctx.get(t.name), grad_fn)
-    return grad_fn
-
-  def batch(visit, order, index):
-    first = index % jnp.maximum(epoch_steps(visit.shard.size), 1) * batch_size
-    slots = first + jnp.arange(batch_size, dtype=jnp.int32)
-    mask = (slots < visit.shard.size).astype(data.mean.dtype)
-    x, y = federated.take(data, visit.shard, order[jnp.minimum(slots, order.shape[0] - 1)])
-    if local.augment is not None:
-      black = -data.mean / data.std
-      x = local.augment(fold(visit.key, index, AUGMENT), x, black)
-    return x, y, mask
-
-  def step(carry):
-    visit, ctx, index = carry.visit, carry.ctx, carry.index
-    order = carry.order
-    if local.epochs != 1:
-      per_epoch = jnp.maximum(epoch_steps(visit.shard.size), 1)
+  def step(self, carry: Carry) -> Carry:
+    """Takes one local step."""
+    client, index, order = carry.client, carry.index, carry.order
+    if self.local.epochs != 1:
+      per_epoch = jnp.maximum(self._epoch_steps(client.shard.size), 1)
       new_epoch = (index % per_epoch == 0) & (index > 0)
-      order = jax.lax.cond(new_epoch, lambda: shuffle(visit, index // per_epoch), lambda: order)
-    x, y, mask = batch(visit, order, index)
-    now = Step(fold(visit.key, index, STEP), index, x, y, mask, carry.stats)
-    (loss, out), grads = gradient(ctx)(carry.params, now)
-    updates, opt_state = optimizer(visit.round).update(grads, carry.opt_state, carry.params)
+      shuffle = lambda: self._shuffle(client, index // per_epoch)
+      order = jax.lax.cond(new_epoch, shuffle, lambda: order)
+    x, y, mask = self._batch(client, order, index)
+    now = Step(fold(client.key, index, STEP), index, x, y, mask, carry.stats)
+    (loss, out), grads = self._gradient(client)(carry.params, now)
+    optimizer = self._optimizer(client.round)
+    updates, opt_state = optimizer.update(grads, carry.opt_state, carry.params)
     params = optax.apply_updates(carry.params, updates)
-    for t in with_hook('step'):
-      params = t.step(ctx.get(t.name), carry.params, params, grads, now)
-    return Carry(visit, ctx, params, out.stats, opt_state, order, index + 1, carry.loss_sum + loss)
+    for layer, seen in self.having('step', client):
+      params = layer.step(seen, carry.params, params, grads, now)
+    return Carry(client, params, out.stats, opt_state, order, index + 1, carry.loss_sum + loss)
 
-  def end(carry):
-    visit = carry.visit
-    body = {'params': jax.tree.map(jnp.subtract, carry.params, visit.params), 'stats': carry.stats}
-    state = {}
-    trained = Variables(carry.params, carry.stats)
-    for t in with_hook('finish'):
-      part, rows = t.finish(carry.ctx.get(t.name), visit, trained, carry.index)
+  def end(self, carry: Carry) -> tuple[Message, dict[str, PyTree], dict[str, Array]]:
+    """Returns the message, the new per-client state by layer, and numbers for the log."""
+    client, trained = carry.client, Variables(carry.params, carry.stats)
+    difference = jax.tree.map(jnp.subtract, carry.params, client.params)
+    payload, state = {'params': difference, 'stats': carry.stats}, dict(client.state)
+    for layer, seen in self.having('finish', client):
+      part, new_state = layer.finish(seen, trained, carry.index)
       if part is not None:
-        body[t.name] = part
-      if t.init is not None:
-        state[t.name] = rows
-    if local.persistent:
+        payload[layer.name] = part
+      if layer.name in client.state:
+        state[layer.name] = new_state
+    if self.local.persistent:
       state[OPTIMIZER] = carry.opt_state
-    for t in with_hook('seal'):
-      body = t.seal(fold(visit.key, 0, SEAL), body)
-    size = visit.shard.size.astype(carry.loss_sum.dtype)
-    weight = (
-      size if method.weighting == 'size' else jnp.where(size > 0, 1.0, 0.0).astype(size.dtype)
-    )
+    for layer, seen in self.having('postprocess_update', client):
+      payload = layer.postprocess_update(seen, payload)
+    size = client.shard.size.astype(carry.loss_sum.dtype)
+    one = jnp.where(size > 0, 1.0, 0.0).astype(size.dtype)
+    weight = size if self.local.weighting == 'size' else one
     loss = carry.loss_sum / jnp.maximum(carry.index, 1)
     finite = jnp.abs(loss) < LARGEST_LOSS  # false for NaN
-    for leaf in jax.tree.leaves(body['params']):
+    for leaf in jax.tree.leaves(payload['params']):
       finite &= jnp.isfinite(leaf.sum())
     metrics = {'loss': loss, 'finite': finite}
-    for t in with_hook('metrics'):
-      measured = t.metrics(carry.ctx.get(t.name), visit, trained)
-      metrics |= {f'{t.name}/{name}': value for name, value in measured.items()}
-    return Message(weight, body), state, metrics
+    for layer, seen in self.having('client_metrics', client):
+      numbers = layer.client_metrics(seen, trained)
+      metrics |= {f'{layer.name}/{name}': value for name, value in numbers.items()}
+    return Message(weight, payload), state, metrics
 
-  def personal(carry):
+  def personal(self, carry: Carry) -> Variables | None:
+    """Returns what is evaluated as this client's model; None: the trained model."""
+    having = self.having('personal', carry.client)
     own = Variables(carry.params, carry.stats)
-    for t in with_hook('personal'):
-      own = t.personal(carry.ctx.get(t.name), carry.visit, own)
-    return own
+    for layer, seen in having:
+      own = layer.personal(seen, own)
+    return own if having else None
 
-  return LocalClient(init, steps, begin, step, end, personal if with_hook('personal') else None)
+  def _epoch_steps(self, size: Array) -> Array:
+    return -(-size // self.batch_size)
+
+  def _optimizer(self, round: Array | int) -> optax.GradientTransformation:
+    return self.local._optimizer(self.task.learning_rate(round))
+
+  def _shuffle(self, client: ClientContext, epoch: Array | int) -> Array:
+    return shuffled(client.key, epoch, self.task.data.slots, client.shard.size)
+
+  def _batch(self, client: ClientContext, order: Array, index: Array) -> tuple[Array, Array, Array]:
+    data, size = self.task.data, client.shard.size
+    first = index % jnp.maximum(self._epoch_steps(size), 1) * self.batch_size
+    slots = first + jnp.arange(self.batch_size, dtype=jnp.int32)
+    mask = (slots < size).astype(data.mean.dtype)
+    x, y = federated.take(data, client.shard, order[jnp.minimum(slots, order.shape[0] - 1)])
+    if self.augment is not None:
+      x = self.augment(fold(client.key, index, AUGMENT), x, -data.mean / data.std)
+    return x, y, mask
+
+  def _gradient(self, client: ClientContext) -> GradFn:
+    task = self.task
+
+    def loss_fn(params, step):
+      out = task.model.apply(Variables(params, step.stats), step.x, train=True, mask=step.mask)
+      return task.loss(out.logits, step.y, step.mask), out
+
+    with_loss = self.having('loss', client)
+    for layer, seen in with_loss:
+      loss_fn = functools.partial(layer.loss, seen, loss_fn)
+    # A layer's loss may look at the whole batch's output, and differentiate it.
+    image, dtype = task.data.x.shape[1:], task.data.mean.dtype
+    taken = 1 if with_loss else pieces.count(task.model, image, dtype, self.batch_size)
+    grad_fn = pieces.value_and_grad(loss_fn, taken)
+    for layer, seen in self.having('grad', client):
+      grad_fn = functools.partial(layer.grad, seen, grad_fn)
+    return grad_fn
+
+
+class DirectClient:
+  """A client that does not train locally: one layer's `client_update`, bound to a task."""
+
+  def __init__(self, task: Task):
+    self.task, self.layer = task, task.chain.client_update
+
+  def init(self, initial: Variables, shard: Any) -> dict[str, PyTree]:
+    """Returns per-client state by layer at round 0."""
+    task = self.task
+    having = task.chain.having('client_init', task)
+    return {layer.name: layer.client_init(task, initial, shard) for layer in having}
+
+  def steps(self, size: Array) -> Array:
+    """Returns the work of a client of a size, []: its samples."""
+    return size
+
+  def update(self, client: ClientContext) -> tuple[Message, dict[str, PyTree], dict[str, Array]]:
+    """Returns the message, per-client state by layer, and numbers for the log."""
+    message, numbers = self.layer.client_update(seen_by(self.layer, client, self.task))
+    own = lambda name: name if name in ('loss', 'finite') else f'{self.layer.name}/{name}'
+    return message, client.state, {own(name): value for name, value in numbers.items()}
+
+
+def bind(task: Task) -> LocalClient | DirectClient:
+  """Returns the clients of a task."""
+  return LocalClient(task) if task.chain.trains_locally else DirectClient(task)

@@ -81,5 +81,5 @@ def schedule(name: str, rounds: int) -> Callable[[Array], Array]:
 
 def _needs_rounds(round: Array) -> Array:
   raise ValueError(
-    "client.schedule='cosine' ends with the run, and the number of rounds is not known here: fedavg(..., rounds=...)"
+    "client.schedule='cosine' ends with the run, and the number of rounds is not known here: Engine(..., rounds=...)"
   )

@@ -4,9 +4,9 @@ from fedjax_syn.data.partitioners import PARTITIONERS
 
 # Side of the images, in pixels; FLAIR's own are 256 x 256.
 FLAIR = {'flair': 64, 'flair_128': 128, 'flair_256': 256}
-# By data set, of `fedjax_syn.method.NEEDS`.
+# By data set, of `fedjax_syn.chains.TRAITS`.
 LACKS: dict[str, tuple[str, ...]] = {
-  **dict.fromkeys(FLAIR, ('one_class',)),
+  **dict.fromkeys(FLAIR, ('one class',)),
   'fortunes': ('pixels',),
 }
 VOCABULARY = 4096  # tokens are 0 (padding) .. VOCABULARY - 1
@@ -22,7 +22,7 @@ def check_partition(name: str, partition: str) -> None:
   Raises:
     ValueError: naming both, and what would work.
   """
-  if 'one_class' not in LACKS.get(name, ()):
+  if 'one class' not in LACKS.get(name, ()):
     return
   if partition in PARTITIONERS and PARTITIONERS[partition].by_class:
     others = ', '.join(p for p, partitioner in PARTITIONERS.items() if not partitioner.by_class)

@@ -1,37 +1,137 @@
-"""Where per-client state lives between rounds: on the devices, or in host memory, whence a round gets its cohort's rows.
+"""Where per-client state lives between rounds: on the devices, or in host memory, from which a round gets its cohort's.
 
 The two differ in where rows are stored, not in what is computed: a round reads the rows of the clients that it has
 sampled and writes those of the clients that have samples.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_syn.contexts import State
 from fedjax_syn.engine.layout import Layout
-from fedjax_syn.method import State
 from fedjax_syn.typing import Array, PyTree, Variables
 
+Advance = Callable[[State, int], tuple[State, Any]]  # (state, rounds) -> (state, report)
 
-class Store(NamedTuple):
-  """How a round gets at per-client state."""
 
-  place: str  # 'device' or 'host'
-  rows: int  # of `State.clients` inside a program: those of all clients, or of a cohort
-  # (clients, sampled [slots]) -> the cohort's rows, leaves [slots, ...]; traced
-  read: Callable[[PyTree, Array], PyTree]
-  # (clients, visited [slots], rows) -> clients; `visited` is the number of clients where nothing is written; traced
-  write: Callable[[PyTree, Array, PyTree], PyTree]
-  # (state of the first `rows` clients, (w^0, client numbers) -> their rows) -> State
-  begin: Callable[[State, Callable], State]
-  # ((state, rounds) -> (state, report), seed, state, rounds) -> the same for all clients
-  run: Callable
-  # (clients) -> (client numbers [n], their rows), all clients in parts that fit the device
-  parts: Callable[[PyTree], Iterator[tuple[Array, PyTree]]]
+@dataclasses.dataclass(frozen=True)
+class OnDevice:
+  """Every device keeps the rows of all clients."""
+
+  place: ClassVar[str] = 'device'
+  num_clients: int
+  cohort_size: int
+
+  @property
+  def rows(self) -> int:
+    """Rows of `State.clients` inside a program."""
+    return self.num_clients
+
+  def read(self, clients: PyTree, sampled: Array) -> PyTree:
+    """Returns the cohort's rows, leaves [cohort, ...]; traced."""
+    return _take(clients, jnp.minimum(sampled, self.num_clients - 1))
+
+  def write(self, clients: PyTree, trained: Array, rows: PyTree) -> PyTree:
+    """Returns the clients with new rows; `trained` [cohort] is the number of clients where nothing is written; traced."""
+    put = lambda kept, new: kept.at[trained].set(new, mode='drop')
+    return jax.tree.map(put, clients, rows)
+
+  def begin(self, state: State, rows_of: Callable[[Variables, Array], PyTree]) -> State:
+    """Returns the state at round 0, given that of the first `rows` clients."""
+    return state
+
+  def run(
+    self, advance: Advance, sample: Callable, size: np.ndarray, state: State, rounds: int
+  ) -> tuple[State, Any]:
+    """Runs rounds; see `OnHost.run`."""
+    return advance(state, rounds)
+
+  def parts(self, clients: PyTree) -> Iterator[tuple[Array, PyTree]]:
+    """Yields client numbers [n] and their rows, all clients in parts that fit a device."""
+    yield jnp.arange(self.num_clients, dtype=jnp.int32), clients
+
+
+@dataclasses.dataclass(frozen=True)
+class OnHost:
+  """Host memory keeps all rows, as numpy arrays that rounds change in place; programs see a cohort's."""
+
+  place: ClassVar[str] = 'host'
+  num_clients: int
+  cohort_size: int
+
+  @property
+  def rows(self) -> int:
+    """Rows of `State.clients` inside a program."""
+    return self.cohort_size
+
+  def read(self, clients: PyTree, sampled: Array) -> PyTree:
+    """Returns the cohort's rows, which are all that a program has."""
+    return clients
+
+  def write(self, clients: PyTree, trained: Array, rows: PyTree) -> PyTree:
+    """Returns the cohort's new rows; `run` puts those of clients with samples into host memory."""
+    return rows
+
+  def begin(self, state: State, rows_of: Callable[[Variables, Array], PyTree]) -> State:
+    """Returns the state at round 0.
+
+    Args:
+      state: with the rows of the first `rows` clients.
+      rows_of: (w^0, client numbers [cohort]) -> their rows.
+    """
+    blank = lambda leaf: np.empty((self.num_clients, *leaf.shape[1:]), leaf.dtype)
+    clients = jax.tree.map(blank, state.clients)
+    initial = Variables(state.params, state.stats)
+    for ids in self._chunks():
+      rows = rows_of(initial, np.minimum(ids, self.num_clients - 1))
+      _put(clients, ids, rows, ids < self.num_clients)
+    return state._replace(clients=clients)
+
+  def run(
+    self, advance: Advance, sample: Callable, size: np.ndarray, state: State, rounds: int
+  ) -> tuple[State, Any]:
+    """Runs rounds one by one, each with its cohort's rows.
+
+    Args:
+      advance: (state with the cohort's rows, rounds) -> (state, report).
+      sample: round -> who is sampled [cohort], as inside the round.
+      size: samples of every client, [clients].
+      state: its clients' rows are numpy arrays, changed in place.
+      rounds: how many.
+
+    Returns:
+      The state, and the last round's report.
+    """
+    clients, report = jax.tree.map(_own, state.clients), {}
+    for _ in range(rounds):
+      number = np.int32(jax.device_get(state.round)) + np.int32(1)
+      sampled = jax.device_get(sample(number))
+      ids = np.minimum(sampled, self.num_clients - 1)
+      state, report = advance(state._replace(clients=_take(clients, ids)), 1)
+      _put(clients, ids, state.clients, (sampled < self.num_clients) & (size[ids] > 0))
+      if jax.device_get(report['diverged_round']):
+        break
+    return state._replace(clients=clients), report
+
+  def parts(self, clients: PyTree) -> Iterator[tuple[Array, PyTree]]:
+    """Yields client numbers [cohort] and their rows, a cohort at a time; numbers beyond the last are filling."""
+    for ids in self._chunks():
+      yield ids, _take(clients, np.minimum(ids, self.num_clients - 1))
+
+  def _chunks(self) -> Iterator[np.ndarray]:
+    for start in range(0, self.num_clients, self.cohort_size):
+      ids = np.arange(start, start + self.cohort_size, dtype=np.int32)
+      yield np.minimum(ids, self.num_clients)
+
+
+Store = OnDevice | OnHost
+STORES: dict[str, type[Store]] = {store.place: store for store in (OnDevice, OnHost)}
 
 
 def total_bytes(row: PyTree, num_clients: int) -> int:
@@ -67,78 +167,6 @@ def outgrows(layout: Layout, state_bytes: int) -> bool:
       ' by side have them on the device; layout.seeds=1 or a larger budget would work'
     )
   return True
-
-
-def on_device(num_clients: int) -> Store:
-  """Keeps every client's rows on every device."""
-
-  def write(clients, visited, rows):
-    put = lambda kept, new: kept.at[visited].set(new, mode='drop')
-    return jax.tree.map(put, clients, rows)
-
-  return Store(
-    place='device',
-    rows=num_clients,
-    read=lambda clients, sampled: _take(clients, jnp.minimum(sampled, num_clients - 1)),
-    write=write,
-    begin=lambda state, rows_of: state,
-    run=lambda advance, seed, state, rounds: advance(state, rounds),
-    parts=lambda clients: iter([(jnp.arange(num_clients, dtype=jnp.int32), clients)]),
-  )
-
-
-def on_host(size: np.ndarray, slots: int, sample: Callable[[Array, Array], Array]) -> Store:
-  """Keeps rows in host memory, as numpy arrays that rounds change in place.
-
-  Args:
-    size: [clients], samples of each client.
-    slots: sampled clients in a round.
-    sample: (seed, round) -> who they are, [slots], as inside the round.
-
-  Returns:
-    A store whose programs see `slots` rows, in the order of sampling.
-  """
-  num_clients = len(size)
-  sample = jax.jit(sample)
-
-  def chunks():
-    for start in range(0, num_clients, slots):
-      ids = np.arange(start, start + slots, dtype=np.int32)
-      yield np.minimum(ids, num_clients)  # the last one is filled up with nobody
-
-  def begin(state, rows_of):
-    blank = lambda leaf: np.empty((num_clients, *leaf.shape[1:]), leaf.dtype)
-    clients = jax.tree.map(blank, state.clients)
-    initial = Variables(state.params, state.stats)
-    for ids in chunks():
-      _put(clients, ids, rows_of(initial, np.minimum(ids, num_clients - 1)), ids < num_clients)
-    return state._replace(clients=clients)
-
-  def run(advance, seed, state, rounds):
-    clients, report = jax.tree.map(_own, state.clients), {}
-    for _ in range(rounds):
-      number = np.int32(jax.device_get(state.round)) + np.int32(1)
-      sampled = jax.device_get(sample(*jax.device_put((np.int32(seed), number))))
-      ids = np.minimum(sampled, num_clients - 1)
-      state, report = advance(state._replace(clients=_take(clients, ids)), 1)
-      _put(clients, ids, state.clients, (sampled < num_clients) & (size[ids] > 0))
-      if jax.device_get(report['diverged_round']):
-        break
-    return state._replace(clients=clients), report
-
-  def parts(clients):
-    for ids in chunks():
-      yield ids, _take(clients, np.minimum(ids, num_clients - 1))
-
-  return Store(
-    place='host',
-    rows=slots,
-    read=lambda rows, sampled: rows,
-    write=lambda clients, visited, rows: rows,
-    begin=begin,
-    run=run,
-    parts=parts,
-  )
 
 
 def _take(clients: PyTree, ids: Array) -> PyTree:

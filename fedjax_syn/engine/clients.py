@@ -7,56 +7,58 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from fedjax_syn.client.local import LocalClient
+from fedjax_syn.client.local import DirectClient, LocalClient
+from fedjax_syn.contexts import ClientContext, Message, Messages
 from fedjax_syn.engine.layout import Layout
 from fedjax_syn.engine.tracing import traced
-from fedjax_syn.method import Client, Message, Messages, Visit
 from fedjax_syn.typing import Array, PyTree
 
 
-def run_one(client: LocalClient | Client, visit: Visit) -> PyTree:
-  """Runs one visit with its own number of steps; returns (message, state, metrics)."""
-  if isinstance(client, Client):
-    return client.update(visit)
-  steps = client.steps(visit.shard.size)
+def run_one(client: LocalClient | DirectClient, context: ClientContext) -> PyTree:
+  """Runs one client with its own number of steps; returns (message, state, metrics)."""
+  if isinstance(client, DirectClient):
+    return client.update(context)
+  steps = client.steps(context.shard.size)
   return client.end(
-    jax.lax.fori_loop(0, steps, lambda _, carry: client.step(carry), client.begin(visit))
+    jax.lax.fori_loop(0, steps, lambda _, carry: client.step(carry), client.begin(context))
   )
 
 
-def run_block(client: LocalClient | Client, visits: Visit, across: str = '') -> PyTree:
-  """Runs a block of visits in lockstep; lanes that are done keep their state untouched.
+def run_block(
+  client: LocalClient | DirectClient, contexts: ClientContext, across: str = ''
+) -> PyTree:
+  """Runs a block of contexts in lockstep; lanes that are done keep their state untouched.
 
   Args:
     client: the closed client.
-    visits: leaves [lanes, ...].
+    contexts: leaves [lanes, ...].
     across: the axis of a vmap around it whose blocks end together, so that the loop has one trip count.
 
   Returns:
     (message, state, metrics), leaves [lanes, ...].
   """
-  lanes = visits.shard.size.shape[0]
+  lanes = contexts.shard.size.shape[0]
   if lanes == 1:  # no select, no padding, real branches
-    one = run_one(client, jax.tree.map(lambda leaf: leaf[0], visits))
+    one = run_one(client, jax.tree.map(lambda leaf: leaf[0], contexts))
     return jax.tree.map(lambda leaf: leaf[None], one)
-  if isinstance(client, Client):
-    return jax.vmap(client.update)(visits)
-  total = client.steps(visits.shard.size).max()
+  if isinstance(client, DirectClient):
+    return jax.vmap(client.update)(contexts)
+  total = client.steps(contexts.shard.size).max()
   if across:
     total = jax.lax.pmax(total, across)
 
   def step(carry):
     new = client.step(carry)
-    active = carry.index < client.steps(carry.visit.shard.size)
+    active = carry.index < client.steps(carry.client.shard.size)
     # Masking the gradient is not enough (Adam moves on a zero gradient): select the whole state.
     changed = jax.tree.map(
       lambda n, o: jnp.where(active, n, o),
-      new._replace(visit=None, ctx=None),
-      carry._replace(visit=None, ctx=None),
+      new._replace(client=None),
+      carry._replace(client=None),
     )
-    return changed._replace(visit=carry.visit, ctx=carry.ctx)
+    return changed._replace(client=carry.client)
 
-  carry = jax.vmap(client.begin)(visits)
+  carry = jax.vmap(client.begin)(contexts)
   carry = jax.lax.fori_loop(0, total, lambda _, c: jax.vmap(step)(c), carry)
   return jax.vmap(client.end)(carry)
 
@@ -109,34 +111,34 @@ def _tally(message: Message, uniform: bool) -> tuple[PyTree, PyTree]:
   """Sums a block of messages, leaves [lanes, ...], by weight and by presence; one sum if those are equal."""
 
   def total(weight):
-    return jax.tree.map(lambda m: jnp.tensordot(weight.astype(m.dtype), m, axes=1), message.body)
+    return jax.tree.map(lambda m: jnp.tensordot(weight.astype(m.dtype), m, axes=1), message.payload)
 
   return total(message.weight), None if uniform else total(message.weight > 0)
 
 
 def run_clients(
-  make_client: Callable[[PyTree], LocalClient | Client],
-  make_visit: Callable[[PyTree, Array], Visit],
+  make_client: Callable[[PyTree], LocalClient | DirectClient],
+  make_context: Callable[[PyTree, Array], ClientContext],
   operands: PyTree,
   cost: Array,
   layout: Layout,
   mesh: jax.sharding.Mesh,
   *,
   uniform: bool,
-  every_message: bool,
+  keep_messages: bool,
   across: str = '',
 ) -> Round:
   """Runs all sampled clients.
 
   Args:
     make_client: closes the client over the operands.
-    make_visit: (operands, slot) -> Visit; slots beyond the last give a visit without samples.
+    make_context: (operands, slot) -> ClientContext; slots beyond the last give a client without samples.
     operands: everything that a client reads, the same on every device.
     cost: [slots], steps of each sampled client.
     layout: a resolved layout.
     mesh: the layout's mesh.
     uniform: all weights are 0 or 1.
-    every_message: keep the bodies of all messages, not only their sums.
+    keep_messages: keep the payloads of all messages, not only their sums.
     across: the axis of a vmap around it, see `run_block`.
 
   Returns:
@@ -145,20 +147,23 @@ def run_clients(
   slots = cost.shape[0]
 
   def outcome(sums, kept, efficiency):
-    (weighted, present), (weight, body, state, metrics) = sums, kept
+    (weighted, present), (weight, payload, state, metrics) = sums, kept
     return Round(
-      Messages(weight, weighted, weighted if uniform else present, body), state, metrics, efficiency
+      Messages(weight, weighted, weighted if uniform else present, payload),
+      state,
+      metrics,
+      efficiency,
     )
 
   def split(results):  # what is summed on the way, and what is kept for every slot
     message, state, metrics = results
-    kept = message.weight, message.body if every_message else None, state, metrics
+    kept = message.weight, message.payload if keep_messages else None, state, metrics
     return _tally(message, uniform), kept
 
   if layout.form == 'loop':
     client = make_client(operands)
-    visit = lambda slot: run_one(client, make_visit(operands, slot))
-    results = jax.lax.map(visit, jnp.arange(slots, dtype=jnp.int32))
+    one = lambda slot: run_one(client, make_context(operands, slot))
+    results = jax.lax.map(one, jnp.arange(slots, dtype=jnp.int32))
     return outcome(*split(results), jnp.ones(()))
 
   table, queue, count = schedule(cost, layout.lanes, layout.devices)
@@ -167,8 +172,8 @@ def run_clients(
     client = make_client(operands)
 
     def go(number):
-      visits = jax.vmap(lambda slot: make_visit(operands, slot))(table[number])
-      return split(run_block(client, visits, across))
+      contexts = jax.vmap(lambda slot: make_context(operands, slot))(table[number])
+      return split(run_block(client, contexts, across))
 
     zeros = lambda leaf, shape: jnp.zeros(shape, leaf.dtype)
     block, (sums, kept) = traced(go, jnp.int32(0))

@@ -90,7 +90,24 @@ def make_evaluator(
   sharding = jax.sharding.NamedSharding(mesh, spec)
   cut = lambda a: place(a.reshape(batches, batch_size, *a.shape[1:]), sharding)
   x, y, mask = cut(x), cut(y.astype(np.int32)), cut(mask)
-  everywhere = replicated(mesh)
+
+  few = jax.tree.map(lambda leaf: np.asarray(leaf[:1]), (data.x, data.y, data.order))
+  small = place(data._replace(x=few[0], y=few[1], order=few[2], proxy=None), replicated(mesh))
+
+  def sums(params, stats):
+    variables = place(Variables(params, stats), replicated(mesh))
+    return _sums(model, objective, mesh, variables, small, x, y, mask)
+
+  def classes(params, stats):
+    variables = place(Variables(params, stats), replicated(mesh))
+    return np.asarray(_classes(model, mesh, variables, small, x)).reshape(-1)[:rows]
+
+  return Evaluator(sums, objective, labels, classes)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _sums(model, objective, mesh, variables, data, x, y, mask):
+  """Sums an objective's counts and the losses over all batches, each device over its own."""
 
   def batch(variables, data, xb, yb, mb):
     out = model.apply(variables, federated.normalise(data, xb), train=False)
@@ -100,31 +117,19 @@ def make_evaluator(
     sums = jax.lax.map(lambda b: batch(variables, data, *b), (x, y, mask))
     return jax.tree.map(lambda s: jax.lax.psum(s.sum(axis=0), 'lanes'), sums)
 
-  replicate = jax.sharding.PartitionSpec()
-  total = jax.jit(
-    jax.shard_map(
-      device,
-      mesh=mesh,
-      in_specs=(replicate, replicate, spec, spec, spec),
-      out_specs=replicate,
-      check_vma=False,
-    )
-  )
+  spec, replicate = jax.sharding.PartitionSpec('lanes'), jax.sharding.PartitionSpec()
+  return jax.shard_map(
+    device,
+    mesh=mesh,
+    in_specs=(replicate, replicate, spec, spec, spec),
+    out_specs=replicate,
+    check_vma=False,
+  )(variables, data, x, y, mask)
 
-  @functools.partial(jax.jit, out_shardings=everywhere)
-  def predict(variables, data, x):
-    logits = lambda xb: model.apply(variables, federated.normalise(data, xb), train=False).logits
-    return jax.lax.map(lambda xb: jnp.argmax(logits(xb), axis=-1), x)
 
-  few = jax.tree.map(lambda leaf: np.asarray(leaf[:1]), (data.x, data.y, data.order))
-  small = place(data._replace(x=few[0], y=few[1], order=few[2], proxy=None), everywhere)
-
-  def sums(params, stats):
-    variables = place(Variables(params, stats), everywhere)
-    return total(variables, small, x, y, mask)
-
-  def classes(params, stats):
-    variables = place(Variables(params, stats), everywhere)
-    return np.asarray(predict(variables, small, x)).reshape(-1)[:rows]
-
-  return Evaluator(sums, objective, labels, classes)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _classes(model, mesh, variables, data, x):
+  """Returns the class that each row is taken for, [batches, batch]."""
+  logits = lambda xb: model.apply(variables, federated.normalise(data, xb), train=False).logits
+  classes = jax.lax.map(lambda xb: jnp.argmax(logits(xb), axis=-1), x)
+  return jax.lax.with_sharding_constraint(classes, replicated(mesh))

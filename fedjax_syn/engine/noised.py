@@ -1,12 +1,12 @@
 """What a round keeps from others where a method adds noise for privacy: the rest of the engine knows nothing of it."""
 
-from collections.abc import Callable
-
 import jax.numpy as jnp
 
-from fedjax_syn import privacy
-from fedjax_syn.keys import fold, stream
-from fedjax_syn.method import Messages, Method, Task
+from fedjax_syn.chains import Chain
+from fedjax_syn.contexts import Messages
+from fedjax_syn.engine.setting import Setting
+from fedjax_syn.layer import overrides
+from fedjax_syn.privacy import Mechanism
 from fedjax_syn.typing import Array
 
 
@@ -24,65 +24,52 @@ class Hidden(dict):
     )
 
 
-def check(method: Method, task: Task) -> None:
+def check(chain: Chain, mechanism: Mechanism) -> None:
   """Refuses noise on the updates of clients that send something else before the first round.
 
   Args:
-    method: what is to be done.
-    task: the experiment.
+    chain: the method.
+    mechanism: its noise.
 
   Raises:
-    ValueError: naming the transform whose message would go without noise.
+    ValueError: naming the layer whose message would go without noise.
   """
-  for transform in (build(task) for build in method.client_transforms):
-    if transform.enrol is not None:
+  for layer in chain:
+    if overrides(layer, 'setup'):
       raise ValueError(
-        f"algorithm={method.name!r}: 'dp' protects updates only, and {transform.name!r} sends something of every"
+        f"algorithm={chain.name!r}: 'dp' protects updates only, and {layer.name!r} sends something of every"
         ' client before round 1'
       )
-  layer = method.mechanism.layer
-  sealing = [
-    t.name for t in (build(task) for build in method.client_transforms) if t.seal is not None
-  ]
-  if layer and sealing[-1] != layer:
+  last = [layer.name for layer in chain if overrides(layer, 'postprocess_update')]
+  if mechanism.layer and last[-1] != mechanism.layer:
     raise ValueError(
-      f'algorithm={method.name!r}: {sealing[-1]!r} changes what clients send after {layer!r} has bounded it; put'
-      f' {layer!r} last'
+      f'algorithm={chain.name!r}: {last[-1]!r} changes what clients send after {mechanism.layer!r} has bounded it; put'
+      f' {mechanism.layer!r} last'
     )
 
 
-def keys(method: Method, noise_number: int) -> Callable:
-  """Returns (seed, purpose, round) -> the key of draws that epsilon rests on: noise, and who is sampled.
-
-  Args:
-    method: whose draws they are.
-    noise_number: of the method among those that see the same clients with the same seeds; 0 has the engine's own keys.
-  """
-  if noise_number == 0 or method.mechanism is None:
-    return stream
-  return lambda seed, purpose, number: fold(stream(seed, purpose, number), noise_number)
-
-
-def visible(method: Method, messages: Messages) -> Messages:
+def visible(setting: Setting, messages: Messages) -> Messages:
   """Returns what servers see behind the aggregation: no message, nor a sum of them, where a layer adds noise to it."""
-  if not (privacy.promises(method.mechanism) and method.mechanism.layer):
+  if not (setting.promises and setting.noisy_layer):
     return messages
-  hidden = Hidden(method.mechanism.layer)
-  return messages._replace(weighted=hidden, present=hidden, body=None)
+  hidden = Hidden(setting.noisy_layer)
+  return messages._replace(weighted_sum=hidden, unweighted_sum=hidden, payload=None)
 
 
-def told(method: Method, metrics: dict[str, Array], size: Array) -> tuple[dict[str, Array], Array]:
+def reported(
+  setting: Setting, metrics: dict[str, Array], size: Array
+) -> tuple[dict[str, Array], Array]:
   """Takes clients that diverged out of a round's report: the noised model alone decides whether the run goes on.
 
   Args:
-    method: what is done.
-    metrics: by name, [slots].
-    size: samples of each sampled client, [slots].
+    setting: says whether an epsilon is stated.
+    metrics: by name, [cohort].
+    size: samples of each sampled client, [cohort].
 
   Returns:
     The same where there is no noise; else all clients are finite, and those that are not have no sample.
   """
-  if not privacy.promises(method.mechanism):
+  if not setting.promises:
     return metrics, size
   finite = metrics['finite']
   return metrics | {'finite': jnp.ones_like(finite)}, jnp.where(finite, size, 0)

@@ -1,7 +1,6 @@
 """Personal models: what each client's own model is worth on its own test data, or on data like them (FedCOG, Figure 2 and A.4)."""
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -9,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_syn.client.local import LocalClient
+from fedjax_syn.chains import TRAITS, Chain
+from fedjax_syn.client.local import Carry, DirectClient, LocalClient
+from fedjax_syn.contexts import ClientContext, Message, State, Task
 from fedjax_syn.data import federated
-from fedjax_syn.engine.client_state import Store
 from fedjax_syn.engine.clients import run_clients
-from fedjax_syn.engine.layout import Layout
+from fedjax_syn.engine.inputs import RoundInputs, client_context, downlink
 from fedjax_syn.engine.mesh import place, replicated
-from fedjax_syn.engine.visits import Operands, close, downlink, first_round_of, servers_of, visit_of
+from fedjax_syn.engine.setting import Setting
 from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.method import NEEDS, Client, Message, Method, State, Task, Visit
-from fedjax_syn.typing import Array, Hyper, Model, Params, Variables
+from fedjax_syn.typing import Array, Model, Params, Variables
 
 ROWS = 500  # test rows that a block of lanes sees at once
 
@@ -99,132 +98,135 @@ def _accuracy(
   return own / jnp.maximum(rows, 1), (rows > 0) & jnp.any(counts > 0)
 
 
-def _measuring(
-  method: Method, task: Task, client: LocalClient | Client, w_global: Params, split: Split
-) -> LocalClient | Client:
-  """The same client, but in the place of a message it brings back what its models are worth."""
+class _Local(LocalClient):
+  """Clients that train as in a round, and return what their models are worth instead of a message."""
 
-  def measure(visit: Visit, local: Variables, own: Variables | None):
-    client, counts = visit.shard.client, visit.shard.class_counts
-    local_hits = count_hits(task.model, task.data, local, split, client)
-    hits = local_hits if own is None else count_hits(task.model, task.data, own, split, client)
-    accuracy, present = _accuracy(hits, split, counts, client)
-    private = functools.partial(method.is_private, task.model)
-    square = lambda path, a, b: jnp.zeros(()) if private(path) else jnp.sum((a - b) ** 2)
-    squares = jax.tree_util.tree_map_with_path(square, local.params, w_global)
-    found = Personal(
-      accuracy=accuracy,
-      generalisation=local_hits[0].sum() / split.rows.sum(),
-      difference=jnp.sqrt(optax.tree.sum(squares)),
-      present=present,
-    )
-    return Message(jnp.ones(()), {}), {}, found._asdict()
+  def __init__(self, task: Task, w_global: Params, split: Split):
+    super().__init__(task)
+    self.measure = functools.partial(_measure, task, w_global, split)
 
-  if isinstance(client, LocalClient):
+  def end(self, carry: Carry) -> tuple[Message, dict, dict]:
+    trained = Variables(carry.params, carry.stats)
+    return self.measure(carry.client, trained, self.personal(carry))
 
-    def end(carry):
-      own = client.personal and client.personal(carry)
-      return measure(carry.visit, Variables(carry.params, carry.stats), own)
 
-    return client._replace(end=end)
+class _Direct(DirectClient):
+  """Clients that do not train: they have the global model."""
 
-  def update(visit):
-    own = client.personal and client.personal(visit)
-    return measure(visit, Variables(visit.params, visit.stats), own)
+  def __init__(self, task: Task, w_global: Params, split: Split):
+    super().__init__(task)
+    self.measure = functools.partial(_measure, task, w_global, split)
 
-  return client._replace(update=update)
+  def update(self, client: ClientContext) -> tuple[Message, dict, dict]:
+    return self.measure(client, Variables(client.params, client.stats), None)
+
+
+def _measure(
+  task: Task,
+  w_global: Params,
+  split: Split,
+  context: ClientContext,
+  local: Variables,
+  own: Variables | None,
+) -> tuple[Message, dict, dict]:
+  client, counts = context.shard.client, context.shard.class_counts
+  local_hits = count_hits(task.model, task.data, local, split, client)
+  hits = local_hits if own is None else count_hits(task.model, task.data, own, split, client)
+  accuracy, present = _accuracy(hits, split, counts, client)
+  square = lambda path, a, b: jnp.zeros(()) if task.is_private(path) else jnp.sum((a - b) ** 2)
+  squares = jax.tree_util.tree_map_with_path(square, local.params, w_global)
+  measured = Personal(
+    accuracy=accuracy,
+    generalisation=local_hits[0].sum() / split.rows.sum(),
+    difference=jnp.sqrt(optax.tree.sum(squares)),
+    present=present,
+  )
+  return Message(jnp.ones(()), {}), {}, measured._asdict()
 
 
 def check(y: np.ndarray) -> None:
   """Refuses labels [rows, labels]: personal models are measured on test rows weighted by their one class."""
   if np.ndim(y) > 1:
-    raise ValueError(f'personal_every: needs {NEEDS["one_class"]}; 0 would work')
+    raise ValueError(f'personal_every: needs {TRAITS["one class"]}; 0 would work')
 
 
-def make_personal(
-  method: Method,
-  task_of: Callable[[federated.FederatedData, Hyper, int], Task],
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def measure_clients(
+  setting: Setting,
+  first_round: int,
+  chain: Chain,
+  seed: Array,
+  state: State,
+  clients: Array,
   data: federated.FederatedData,
-  hyper: Hyper,
-  layout: Layout,
-  mesh: jax.sharding.Mesh,
-  store: Store,
-  x: np.ndarray,
-  y: np.ndarray,
-  owners: np.ndarray | None = None,
-) -> Callable[[int, State], Personal]:
-  """Places a test split and returns a function that measures every client's personal model on it.
+  split: Split,
+) -> Personal:
+  """Measures some clients' personal models.
 
   The local model is trained from the current global model as in the next round, but at the rate of the round
   that was last (a schedule may end with the run), with random numbers of its own, and is not aggregated. The
-  personal model is what the transforms' `personal` hooks make of it; without any it is the local model: FedAvg
+  personal model is what the layers' `personal` hooks make of it; without any it is the local model: FedAvg
   or FedProx with fine-tuning. A client that does not train locally has the global model. All clients lie on
   the devices as those of a round do; memory grows with the lanes.
 
   Args:
-    method: the method.
-    task_of: (data, hyper, first round of a phase) -> Task.
+    setting: of the engine.
+    first_round: of the static phase.
+    chain: the method.
+    seed: the run's, [].
+    state: with the rows of these clients, leaves [clients, ...].
+    clients: their numbers, [clients]; a number beyond the last is filling.
     data: the partitioned training set, on the mesh.
-    hyper: numbers that change no shape, on the mesh.
-    layout: a resolved layout.
-    mesh: the layout's mesh.
-    store: where per-client state lives; from host memory it comes a cohort at a time.
+    split: test rows, on the mesh.
+
+  Returns:
+    Arrays [clients]. Source: FedCOG, Figure 2 and A.4.
+  """
+  task = setting.task(chain, data, first_round)
+  key, number = stream(seed, Purpose.PERSONAL, state.round), jnp.maximum(state.round, 1)
+  sent, alike = downlink(task, fold(key, 0, 1), number, state)
+  down = state.params, state.stats, sent | alike
+  inputs = RoundInputs(key, number, chain, data, *down, state.clients, clients)
+
+  measuring = _Local if chain.trains_locally else _Direct
+
+  def client_of(both):
+    inputs, split = both
+    return measuring(setting.task(inputs.chain, inputs.data, first_round), inputs.params, split)
+
+  both = inputs, split
+  result = run_clients(
+    client_of,
+    lambda both, slot: client_context(both[0], slot),
+    both,
+    client_of(both).steps(setting.sizes(data, clients)),
+    setting.layout,
+    setting.mesh,
+    uniform=True,
+    keep_messages=False,
+  )
+  measured = Personal(**result.metrics)
+  return jax.lax.with_sharding_constraint(measured, replicated(setting.mesh))
+
+
+def make_split(x: np.ndarray, y: np.ndarray, owners: np.ndarray | None, setting: Setting) -> Split:
+  """Cuts a test split into batches and places it on the mesh.
+
+  Args:
     x: uint8 [rows, height, width, channels].
     y: [rows].
     owners: int32 [rows], the client whose row it is, -1 for nobody's; None if nobody says.
+    setting: of the engine.
 
   Returns:
-    (seed, state) -> Personal; the state is only read. Source: FedCOG, Figure 2 and A.4.
+    The split.
 
   Raises:
     ValueError: if samples have several labels, so that no class weighs them.
   """
   check(y)
-  num_clients = data.start.shape[0]
-  classes = task_of(data, hyper, 1).num_classes
-  everywhere = replicated(mesh)
-  split = place(_cut(x, y, owners, classes, max(1, ROWS // layout.lanes)), everywhere)
-
-  @functools.partial(jax.jit, static_argnums=6, out_shardings=everywhere)
-  def measure_part(seed, state, clients, data, hyper, split, first_round):
-    task = task_of(data, hyper, first_round)
-    key, number = stream(seed, Purpose.PERSONAL, state.round), jnp.maximum(state.round, 1)
-    sent, alike = downlink(servers_of(method, task), fold(key, 0, 1), number, state)
-    down = state.params, state.stats, sent | alike
-    operands = Operands(key, number, hyper, data, *down, state.clients, clients)
-    size = jnp.where(clients < num_clients, data.size[jnp.minimum(clients, num_clients - 1)], 0)
-
-    def client_of(both):
-      operands, split = both
-      task = task_of(operands.data, operands.hyper, first_round)
-      return _measuring(method, task, close(method, task), operands.params, split)
-
-    client = close(method, task)
-    cost = client.steps(size) if isinstance(client, LocalClient) else size
-    result = run_clients(
-      client_of,
-      lambda both, slot: visit_of(both[0], slot),
-      (operands, split),
-      cost,
-      layout,
-      mesh,
-      uniform=True,
-      every_message=False,
-    )
-    return Personal(**result.metrics)
-
-  def personal(seed, state):
-    first_round = first_round_of(method, int(state.round))
-
-    def part(clients, rows):
-      both = place((state._replace(clients=rows), clients), everywhere)
-      return measure_part(np.int32(seed), *both, data, hyper, split, first_round)
-
-    measured = [part(*some) for some in store.parts(state.clients)]
-    whole = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num_clients], *measured)
-    return whole._replace(accuracy=np.where(whole.present, whole.accuracy, np.nan))
-
-  return personal
+  batch = max(1, ROWS // setting.layout.lanes)
+  return place(_cut(x, y, owners, setting.num_classes, batch), replicated(setting.mesh))
 
 
 def _cut(

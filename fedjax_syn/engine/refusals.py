@@ -1,15 +1,15 @@
-"""What an engine cannot be built of, in one line each."""
+"""What an engine cannot be made of, in one line each."""
 
+from fedjax_syn.chains import TRAITS, Chain
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine.sampling import SAMPLERS
-from fedjax_syn.method import NEEDS, LocalTraining, Method
 
 
-def check(method: Method, data: FederatedData, sampler: str) -> None:
+def check(chain: Chain, data: FederatedData, sampler: str) -> None:
   """Refuses an unknown sampler, and a method that cannot work on these data.
 
   Args:
-    method: what is to be done.
+    chain: the method.
     data: the partitioned training set.
     sampler: the name of one.
 
@@ -18,15 +18,15 @@ def check(method: Method, data: FederatedData, sampler: str) -> None:
   """
   if sampler not in SAMPLERS:
     raise ValueError(f'client.sampler={sampler!r} is unknown; known: {", ".join(SAMPLERS)}')
-  if method.proxy and (data.proxy is None or (method.proxy == 'labels' and data.proxy.y.min() < 0)):
+  needed = chain.server_data
+  if needed and (data.proxy is None or (needed == 'labels' and data.proxy.y.min() < 0)):
     raise ValueError(
-      f'{method.name} needs server data with {method.proxy}, and data.proxy has none: load the data with '
+      f'{chain.name} needs server data with {needed}, and data.proxy has none: load the data with '
       "proxy='held_out'"
     )
-  missing = {'one_class': data.y.ndim > 1, 'pixels': data.x.ndim < 4}
-  for need in method.needs:
-    if missing[need]:
-      raise ValueError(f'algorithm={method.name!r}: needs {NEEDS[need]}')
-  local = method.client
-  if missing['pixels'] and isinstance(local, LocalTraining) and local.augment is not None:
-    raise ValueError(f"client.augment: needs {NEEDS['pixels']}; 'none' would work")
+  missing = {'one class': data.y.ndim > 1, 'pixels': data.x.ndim < 4}
+  for trait in sorted(chain.requires & missing.keys()):
+    if missing[trait]:
+      raise ValueError(f'algorithm={chain.name!r}: needs {TRAITS[trait]}')
+  if missing['pixels'] and chain.trains_locally and chain.local._augmentation() is not None:
+    raise ValueError(f"client.augment: needs {TRAITS['pixels']}; 'none' would work")

@@ -1,11 +1,11 @@
-"""What a round says of itself: losses, numbers of the transforms, and whether and where it diverged."""
+"""What a round says of itself: losses, numbers of the layers, and whether and where it diverged."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn.method import ServerTransform
+from fedjax_syn.contexts import Task
 from fedjax_syn.typing import Array, Measured, Params, PyTree
 
 Report = dict[str, Array | Measured]
@@ -25,15 +25,15 @@ def round_report(
   Args:
     number: the round, [].
     new: the aggregated model.
-    metrics: by name, [slots]: 'loss', 'finite' and whatever client transforms measured.
-    size: [slots], samples of each sampled client.
-    sampled: [slots], client numbers.
+    metrics: by name, [cohort]: 'loss', 'finite' and whatever layers measured.
+    size: [cohort], samples of each sampled client.
+    sampled: [cohort], client numbers.
     efficiency: padding efficiency, [].
-    server: numbers of the aggregation and of server transforms, [] by name.
+    server: numbers of the aggregation and of server layers, [] by name.
 
   Returns:
     Scalars by name: 'train/loss', weighted by size; means over the clients with a sample of the
-    transforms' numbers; the server's; all of them missing in a round without a sample, which says nothing
+    layers' numbers; the server's; all of them missing in a round without a sample, which says nothing
     of the method. 'diverged_round', 0 if all is finite, and 'diverged_client', -1 if it is none of
     the clients, are always there.
   """
@@ -61,15 +61,12 @@ def round_report(
   }
 
 
-def server_numbers(
-  servers: Sequence[ServerTransform], state: Mapping[str, PyTree]
-) -> Mapping[str, Array | Measured]:
-  """Returns what server transforms say of their states, by '<transform>/<name>'."""
+def server_numbers(task: Task, state: Mapping[str, PyTree]) -> dict[str, Array | Measured]:
+  """Returns what layers say of their server states, by '<layer>/<name>'."""
   return {
-    f'{t.name}/{name}': value
-    for t in servers
-    if t.metrics is not None
-    for name, value in t.metrics(state.get(t.name)).items()
+    f'{layer.name}/{name}': value
+    for layer in task.chain.having('server_metrics', task)
+    for name, value in layer.server_metrics(state.get(layer.name)).items()
   }
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fedjax_syn.typing import Array, PRNGKey
 
@@ -35,42 +34,6 @@ def poisson(num_clients: int, participation: float) -> tuple[int, Sampler]:
     return jnp.nonzero(chosen, size=slots, fill_value=num_clients)[0].astype(jnp.int32)
 
   return slots, sample
-
-
-def count_empty(
-  sampled: Callable[[Array, Array], Array],
-  fewest: int,
-  size: np.ndarray,
-  seed: int,
-  first: int,
-  last: int,
-) -> int:
-  """Counts the rounds in which nobody with a sample is drawn, by drawing again: nothing has to be kept for it.
-
-  Args:
-    sampled: (seed, round) -> who is drawn, as inside the round.
-    fewest: clients that are drawn at least.
-    size: [clients], samples of each.
-    seed: the run's.
-    first: the round before the first that counts.
-    last: the last one.
-
-  Returns:
-    How many of the rounds first + 1 .. last.
-  """
-
-  @jax.jit
-  def count(size, seed, first, last):
-    def add(number, empty):
-      drawn = sampled(seed, number)
-      there = (drawn < len(size)) & (size[jnp.minimum(drawn, len(size) - 1)] > 0)
-      return empty + jnp.where(there.any(), 0, 1)
-
-    return jax.lax.fori_loop(first + 1, last + 1, add, jnp.int32(0))
-
-  if (size == 0).sum() < fewest:  # somebody with a sample is always among them
-    return 0
-  return int(count(*jax.device_put((size, *map(np.int32, (seed, first, last))))))
 
 
 SAMPLERS = {'fixed': fixed, 'poisson': poisson}

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn.contexts import Task
 from fedjax_syn.data import federated
 from fedjax_syn.keys import fold
-from fedjax_syn.method import Task
 from fedjax_syn.server.models import in_batches
 from fedjax_syn.typing import Array, Params, PRNGKey, Stats, Variables
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn.contexts import Messages, Task
 from fedjax_syn.data import federated
-from fedjax_syn.method import Messages, Task
 from fedjax_syn.typing import Array, Params, Variables
 
 BATCH = 256  # samples at once through all clients' models
@@ -24,14 +24,14 @@ def of_round(old: Params, messages: Messages) -> ClientModels:
 
   Args:
     old: w^{c-1}.
-    messages: of a method with `every_message`.
+    messages: where a layer requires individual updates.
 
   Returns:
     The clients' models.
   """
-  params = jax.tree.map(lambda w, delta: w[None] + delta, old, messages.body['params'])
+  params = jax.tree.map(lambda w, delta: w[None] + delta, old, messages.payload['params'])
   present = (messages.weight > 0).astype(messages.weight.dtype)
-  return ClientModels(Variables(params, messages.body['stats']), present)
+  return ClientModels(Variables(params, messages.payload['stats']), present)
 
 
 def logits(task: Task, variables: Variables, x: Array) -> Array:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.client import pieces as client_pieces
+from fedjax_syn.contexts import Task
 from fedjax_syn.keys import fold
-from fedjax_syn.method import Task
 from fedjax_syn.synthesis import pieces
 from fedjax_syn.synthesis.class_sets import ClassSet, gather
 from fedjax_syn.typing import Params, PRNGKey, Stats, Variables

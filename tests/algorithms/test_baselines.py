@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from fedjax_syn.method import Messages, Task
 
 from fedjax_syn.algorithms.abavg import abavg
 from fedjax_syn.algorithms.fedavg import fedavg
@@ -19,7 +20,6 @@ from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.data.federated import Proxy
 from fedjax_syn.keys import fold
 from fedjax_syn.losses import cross_entropy
-from fedjax_syn.method import Messages, Task
 from fedjax_syn.models.generator import Moments, generator, running
 from fedjax_syn.server.distill import distil, draw_batches
 from fedjax_syn.server.models import ClientModels, in_batches

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedjax_syn.method import ServerTransform
 
 from fedjax_syn.algorithms.abavg import abavg
 from fedjax_syn.algorithms.ditto import ditto
@@ -24,7 +25,6 @@ from fedjax_syn.algorithms.fedreg import fedreg
 from fedjax_syn.algorithms.fedrep import fedrep
 from fedjax_syn.algorithms.fedsam import fedsam
 from fedjax_syn.algorithms.scaffold import scaffold
-from fedjax_syn.method import ServerTransform
 from fedjax_syn.typing import Variables
 from tests import tiny
 

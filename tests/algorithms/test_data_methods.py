@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedjax_syn.method import Task, Visit
 
 from fedjax_syn.algorithms.feddm import feddm
 from fedjax_syn.algorithms.feddualmatch import feddualmatch
@@ -11,7 +12,6 @@ from fedjax_syn.algorithms.fedprox import fedprox
 from fedjax_syn.data.builders import digits
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import cross_entropy
-from fedjax_syn.method import Task, Visit
 from fedjax_syn.models import create
 from fedjax_syn.synthesis import distribution as dm
 from tests import tiny

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedjax_syn.method import Messages, Task, Visit, weighted_mean
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from fedjax_syn.data.federated import shard_of
 from fedjax_syn.engine.clients import run_one
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import cross_entropy, single_label
-from fedjax_syn.method import Messages, Task, Visit, weighted_mean
 from fedjax_syn.synthesis import complementary as comp
 from fedjax_syn.typing import Step, Variables
 from tests import tiny

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedjax_syn.method import Task
 
 from fedjax_syn import config as config_lib
 from fedjax_syn import privacy
 from fedjax_syn.algorithms.feddualmatch import feddualmatch
 from fedjax_syn.losses import cross_entropy
-from fedjax_syn.method import Task
 from fedjax_syn.synthesis import distribution as dm
 from tests import tiny
 from tests.algorithms.test_data_methods import ONE, SMALL, SOME, data, net, visit_of

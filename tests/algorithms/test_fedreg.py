@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedjax_syn.method import Task
 
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.fedreg import ascend, coefficients, fedreg
 from fedjax_syn.engine import Layout
 from fedjax_syn.losses import cross_entropy
-from fedjax_syn.method import Task
 from fedjax_syn.typing import Model, Output, Step, Variables
 from tests import tiny
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedjax_syn.method import Task, Visit
 from sklearn import metrics as sk
 
 import fedjax_syn as fs
@@ -14,7 +15,6 @@ from fedjax_syn.algorithms.fedcog import fedcog
 from fedjax_syn.data import datasets
 from fedjax_syn.data.federated import Proxy, shard_of
 from fedjax_syn.losses import multi_label
-from fedjax_syn.method import Task, Visit
 from fedjax_syn.typing import Step, Variables
 from tests import tiny
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedjax_syn.method import Client, Task
 
 from fedjax_syn.algorithms.ditto import ditto
 from fedjax_syn.algorithms.fedavg import fedavg
@@ -11,7 +12,6 @@ from fedjax_syn.algorithms.fedexp import fedexp
 from fedjax_syn.algorithms.fedprox import fedprox
 from fedjax_syn.algorithms.fedrep import fedrep
 from fedjax_syn.algorithms.scaffold import scaffold
-from fedjax_syn.method import Client, Task
 from fedjax_syn.typing import Variables
 from tests import tiny
 

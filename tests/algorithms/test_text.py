@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedjax_syn.method import Task, Visit
 
 import fedjax_syn as fs
 from fedjax_syn import config as config_lib
@@ -18,7 +19,6 @@ from fedjax_syn.data.builders import fortunes
 from fedjax_syn.data.federated import from_partition, shard_of
 from fedjax_syn.data.partition import partition
 from fedjax_syn.losses import cross_entropy, negative_log_likelihood
-from fedjax_syn.method import Task, Visit
 from fedjax_syn.typing import Step, Variables
 from tests import tiny
 from tests.data.test_fortunes import write

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedjax_syn.method import Task, Visit
 
 from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.algorithms.moon import moon
@@ -11,7 +12,6 @@ from fedjax_syn.algorithms.vhl import vhl
 from fedjax_syn.data import federated
 from fedjax_syn.engine import Layout
 from fedjax_syn.losses import cross_entropy
-from fedjax_syn.method import Task, Visit
 from fedjax_syn.models import create
 from fedjax_syn.models.extra_outputs import extra_logits, with_extra_outputs
 from fedjax_syn.synthesis.synthetic import minibatch

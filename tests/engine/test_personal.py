@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedjax_syn.method import Client, Message, Method
 
 from fedjax_syn.algorithms.ditto import ditto
 from fedjax_syn.algorithms.fedavg import fedavg
@@ -14,7 +15,6 @@ from fedjax_syn.algorithms.fedrep import fedrep
 from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.engine import Layout, build
 from fedjax_syn.engine.personal import Personal, own_accuracy, report
-from fedjax_syn.method import Client, Message, Method
 from fedjax_syn.typing import Variables
 from tests import tiny
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedjax_syn.engine.together import reports_of
 
 from fedjax_syn import results
 from fedjax_syn.algorithms import _sets
@@ -18,7 +19,6 @@ from fedjax_syn.algorithms.fedprox import fedprox
 from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.data.federated import shard_of
 from fedjax_syn.engine.report import numbers, round_report
-from fedjax_syn.engine.together import reports_of
 from fedjax_syn.synthesis.class_sets import ClassSet
 from fedjax_syn.typing import Measured
 from tests import tiny

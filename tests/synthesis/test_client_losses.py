@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from fedjax_syn.method import Task
 
 from fedjax_syn.algorithms.dynafed import dynafed
 from fedjax_syn.algorithms.fedavg import fedavg
@@ -14,7 +15,6 @@ from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import cross_entropy
-from fedjax_syn.method import Task
 from fedjax_syn.synthesis.client_losses import round_losses
 from fedjax_syn.synthesis.finetuning import finetune
 from fedjax_syn.synthesis.synthetic import SyntheticSet

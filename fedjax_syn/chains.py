@@ -1,0 +1,244 @@
+"""A method is a chain of layers, from the inside out; what cannot be combined is refused here, in one line."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn.contexts import Run, Task
+from fedjax_syn.layer import LOCAL_HOOKS, SERVER_HOOKS, Layer, has, overrides
+from fedjax_syn.privacy import Mechanism
+from fedjax_syn.texts import shown
+from fedjax_syn.typing import Model
+
+L = TypeVar('L', bound=Layer)
+
+# What `Layer.provides`, `requires` and `conflicts` may name, and what a refusal says of it.
+TRAITS = {
+  'local training': 'clients that train locally',
+  'sgd': 'SGD with momentum below 1 (client.optimizer=sgd)',
+  'momentum': 'SGD with momentum',
+  'persistent momentum': 'momentum that clients keep between rounds',
+  'one class': 'one class per sample, and these data have several labels per sample',
+  'pixels': 'images, and these data are tokens',
+  'individual updates': "looks at each client's message by itself",
+  'aggregate only': 'leaves only the sum of the updates to be used',
+  'full history': 'records every round from the first one on',
+  'private parameters': 'keeps a part of the model on the clients',
+}
+SERVER_DATA = ('', 'images', 'labels')  # from the least that a layer can need to the most
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass(frozen=True)
+class Chain:
+  """Layers from the inside out, FedAvg first: a method; a pytree, and an argument of compiled programs."""
+
+  layers: tuple[Layer, ...]
+
+  def tree_flatten(self) -> tuple[tuple[Layer, ...], None]:
+    return self.layers, None
+
+  @classmethod
+  def tree_unflatten(cls, _: None, layers: Any) -> 'Chain':
+    return cls(tuple(layers))
+
+  def __iter__(self) -> Iterator[Layer]:
+    return iter(self.layers)
+
+  def __len__(self) -> int:
+    return len(self.layers)
+
+  def __getitem__(self, kind: type[L]) -> L:
+    """Returns the layer of a class; raises KeyError if there is none."""
+    for layer in self.layers:
+      if isinstance(layer, kind):
+        return layer
+    raise KeyError(kind.__name__)
+
+  def __contains__(self, kind: type[Layer]) -> bool:
+    return any(isinstance(layer, kind) for layer in self.layers)
+
+  @property
+  def name(self) -> str:
+    """The layers' names from the inside out, 'scaffold+dynafed'; 'fedavg' by itself."""
+    return '+'.join(layer.name for layer in self.layers[1:]) or self.layers[0].name
+
+  @property
+  def phases(self) -> tuple[int, ...]:
+    """Rounds after which the program changes."""
+    return tuple(sorted({phase for layer in self.layers for phase in layer.phases()}))
+
+  def first_round(self, done: int) -> int:
+    """Returns the first round of the static phase that comes after `done` rounds."""
+    return max((phase + 1 for phase in self.phases if phase <= done), default=1)
+
+  def having(self, hook: str, task: Task) -> list[Layer]:
+    """Returns the layers that have a hook in the task's phase."""
+    return [layer for layer in self.layers if has(layer, hook, task)]
+
+  @property
+  def on_server(self) -> list[Layer]:
+    """Layers that act on the server; their order numbers the keys of their random draws."""
+    return [layer for layer in self.layers if overrides(layer, *SERVER_HOOKS)]
+
+  @property
+  def local(self) -> Any:
+    """The settings of local training, FedAvg's as the other layers' `local` changed them."""
+    return functools.reduce(lambda local, layer: layer.local(local), self.layers, self.layers[0])
+
+  @property
+  def trains_locally(self) -> bool:
+    """Whether clients train locally; otherwise one layer has `client_update`."""
+    return self.client_update is None
+
+  @property
+  def client_update(self) -> Layer | None:
+    """The layer that replaces local training, if there is one."""
+    return next((layer for layer in self.layers if overrides(layer, 'client_update')), None)
+
+  @property
+  def requires(self) -> frozenset[str]:
+    """What the layers require of each other and of the data."""
+    return frozenset().union(*(layer.requires() for layer in self.layers))
+
+  @property
+  def server_data(self) -> str:
+    """The server data that the layers need: '', 'images' or 'labels'."""
+    return max((layer.server_data() for layer in self.layers), key=SERVER_DATA.index)
+
+  @property
+  def recording(self) -> tuple[str, ...]:
+    """Layers whose server state records every round: they cannot begin in the middle of a run without it."""
+    return tuple(layer.name for layer in self.layers if 'full history' in layer.requires())
+
+  def is_private(self, model: Model, path: tuple) -> bool:
+    """Says whether a leaf of the model's parameters stays on the clients: it is neither sent nor counted."""
+    return any(layer.private(model, path) for layer in self.layers)
+
+  def adapt(self, model: Model, shape: tuple[int, ...]) -> Model:
+    """Returns the network with the layers' changes; `shape` is an image's, or (length,) of tokens."""
+    return functools.reduce(lambda model, layer: layer.model(model, shape), self.layers, model)
+
+  def mechanism(self, task: Task | None) -> Mechanism | None:
+    """Returns the noise that epsilon accounts for; `task` is None before the data are read."""
+    noise = (layer.privacy(task) for layer in reversed(self.layers))
+    return next((mechanism for mechanism in noise if mechanism is not None), None)
+
+  def resolve(self, run: Run) -> 'Chain':
+    """Returns the chain with what follows from the run filled in.
+
+    Raises:
+      ValueError: if a layer does not fit the run, naming the key, the value and what would work.
+    """
+    return Chain(tuple(layer.resolve(run) for layer in self.layers))
+
+  def replace(self, **fields: Mapping[str, Any]) -> 'Chain':
+    """Returns the chain with other values: `chain.replace(fedprox={'mu': 0.1})`.
+
+    Raises:
+      ValueError: if there is no such layer, or a value is refused.
+    """
+    names = [layer.name for layer in self.layers]
+    for name in fields:
+      if name not in names:
+        raise ValueError(f'{name!r} is no layer of {self.name!r}: {", ".join(names)}')
+    changed = (dataclasses.replace(layer, **fields.get(layer.name, {})) for layer in self.layers)
+    return chain(*changed)
+
+  def traced(self) -> 'Chain':
+    """Returns the chain with its numbers as arrays of one type: 0.1 and np.float32(0.1) are one program."""
+    return jax.tree.map(lambda value: jnp.asarray(value, jnp.result_type(float)), self)
+
+
+def chain(*layers: Layer | Chain) -> Chain:
+  """Composes layers into a method, from the inside out, like `optax.chain`.
+
+  Args:
+    *layers: layers, or chains of them; FedAvg with its defaults is added in front where it is missing.
+
+  Returns:
+    The method.
+
+  Raises:
+    ValueError: in one line, if the layers cannot be combined.
+  """
+  from fedjax_syn.algorithms.fedavg import FedAvg
+
+  flat: list[Layer] = []
+  for part in layers:
+    if not isinstance(part, Layer | Chain):
+      kind = 'call it' if isinstance(part, type) else 'it must be a layer'
+      raise ValueError(
+        f'chain: {shown(part)} is no layer: {kind}, as in fs.chain(fs.FedProx(mu=0.01))'
+      )
+    flat += part.layers if isinstance(part, Chain) else (part,)
+  if not flat or not isinstance(flat[0], FedAvg):
+    flat = [FedAvg(), *flat]
+  made = Chain(tuple(flat))
+  _check(made)
+  return made
+
+
+def _check(made: Chain) -> None:
+  """The one place where combinations are refused."""
+  names = [layer.name for layer in made.layers]
+
+  def refuse(text: str):
+    raise ValueError(f'algorithm={made.name!r}: {text}')
+
+  for position, layer in enumerate(made.layers):
+    inner, others = made.layers[:position], [o for o in made.layers if o is not layer]
+    inside = '+'.join(n for n in names[1:position]) or names[0]
+    if names.count(layer.name) > 1:
+      refuse(f'{layer.name!r} is there twice; each layer can be used once')
+    trains = all(not overrides(o, 'client_update') for o in inner)
+    if overrides(layer, 'client_update') and len(inner) > 1:
+      refuse(
+        f'{layer.name!r} cannot come after {inside!r}: its clients send data and train no model'
+      )
+    if position and overrides(layer, *LOCAL_HOOKS) and not trains:
+      refuse(f'{layer.name!r} changes local training, but {inside!r} does not train locally')
+    if overrides(layer, 'aggregate') and (o := _first(inner, 'aggregate')):
+      refuse(f'{layer.name!r} cannot come after {o.name!r}: both replace the aggregation')
+    for trait in sorted(layer.requires()):
+      _check_required(layer, trait, inner, made, inside, refuse)
+    present = {o.name for o in others} | set().union(*(traits(o) for o in others))
+    present |= {f'{o.name} inside' for o in inner}
+    for key, reason in layer.conflicts().items():
+      if {*key.split('+')} <= present:
+        refuse(reason or f'{layer.name!r} and {key!r} do not go together')
+    for name, reason in layer.inside_of().items():
+      if name in names[:position]:
+        refuse(
+          f'{layer.name!r} cannot come after {name!r}{reason and ", " + reason}; use {layer.name}+{name}'
+        )
+    layer.check()
+
+
+def _check_required(layer, trait, inner, made, inside, refuse) -> None:
+  if trait == 'individual updates':
+    if not (made.trains_locally or overrides(layer, 'client_update')):
+      refuse(f"{layer.name!r} looks at each client's model, but {inside!r} sends none")
+    for other in made.layers:
+      for barred in {'aggregate only', 'private parameters'} & traits(other):
+        refuse(
+          f"{layer.name!r} and {other.name!r} do not go together: one looks at each client's message by itself, and the"
+          f' other {TRAITS[barred]}'
+        )
+  elif trait in ('sgd', 'local training'):
+    if not any(trait in o.provides() for o in inner):
+      refuse(f'{layer.name!r} needs {TRAITS[trait]}')
+
+
+def _first(layers: tuple[Layer, ...], hook: str) -> Layer | None:
+  return next((layer for layer in layers if overrides(layer, hook)), None)
+
+
+def traits(layer: Layer) -> frozenset[str]:
+  """Returns what a layer provides, by what it says and by the hooks that it has."""
+  own = {'private parameters'} if overrides(layer, 'private') else set()
+  return layer.provides() | own

@@ -1,0 +1,131 @@
+"""What hooks see: the task, a client in a round, a round on the server; and what clients send."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn.client.optimizers import schedule
+from fedjax_syn.losses import Objective, single_label
+from fedjax_syn.privacy import Sampling
+from fedjax_syn.typing import Array, Model, Params, PRNGKey, PyTree, Shard, Stats
+
+if TYPE_CHECKING:
+  from fedjax_syn.algorithms.fedavg import FedAvg
+  from fedjax_syn.chains import Chain
+
+
+class Run(NamedTuple):
+  """What `Layer.resolve` knows of a run before its data are read."""
+
+  rounds: int
+  sampling: Sampling  # clients, participation, sampler, seeds
+  algorithms: tuple[str, ...]  # the run's methods, 'scaffold+dynafed': its own and those beside it
+
+  def count(self, name: str) -> int:
+    """Returns how many of the run's methods have a layer."""
+    return sum(name in algorithm.split('+') for algorithm in self.algorithms)
+
+
+class Task(NamedTuple):
+  """The experiment as layers see it, inside a trace."""
+
+  chain: Chain  # its float fields are tracers
+  model: Model
+  objective: Objective = single_label  # single- or multi-label: what logits and labels mean
+  data: Any = None  # fedjax_syn.data.federated.FederatedData
+  num_clients: int = 0
+  num_classes: int = 0
+  first_round: int = 1  # of the static phase that is being traced
+  cohort_size: int = 0  # messages that a round has at most
+  expected_cohort: float = 0.0  # clients in a round, or their expected number
+  rounds: int = 0  # of the run, where a schedule needs them; 0: not known
+  mesh: jax.sharding.Mesh | None = None  # the devices of work between rounds; None: one
+  # For privacy: what the server does must not tell an empty round from another.
+  noised: bool = False
+
+  def loss(self, logits: Array, y: Array, mask: Array) -> Array:
+    """Returns the objective's mean loss over a mask: logits [batch, classes], y [batch], mask [batch] -> []."""
+    return self.objective.loss(logits, y, mask)
+
+  @property
+  def local(self) -> FedAvg:
+    """Local training as the chain's layers have changed it: rate, batch size, epochs."""
+    return self.chain.local
+
+  def learning_rate(self, round: Array) -> Array:
+    """Returns eta, the clients' learning rate in a round, []."""
+    return self.local.lr * schedule(self.local.schedule, self.rounds)(round)
+
+  def is_private(self, path: tuple) -> bool:
+    """Says whether a leaf of the parameters stays on the clients."""
+    return self.chain.is_private(self.model, path)
+
+
+class ClientContext(NamedTuple):
+  """One client in one round, as one layer sees it.
+
+  Inside the engine `broadcast`, `state` and `prepared` are dicts by layer, and `task` is None.
+  """
+
+  key: PRNGKey  # of the client in this round
+  round: Array  # []
+  params: Params  # the global model w^{c-1}, as this client received it
+  stats: Stats
+  shard: Shard  # where its samples lie
+  broadcast: PyTree = None  # what this layer's server part sends, or what is common to all clients
+  state: PyTree = None  # this layer's state of this client
+  prepared: PyTree = None  # what this layer's `prepare` returned
+  task: Task | None = None
+
+
+class Message(NamedTuple):
+  """What a client sends."""
+
+  weight: Array  # []
+  # {'params': w_i - w, 'stats': ..., '<layer>': what its `finish` returned}
+  payload: dict[str, PyTree]
+
+
+class Messages(NamedTuple):
+  """The messages of a round; clients without samples weigh zero and count for nothing."""
+
+  weight: Array  # [cohort]
+  weighted_sum: dict[str, PyTree]  # sum_i weight_i payload_i, leaves [...]
+  unweighted_sum: dict[str, PyTree]  # over all clients with a sample, leaves [...]
+  # leaves [cohort, ...]; only where a layer requires individual updates
+  payload: dict[str, PyTree] | None
+
+  def sum(self, name: str) -> PyTree:
+    """Sums one part of the messages over the clients that have a sample; leaves [...]."""
+    return self.unweighted_sum[name]
+
+  def mean(self, name: str) -> PyTree:
+    """Averages one part of the messages by their weights; zeros if all weights are zero; leaves [...]."""
+    total = self.weight.sum()
+    scale = jnp.where(total > 0, 1 / jnp.where(total > 0, total, 1), 0)
+    return jax.tree.map(lambda leaf: scale.astype(leaf.dtype) * leaf, self.weighted_sum[name])
+
+
+class Round(NamedTuple):
+  """One round on the server, as one layer sees it."""
+
+  task: Task
+  key: PRNGKey
+  round: Array  # []
+  params: Params  # w^{c-1}, which the clients received
+  stats: Stats
+  messages: Messages
+  state: PyTree = None  # this layer's server state
+
+
+class State(NamedTuple):
+  """All that a checkpoint holds; keys are recomputed from the seed."""
+
+  round: Array  # [], rounds done
+  params: Params
+  stats: Stats
+  server: dict[str, PyTree]  # by layer
+  clients: dict[str, PyTree]  # by layer, leaves [clients, ...]

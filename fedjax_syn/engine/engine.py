@@ -1,0 +1,416 @@
+"""A method bound to a model, data and a layout: the interface of everything outside the engine."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedjax_syn.background import Background
+from fedjax_syn.chains import Chain, chain
+from fedjax_syn.client.local import seen_by
+from fedjax_syn.client.optimizers import ENDING
+from fedjax_syn.contexts import ClientContext, Message, State, Task
+from fedjax_syn.data.federated import FederatedData
+from fedjax_syn.engine import client_state, noised, refusals, rounds, traffic
+from fedjax_syn.engine.evaluate import Evaluator, make_evaluator
+from fedjax_syn.engine.layout import Layout, resolve
+from fedjax_syn.engine.mesh import alone, mesh_of, place, replicated
+from fedjax_syn.engine.personal import Personal, Split, make_split, measure_clients
+from fedjax_syn.engine.report import numbers
+from fedjax_syn.engine.sampling import FEWEST, SAMPLERS
+from fedjax_syn.engine.setting import Setting
+from fedjax_syn.keys import Purpose, fold, stream
+from fedjax_syn.layer import Layer, overrides
+from fedjax_syn.losses import objective_of
+from fedjax_syn.privacy import Mechanism, promises
+from fedjax_syn.typing import Array, Model, Variables
+
+
+class Engine:
+  """A method bound to a model, data and a layout.
+
+  Attributes:
+    chain: the method.
+    model: the network, as the method adapted it.
+    layout: how clients lie on devices, resolved.
+    mechanism: the noise that epsilon accounts for, or None.
+    client_state_bytes: of all clients' state together.
+    client_state_place: 'device', or 'host': `State.clients` are numpy arrays, changed in place.
+  """
+
+  def __init__(
+    self,
+    method: Chain | Layer,
+    model: Model,
+    data: FederatedData,
+    *,
+    num_classes: int | None = None,
+    participation: float = 1.0,
+    sampler: str = 'fixed',
+    layout: Layout = Layout(),  # noqa: B008 (an immutable NamedTuple)
+    loss: Callable[[Array, Array, Array], Array] | None = None,
+    rounds: int = 0,
+    noise_number: int = 0,
+  ):
+    """Binds a method.
+
+    Args:
+      method: a chain, or one layer.
+      model: the network; the method's `model` hooks are applied to it.
+      data: the partitioned training set.
+      num_classes: classes; default: columns of `data.class_counts`.
+      participation: share of the clients in a round, 0 < p <= 1.
+      sampler: 'fixed' or 'poisson'.
+      layout: how clients lie on devices; zeros are filled in from the table.
+      loss: (logits, y, mask) -> mean loss; default: that of the labels' kind, `losses.objective_of`.
+      rounds: of the run, for a schedule that ends with it; 0: not known.
+      noise_number: of the method among those that see the same clients with the same seeds: where they add noise for
+        privacy, each has its own, since equal noise could be subtracted, and draws its own clients, since epsilon
+        composes so.
+
+    Raises:
+      ValueError: if the sampler or the layout cannot be had, or the method cannot work on these data.
+    """
+    self.chain = chain(method)
+    refusals.check(self.chain, data, sampler)
+    objective = objective_of(data.y)
+    if loss is not None:
+      objective = objective._replace(loss=loss)
+    self.model = self.chain.adapt(model, data.x.shape[1:])
+    num_clients = data.start.shape[0]
+    cohort_size = SAMPLERS[sampler](num_clients, participation)[0]
+    self.layout = resolve(layout, cohort_size)
+    self._everywhere = replicated(mesh_of(self.layout))
+    self._data = place(data, self._everywhere)
+    self._chain = place(self.chain.traced(), self._everywhere)
+    ends = self.chain.trains_locally and self.chain.local.schedule in ENDING
+    setting = Setting(
+      self.model,
+      objective,
+      num_clients,
+      num_classes or data.class_counts.shape[1],
+      participation,
+      sampler,
+      self.layout._replace(client_state_bytes=0),
+      rounds=rounds if ends else 0,
+      noise_number=noise_number,
+    )
+    self.mechanism: Mechanism | None = self.chain.mechanism(setting.task(self.chain, data, 1))
+    if self.mechanism is not None:
+      setting = dataclasses.replace(
+        setting,
+        noised=True,
+        promises=promises(self.mechanism),
+        noisy_layer=self.mechanism.layer,
+      )
+    self.client_state_bytes = client_state.total_bytes(self._one_row(setting), num_clients)
+    if client_state.outgrows(layout, self.client_state_bytes):
+      setting = dataclasses.replace(setting, store='host')
+    self.client_state_place = setting.store
+    self.setting = setting
+    self._warm: dict[tuple[int, int], Background] = {}  # by runs side by side (0: one), first round
+    if (
+      self.mechanism is not None
+    ):  # now and not in round 1: this traces what clients send and servers see
+      self._check_noise()
+
+  # -- Training.
+
+  def init(self, seed: int, begin: Variables | None = None) -> State:
+    """Returns the state at round 0.
+
+    Args:
+      seed: the run's.
+      begin: the model to begin with; None draws one.
+    """
+    state = rounds.init(self.setting, self._chain, self._number(seed), self._data, begin)
+    of = lambda initial, clients: rounds.rows_of(
+      self.setting, self._chain, initial, self._data, clients
+    )
+    return self.setting.clients.begin(state, of)
+
+  def run(self, seed: int, state: State, count: int) -> tuple[State, dict[str, float]]:
+    """Runs rounds until they are done or one diverges.
+
+    Args:
+      seed: the run's.
+      state: consumed.
+      count: rounds, up to the next change of the program at most (`next_stop`).
+
+    Returns:
+      The state, and what the last round reports.
+
+    Raises:
+      ValueError: if the rounds cross a phase.
+    """
+    first_round = self._phase(int(jax.device_get(state.round)), count)
+
+    def advance(state, count):
+      arguments = self._chain, self._number(seed), place(state, self._everywhere)
+      return self._call(rounds.many_rounds, 0, first_round, *arguments, self._number(count))
+
+    sample = lambda number: rounds.sampled_clients(
+      self.setting, *jax.device_put((np.int32(seed), number))
+    )
+    size = np.asarray(self._data.size) if self.client_state_place == 'host' else None
+    state, report = self.setting.clients.run(advance, sample, size, state, count)
+    return state, numbers(jax.device_get(report))
+
+  def run_side_by_side(
+    self,
+    seeds: Sequence[int],
+    states: Sequence[State],
+    count: int,
+    chains: Chain | None = None,
+  ) -> tuple[tuple[State, ...], list[dict[str, float]]]:
+    """Runs rounds of several runs in one program; a run that diverges stands still while the others go on.
+
+    Args:
+      seeds: of each run.
+      states: of each run, at the same round; consumed.
+      count: rounds, as in `run`.
+      chains: the methods as one chain with leaves [runs] where they differ; None: all are `self.chain`.
+
+    Returns:
+      A state and a report for each.
+
+    Raises:
+      ValueError: if the states stand at different rounds, or per-client state is in host memory.
+    """
+    if len(seeds) == 1 and chains is None:
+      state, report = self.run(seeds[0], states[0], count)
+      return (state,), [report]
+    if self.client_state_place == 'host':
+      raise ValueError(
+        f'{len(seeds)} seeds side by side: layout.seeds must say so when the engine is built'
+      )
+    done = {int(number) for number in jax.device_get([state.round for state in states])}
+    if len(done) > 1:
+      raise ValueError(f'rounds {sorted(done)}: runs side by side must stand at the same round')
+    first_round = self._phase(done.pop(), count)
+    method = self._chain if chains is None else place(chains.traced(), self._everywhere)
+    arguments = method, self._number(seeds), place(tuple(states), self._everywhere)
+    states, report = self._call(
+      rounds.many_rounds_side_by_side, len(seeds), first_round, *arguments, self._number(count)
+    )
+    values = jax.device_get(report)
+    each = [numbers(jax.tree.map(lambda leaf: leaf[i], values)) for i in range(len(seeds))]
+    return states, each
+
+  def next_stop(self, done: int) -> int | None:
+    """Returns the next round after which the program changes, or None."""
+    return min((phase for phase in self.chain.phases if phase > done), default=None)
+
+  def pending(self, state: State) -> bool:
+    """Says whether work between rounds is unfinished."""
+    return bool(self._unfinished(state))
+
+  def server_work(
+    self, seed: int, state: State, seconds: float
+  ) -> tuple[State, bool, dict[str, Any]]:
+    """Works for about so many seconds on what is pending between rounds.
+
+    Returns:
+      The state, whether all is done, and numbers for the log.
+    """
+    unfinished = self._unfinished(state)
+    if not unfinished:
+      return state, True, {}
+    i, layer = unfinished[0]
+    mesh = self.setting.mesh
+    state = alone(state._replace(clients={}), mesh)._replace(clients=state.clients)
+    key = fold(stream(np.int32(seed), Purpose.BETWEEN, state.round), i)
+    # Work between rounds runs on one device, or as the layer says; plain numbers are not bound to the mesh.
+    task = self.setting.task(self.chain, self._data, 1, mesh=mesh)
+    w = Variables(state.params, state.stats)
+    params, own, report = layer.server_work(task, key, state.server[layer.name], w, seconds)
+    state = state._replace(params=params, server={**state.server, layer.name: own})
+    return state, not self.pending(state), report
+
+  def warm_up(self, runs: int = 1) -> None:
+    """Compiles the rounds of every phase in the background, for so many runs side by side."""
+    for first_round in (1, *(phase + 1 for phase in self.chain.phases)):
+      key = runs if runs > 1 else 0, first_round
+      self._warm[key] = Background(functools.partial(self._compiled, runs, first_round))
+
+  # -- Looking at a run.
+
+  def evaluator(self, x: np.ndarray, y: np.ndarray) -> Evaluator:
+    """Places a split on the devices; returns what evaluates models on it, (params, stats) -> numbers by name.
+
+    Args:
+      x: uint8 [rows, height, width, channels].
+      y: [rows], or multi-hot [rows, labels].
+    """
+    setting = self.setting
+    rows = np.asarray(x), np.asarray(y)
+    return make_evaluator(self.model, self._data, setting.objective, *rows, setting.mesh)
+
+  def personal(
+    self, x: np.ndarray, y: np.ndarray, owners: np.ndarray | None = None
+  ) -> Callable[[int, State], Personal]:
+    """Places a test split; returns what measures every client's personal model on it.
+
+    Args:
+      x: uint8 [rows, height, width, channels].
+      y: [rows].
+      owners: int32 [rows], the client whose row it is, -1 for nobody's; None if nobody says.
+
+    Returns:
+      (seed, state) -> Personal, arrays [clients]; the state is only read. See `engine.personal.measure_clients`.
+
+    Raises:
+      ValueError: if samples have several labels, so that no class weighs them.
+    """
+    split = make_split(x, y, owners, self.setting)
+    return functools.partial(self._personal, split)
+
+  def artifacts(self, state: State) -> dict[str, Any] | None:
+    """Returns the learned set of the outermost layer that has one, as numpy arrays; None without one."""
+    server, task = alone(state.server, self.setting.mesh), self.task()
+    having = [layer for layer in self.chain if overrides(layer, 'artifacts')]
+    learned = (layer.artifacts(task, server[layer.name]) for layer in reversed(having))
+    return next((one for one in learned if one is not None), None)
+
+  def diagnose(self, seed: int, state: State) -> dict[str, Any]:
+    """Returns what the layers' `evaluate` hooks measure: cosine distances by label, or nothing."""
+    mesh = self.setting.mesh
+    state = alone(state._replace(clients={}), mesh)
+    task = self.setting.task(self.chain, alone(self._data, mesh), 1)
+    report = {}
+    for i, layer in enumerate(self.chain.on_server):
+      if overrides(layer, 'evaluate'):
+        key = fold(stream(seed, Purpose.DIAGNOSE), i)
+        report |= layer.evaluate(task, key, state.server[layer.name], state.stats)
+    return report
+
+  def task(self, round: int = 1) -> Task:
+    """Returns the experiment as layers see it in a round."""
+    return self.setting.task(self.chain, self._data, self.chain.first_round(round - 1))
+
+  def client_context(
+    self, seed: int, state: State, client: int, layer: type[Layer] | None = None
+  ) -> ClientContext:
+    """Returns what one client would see in the next round.
+
+    Args:
+      seed: the run's.
+      state: only read.
+      client: its number.
+      layer: whose own broadcast and state the context has; None: all of them, by layer.
+    """
+    task = self.task(int(state.round) + 1)
+    context = rounds.context_of(
+      self.setting, task, np.int32(seed), self._own(state, client), client
+    )
+    return context if layer is None else seen_by(self.chain[layer], context, task)
+
+  def message(self, seed: int, state: State, client: int) -> Message:
+    """Returns the message that one client would send in the next round; the state is only read."""
+    first_round = self.chain.first_round(int(state.round))
+    arguments = np.int32(seed), self._own(state, client), np.int32(client), self._data
+    return rounds.one_message(self.setting, first_round, self._chain, *arguments)
+
+  def bytes_per_round(self) -> tuple[int, int]:
+    """Returns the bytes up and down of a round of the last phase, all sampled clients together."""
+    first_round = self.chain.first_round(max(self.chain.phases, default=0))
+    return traffic.bytes_per_round(self._abstract_task(first_round), self._shapes())
+
+  @property
+  def bytes_before(self) -> int:
+    """The bytes that all clients together send before round 1."""
+    of = lambda chain, data: rounds.set_up(self.setting, chain, np.int32(0), data)
+    sent = jax.eval_shape(of, self._chain, self._data)
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(sent))
+
+  def empty_rounds(self, seed: int, first: int, last: int) -> int:
+    """Counts the rounds first + 1 .. last in which nobody with a sample is drawn."""
+    size = np.asarray(self._data.size)
+    setting = self.setting
+    if (size == 0).sum() < FEWEST[setting.sampler](setting.cohort_size):
+      return 0  # somebody with a sample is always among them
+    arguments = jax.device_put((size, *map(np.int32, (seed, first, last))))
+    return int(rounds.count_empty(setting, *arguments))
+
+  # -- Its own.
+
+  def _number(self, value: int | Sequence[int]) -> Array:
+    """Puts seeds or rounds on the devices: nothing reaches a program by itself, so a guard against it can hold."""
+    return place(np.asarray(value, np.int32), self._everywhere)
+
+  def _phase(self, done: int, count: int) -> int:
+    stop = self.next_stop(done)
+    if stop is not None and done + count > stop:
+      raise ValueError(
+        f'{count} rounds from round {done} cross round {stop}, where the program changes'
+      )
+    return self.chain.first_round(done)
+
+  def _call(self, program, runs: int, first_round: int, chain, seed, state, count):
+    arguments = chain, seed, state, self._data, count
+    warmed = self._warm.get((runs, first_round))
+    if warmed is not None and chain is self._chain:
+      return warmed.result()(*arguments)
+    return program(self.setting, first_round, *arguments)
+
+  def _compiled(self, runs: int, first_round: int):
+    number = lambda shape: jax.ShapeDtypeStruct(shape, np.int32, sharding=self._everywhere)
+    rest = self._data, number(())
+    if runs == 1:
+      arguments = self.setting, first_round, self._chain, number(()), self._shapes(), *rest
+      return rounds.many_rounds.lower(*arguments).compile()
+    several = number((runs,)), (self._shapes(),) * runs
+    arguments = self.setting, first_round, self._chain, *several, *rest
+    return rounds.many_rounds_side_by_side.lower(*arguments).compile()
+
+  def _shapes(self) -> State:
+    state = jax.eval_shape(
+      functools.partial(rounds.init, self.setting), self._chain, np.int32(0), self._data
+    )
+    on = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self._everywhere)
+    return jax.tree.map(on, state)
+
+  def _abstract_task(self, first_round: int) -> Task:
+    return self.setting.task(self._chain, self._data, first_round)
+
+  def _one_row(self, setting: Setting):
+    def row(chain, data):
+      initial = Variables(*setting.model.init(jax.random.key(0)))
+      return rounds.initial_rows(setting, chain, initial, data, np.zeros(1, np.int32))
+
+    return jax.eval_shape(row, self._chain, self._data)
+
+  def _own(self, state: State, client: int) -> State:
+    return state._replace(clients=jax.tree.map(lambda leaf: leaf[client], state.clients))
+
+  def _unfinished(self, state: State) -> list[tuple[int, Layer]]:
+    return [
+      (i, layer)
+      for i, layer in enumerate(self.chain.on_server)
+      if overrides(layer, 'server_work')
+      and layer.pending(state.server.get(layer.name), int(state.round))
+    ]
+
+  def _personal(self, split: Split, seed: int, state: State) -> Personal:
+    first_round = self.chain.first_round(int(state.round))
+    num_clients = self.setting.num_clients
+
+    def part(clients, rows):
+      both = place((state._replace(clients=rows), clients), self._everywhere)
+      return measure_clients(
+        self.setting, first_round, self._chain, np.int32(seed), *both, self._data, split
+      )
+
+    measured = [part(*some) for some in self.setting.clients.parts(state.clients)]
+    whole = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num_clients], *measured)
+    return whole._replace(accuracy=np.where(whole.present, whole.accuracy, np.nan))
+
+  def _check_noise(self) -> None:
+    noised.check(self.chain, self.mechanism)
+    self.bytes_per_round()
+    if any(overrides(layer, 'server_update') for layer in self.chain):
+      one = functools.partial(rounds.one_round, self.setting, 1)
+      jax.eval_shape(one, self._chain, np.int32(0), self._shapes(), self._data)

@@ -1,0 +1,95 @@
+"""What an engine's programs are compiled for: everything hashable that is neither data nor a number of the method."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn.chains import Chain
+from fedjax_syn.contexts import Task
+from fedjax_syn.data.federated import FederatedData
+from fedjax_syn.engine.client_state import STORES, Store
+from fedjax_syn.engine.layout import Layout
+from fedjax_syn.engine.mesh import mesh_of
+from fedjax_syn.engine.sampling import SAMPLERS
+from fedjax_syn.keys import Purpose, fold, stream
+from fedjax_syn.losses import Objective
+from fedjax_syn.typing import Array, Model, PRNGKey
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+  """The static argument of an engine's programs: engines with equal settings share compiled programs."""
+
+  model: Model  # as the chain's layers adapted it
+  objective: Objective
+  num_clients: int
+  num_classes: int
+  participation: float
+  sampler: str
+  layout: Layout  # resolved
+  store: str = 'device'  # where per-client state lives between rounds
+  rounds: int = 0  # of the run, where a schedule ends with it
+  noise_number: int = 0  # of the method among those that see the same clients and add noise
+  noised: bool = False  # a layer can add noise for privacy
+  promises: bool = False  # and does: an epsilon is stated
+  noisy_layer: str = (
+    ''  # the one that adds it to the sum of the updates; '': messages are no such sums
+  )
+
+  @functools.cached_property
+  def mesh(self) -> jax.sharding.Mesh:
+    """The devices."""
+    return mesh_of(self.layout)
+
+  @property
+  def cohort_size(self) -> int:
+    """Places for sampled clients in a round, some of them empty with the sampler 'poisson'."""
+    return SAMPLERS[self.sampler](self.num_clients, self.participation)[0]
+
+  @property
+  def clients(self) -> Store:
+    """How a round reads and writes per-client state."""
+    return STORES[self.store](self.num_clients, self.cohort_size)
+
+  def task(self, chain: Chain, data: FederatedData, first_round: int, **other) -> Task:
+    """Returns the experiment as layers see it.
+
+    Args:
+      chain: the method; traced inside a program.
+      data: the partitioned training set.
+      first_round: of the static phase.
+      **other: fields of `Task` that differ for work between rounds.
+    """
+    cohort = self.cohort_size
+    expected = self.participation * self.num_clients if self.sampler == 'poisson' else cohort
+    return Task(
+      chain,
+      self.model,
+      self.objective,
+      data,
+      self.num_clients,
+      self.num_classes,
+      first_round,
+      cohort,
+      expected,
+      self.rounds,
+      noised=self.noised,
+      **other,
+    )
+
+  def sample(self, seed: Array, number: Array) -> Array:
+    """Draws the clients of a round: numbers, [cohort]; `num_clients` is an empty place."""
+    draw = SAMPLERS[self.sampler](self.num_clients, self.participation)[1]
+    return draw(self.stream(seed, Purpose.SAMPLE, number))
+
+  def sizes(self, data: FederatedData, sampled: Array) -> Array:
+    """Returns the samples of each sampled client, [cohort]; 0 for an empty place."""
+    size = data.size[jnp.minimum(sampled, self.num_clients - 1)]
+    return jnp.where(sampled < self.num_clients, size, 0)
+
+  def stream(self, seed: Array, purpose: Purpose, number: Array) -> PRNGKey:
+    """Returns the key of draws that epsilon rests on, noise and sampling: each noised method of a run has its own."""
+    key = stream(seed, purpose, number)
+    return fold(key, self.noise_number) if self.noise_number and self.noised else key

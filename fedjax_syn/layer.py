@@ -1,0 +1,338 @@
+"""A layer is one part of a federated method: a frozen dataclass and JAX pytree whose hooks are ordinary methods.
+
+A method is a chain of layers, `fedjax_syn.chain`. Every hook is pure and is traced, unless its docstring says otherwise.
+A hook that a layer does not override is not in the program.
+"""
+
+import dataclasses
+import difflib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+
+import jax
+import numpy as np
+
+from fedjax_syn.fields import check_range, coerce, field
+from fedjax_syn.texts import shown
+from fedjax_syn.typing import (
+  Array,
+  GradFn,
+  LossFn,
+  Measured,
+  Model,
+  Params,
+  PRNGKey,
+  PyTree,
+  Shard,
+  Stats,
+  Step,
+  Variables,
+)
+
+if TYPE_CHECKING:
+  from fedjax_syn.contexts import ClientContext, Message, Round, Run, Task
+  from fedjax_syn.privacy import Mechanism
+
+__all__ = ['Layer', 'field', 'has', 'overrides', 'when']
+
+Hook = TypeVar('Hook', bound=Callable)
+Numbers = dict[str, Array | Measured]  # for the log, [] by name
+
+
+def when(condition: Callable[[Any, 'Task'], bool]) -> Callable[[Hook], Hook]:
+  """Makes a hook exist only in a phase of a run or for an option.
+
+  Args:
+    condition: (self, task) -> bool, from static fields and `task.first_round`.
+
+  Returns:
+    A decorator for the hook.
+  """
+
+  def mark(hook: Hook) -> Hook:
+    hook.when = condition  # type: ignore[attr-defined]
+    return hook
+
+  return mark
+
+
+@dataclass_transform(field_specifiers=(field,), kw_only_default=True, frozen_default=True)
+class Layer:
+  """Base class of all layers: override the hooks of the part of a round that the method changes.
+
+  A subclass is made a frozen dataclass and a pytree. Fields with a float as default are its leaves: inside a program
+  they are tracers, so that another value compiles nothing. All others are static. `name`, the class name in lower case,
+  is the key of the layer's config block, state, messages and logged numbers.
+  """
+
+  name: ClassVar[str] = ''
+
+  def __init_subclass__(cls, **options: Any):
+    super().__init_subclass__(**options)
+    dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    cls.name = cls.__name__.lower()
+    _check_members(cls)
+    _register(cls)
+
+  def __post_init__(self):
+    kinds = _kinds(type(self))
+    for f in dataclasses.fields(self):  # type: ignore[arg-type]
+      value, key = getattr(self, f.name), self._key(f.name)
+      if isinstance(value, jax.Array | np.ndarray | jax.ShapeDtypeStruct):  # a number on a device
+        continue
+      value = coerce(key, value, kinds[f.name])
+      check_range(key, value, f.metadata)
+      object.__setattr__(self, f.name, value)
+
+  @classmethod
+  def _key(cls, field_name: str) -> str:
+    """Returns a field's key in a config."""
+    return f'{cls.name}.{field_name}'
+
+  # -- Declarations: read when a chain is made.
+
+  def check(self) -> None:
+    """Raises ValueError for fields that do not go together."""
+
+  def phases(self) -> tuple[int, ...]:
+    """Returns the rounds after which the program changes."""
+    return ()
+
+  def provides(self) -> frozenset[str]:
+    """Returns what other layers may require or conflict with, of `fedjax_syn.chains.TRAITS`."""
+    return frozenset()
+
+  def requires(self) -> frozenset[str]:
+    """Returns what must hold of the layers before this one, or of the data, of `fedjax_syn.chains.TRAITS`."""
+    return frozenset()
+
+  def conflicts(self) -> Mapping[str, str]:
+    """Returns what this layer cannot be combined with.
+
+    A key is a layer's name or a trait; 'a+b' means both, and 'a inside' a layer before this one. A value says why, and
+    what works instead.
+    """
+    return {}
+
+  def inside_of(self) -> Mapping[str, str]:
+    """Returns layers that must come later in the chain, and why."""
+    return {}
+
+  def server_data(self) -> str:
+    """Returns the server data that the layer needs: '', 'images' or 'labels' (images with labels)."""
+    return ''
+
+  def proximal(self) -> Array | float:
+    """Returns mu of a term mu/2 ||w - w^t||^2 that the layer adds to the local loss; 0 for none."""
+    return 0.0
+
+  # -- What a run decides.
+
+  def resolve(self, run: 'Run', /) -> 'Layer':
+    """Returns the layer with what follows from the run filled in; raises ValueError if the run does not fit."""
+    return self
+
+  def privacy(self, task: 'Task | None', /) -> 'Mechanism | None':
+    """Returns the noise that epsilon accounts for; `task` is None before the data are read."""
+
+  # -- Adaptations, before anything is traced.
+
+  def model(self, model: Model, shape: tuple[int, ...], /) -> Model:
+    """Returns the network with the layer's changes; `shape` is an image's, or (length,) of tokens.
+
+    Equal arguments must give the same Model (`functools.cache`), since compiled programs are looked up by it.
+    """
+    return model
+
+  def local(self, local: Any, /) -> Any:
+    """Returns the settings of local training, a FedAvg, with the layer's changes."""
+    return local
+
+  def private(self, model: Model, path: tuple, /) -> bool:
+    """Says whether a leaf of the parameters stays on the clients; `postprocess_update` must then blank it."""
+    return False
+
+  # -- Clients.
+
+  def client_init(self, task: 'Task', initial: Variables, shard: Shard, /) -> PyTree:
+    """Returns this layer's per-client state at round 0."""
+
+  def setup(self, task: 'Task', key: PRNGKey, shard: Shard, /) -> PyTree:
+    """Returns what a client sends before round 1."""
+
+  def receive(self, client: 'ClientContext', params: Params, /) -> Params:
+    """Returns the global model as a client starts from it; `client.params` from here on."""
+    return params
+
+  def prepare(self, client: 'ClientContext', /) -> PyTree:
+    """Returns what is computed once, before the local steps; `client.prepared` from here on."""
+
+  def loss(
+    self, client: 'ClientContext', loss_fn: LossFn, w: Params, step: Step, /
+  ) -> tuple[Array, Any]:
+    """Returns the local loss and the model's Output; `loss_fn(w, step)` is the loss without this layer."""
+    return loss_fn(w, step)
+
+  def grad(
+    self, client: 'ClientContext', grad_fn: GradFn, w: Params, step: Step, /
+  ) -> tuple[Any, Params]:
+    """Returns ((loss, Output), gradient); `grad_fn(w, step)` is the gradient without this layer."""
+    return grad_fn(w, step)
+
+  def step(
+    self, client: 'ClientContext', old: Params, new: Params, grads: Params, step: Step, /
+  ) -> Params:
+    """Returns the parameters after a local step, `new` being what the optimizer made of `old`."""
+    return new
+
+  def finish(
+    self, client: 'ClientContext', trained: Variables, steps: Array, /
+  ) -> tuple[PyTree, PyTree]:
+    """Returns this layer's part of the message (None for nothing) and its new per-client state."""
+    return None, None
+
+  def postprocess_update(
+    self, client: 'ClientContext', payload: dict[str, PyTree], /
+  ) -> dict[str, PyTree]:
+    """Returns the payload of the message with the layer's last change."""
+    return payload
+
+  def client_metrics(self, client: 'ClientContext', trained: Variables, /) -> Numbers:
+    """Returns numbers for the log, which are not sent."""
+    return {}
+
+  def personal(self, client: 'ClientContext', trained: Variables, /) -> Variables:
+    """Returns what is evaluated as the client's own model."""
+    return trained
+
+  def client_update(self, client: 'ClientContext', /) -> 'tuple[Message, Numbers]':
+    """Replaces local training: returns the message, and numbers with 'loss' and 'finite' among them."""
+    raise NotImplementedError
+
+  def message_bytes(self, task: 'Task', class_counts: np.ndarray, /) -> np.ndarray:
+    """Returns the bytes that each client sends where shapes do not tell; class_counts [clients, classes]."""
+    raise NotImplementedError
+
+  # -- Server.
+
+  def server_init(self, task: 'Task', key: PRNGKey, params: Params, messages: PyTree, /) -> PyTree:
+    """Returns this layer's server state at round 0; `messages` are those of `setup`, leaves [clients, ...]."""
+
+  def broadcast(self, state: PyTree, /) -> PyTree:
+    """Returns what goes down to the clients with the model; `client.broadcast` there."""
+    return state
+
+  def common(self, task: 'Task', key: PRNGKey, round: Array, w: Variables, /) -> PyTree:
+    """Returns what all clients compute alike, which costs no bytes; `client.broadcast` there."""
+
+  def aggregate(self, round: 'Round', /) -> tuple[Params, Numbers]:
+    """Replaces the mean: returns the new global model and numbers for the log."""
+    raise NotImplementedError
+
+  def server_update(self, round: 'Round', new: Params, /) -> tuple[Params, PyTree]:
+    """Returns the global model after this layer's step, and this layer's new state."""
+    return new, round.state
+
+  def server_metrics(self, state: PyTree, /) -> Numbers:
+    """Returns numbers for the log from this layer's server state."""
+    return {}
+
+  def pending(self, state: PyTree, round: int, /) -> bool:
+    """Says whether work between rounds is unfinished; not traced."""
+    return False
+
+  def server_work(
+    self, task: 'Task', key: PRNGKey, state: PyTree, w: Variables, seconds: float, /
+  ) -> tuple[Params, PyTree, dict[str, Any]]:
+    """Works for about so many seconds between rounds: returns the global model, the state and numbers; not traced."""
+    raise NotImplementedError
+
+  def artifacts(self, task: 'Task', state: PyTree, /) -> dict[str, Any] | None:
+    """Returns the learned set as numpy arrays, None before there is one; not traced."""
+
+  def evaluate(self, task: 'Task', key: PRNGKey, state: PyTree, stats: Stats, /) -> dict[str, Any]:
+    """Returns a diagnosis for a figure: cosine distances by label; not traced."""
+    return {}
+
+
+HOOKS = frozenset(
+  name
+  for name, value in vars(Layer).items()
+  if isinstance(value, types.FunctionType) and not name.startswith('_')
+)
+# Hooks of a layer that changes local training, and of one that acts on the server.
+LOCAL_HOOKS = ('client_init', 'setup', 'receive', 'prepare', 'loss', 'grad', 'step', 'finish')
+LOCAL_HOOKS += ('postprocess_update', 'client_metrics', 'personal')
+SERVER_HOOKS = ('server_init', 'broadcast', 'common', 'server_update', 'server_metrics')
+SERVER_HOOKS += ('pending', 'server_work', 'artifacts', 'evaluate')
+
+
+def overrides(layer: Layer, *hooks: str) -> bool:
+  """Says whether a layer has one of these hooks, whatever the phase."""
+  return any(getattr(type(layer), hook) is not getattr(Layer, hook) for hook in hooks)
+
+
+def has(layer: Layer, hook: str, task: 'Task') -> bool:
+  """Says whether a layer has a hook in the task's phase and for its own options."""
+  condition = getattr(getattr(type(layer), hook), 'when', None)
+  return overrides(layer, hook) and (condition is None or bool(condition(layer, task)))
+
+
+def _kinds(cls: type[Layer]) -> dict[str, Any]:
+  """Returns the type of every field: the annotation, or the default's type where it cannot be evaluated."""
+  defaults = {f.name: type(f.default) for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+  try:
+    return defaults | {k: v for k, v in typing.get_type_hints(cls).items() if k in defaults}
+  except NameError:
+    return defaults
+
+
+def _check_members(cls: type[Layer]) -> None:
+  """Refuses misspelt hooks, hooks with another number of parameters, and fields with the name of a hook."""
+  for name, value in vars(cls).items():
+    if not isinstance(value, types.FunctionType) or name.startswith('_'):
+      continue
+    if name not in HOOKS:
+      near = difflib.get_close_matches(name, HOOKS, 1)
+      hint = f'; did you mean {near[0]!r}?' if near else ''
+      raise TypeError(
+        f'{cls.__name__}.{name} is no hook{hint} (names of other functions begin with _)'
+      )
+    expected = inspect.signature(vars(Layer)[name])
+    if len(inspect.signature(value).parameters) != len(expected.parameters):
+      takes = ', '.join(expected.parameters)
+      raise TypeError(f'{cls.__name__}.{name}{inspect.signature(value)}: must take ({takes})')
+  annotated = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+  for name in annotated & (HOOKS | {'name'}):
+    raise TypeError(f'{cls.__name__}.{name} is a field with the name of a hook')
+  for name in annotated:
+    if name in vars(cls) and name not in vars(cls).get('__annotations__', {}):
+      raise TypeError(
+        f'{cls.__name__}.{name} = {shown(vars(cls)[name])} needs its annotation to change the default'
+      )
+
+
+def _register(cls: type[Layer]) -> None:
+  fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+  kinds = _kinds(cls)
+
+  def is_static(f):
+    said = f.metadata.get('static')
+    return kinds[f.name] not in (float, float | None) if said is None else said
+
+  static = tuple(f.name for f in fields if is_static(f))
+  traced = tuple(f.name for f in fields if f.name not in static)
+
+  def flatten(layer):
+    children = [(jax.tree_util.GetAttrKey(name), getattr(layer, name)) for name in traced]
+    return children, tuple(getattr(layer, name) for name in static)
+
+  def unflatten(values, children):  # not by __init__, which would check tracers and axis numbers
+    layer = object.__new__(cls)
+    layer.__dict__.update(zip((*static, *traced), (*values, *children), strict=True))
+    return layer
+
+  jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
