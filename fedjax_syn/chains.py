@@ -229,9 +229,8 @@ def _check_required(layer, trait, inner, made, inside, refuse) -> None:
           f"{layer.name!r} and {other.name!r} do not go together: one looks at each client's message by itself, and the"
           f' other {TRAITS[barred]}'
         )
-  elif trait in ('sgd', 'local training'):
-    if not any(trait in o.provides() for o in inner):
-      refuse(f'{layer.name!r} needs {TRAITS[trait]}')
+  elif trait in ('sgd', 'local training') and not any(trait in o.provides() for o in inner):
+    refuse(f'{layer.name!r} needs {TRAITS[trait]}')
 
 
 def _first(layers: tuple[Layer, ...], hook: str) -> Layer | None:
