@@ -53,7 +53,11 @@ _MODULES = {
   'run': 'fedjax_syn.api',
   'when': 'fedjax_syn.layer',
 }
-_OLD = {name.lower(): name for name in _METHODS}  # functions of versions before 0.2
+_RENAMED = {  # what versions before 0.2 had
+  **{name.lower(): f'the class fs.{name} now: fs.chain(fs.{name}(...))' for name in _METHODS},
+  'Method': 'fs.Chain now, which fs.chain(...) makes of layers',
+  'build': 'the class fs.Engine now: fs.Engine(method, model, data)',
+}
 __all__ = [*sorted(_MODULES), '__version__']
 
 
@@ -61,10 +65,8 @@ def __getattr__(name: str) -> Any:
   """Imports on first use, so that a refused command line does not wait for JAX."""
   if name in _MODULES:
     return getattr(importlib.import_module(_MODULES[name]), name)
-  if name in _OLD:
-    raise AttributeError(
-      f'fedjax_syn.{name} is the class fedjax_syn.{_OLD[name]} now: fs.chain(fs.{_OLD[name]}(...))'
-    )
+  if name in _RENAMED:  # `from fedjax_syn import x` would hide the text of an AttributeError
+    raise ImportError(f'{__name__}.{name} is {_RENAMED[name]} (docs/compose.md)')
   raise AttributeError(
     f'module {__name__!r} has no attribute {name!r}; it has {", ".join(__all__)}'
   )

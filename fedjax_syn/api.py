@@ -11,10 +11,12 @@ from fedjax_syn import algorithms, arguments, checkpoint, loop, models, paths, p
 from fedjax_syn import config as config_lib
 from fedjax_syn import engine as engine_lib
 from fedjax_syn import trusted as trust
+from fedjax_syn.chains import Chain, chain
 from fedjax_syn.clock import Clock
+from fedjax_syn.contexts import Run, State
 from fedjax_syn.data import checks, datasets, federated
 from fedjax_syn.data import partition as partition_lib
-from fedjax_syn.method import Method, State, for_rounds
+from fedjax_syn.layer import Layer
 from fedjax_syn.texts import shown
 from fedjax_syn.typing import Model, Variables
 
@@ -54,7 +56,7 @@ class Loaded(NamedTuple):
 
 
 def run(
-  method: Method,
+  method: Chain | Layer,
   dataset: datasets.Dataset | str,
   model: Model | str,
   *,
@@ -73,7 +75,7 @@ def run(
   """Trains a method, without config or folder.
 
   Args:
-    method: for example `dynafed(fedprox(mu=0.01))`.
+    method: a chain of layers, `fs.chain(fs.FedProx(mu=0.01), fs.DynaFed())`, or one layer.
     dataset: a data set, or the name of one.
     model: a model for the data set's shape, or the name of one.
     rounds: how many.
@@ -103,7 +105,8 @@ def run(
     checked[name] for name in ('rounds', 'seeds', 'clients', 'participation')
   )
   eval_every, personal_every = checked['eval_every'], checked['personal_every']
-  method = _method(method, rounds)
+  sampling = privacy.Sampling('fixed', clients, participation, rounds, len(seeds))
+  method = _method(method, sampling)
   layout = _layout(layout)
   if isinstance(dataset, str):
     dataset = datasets.load(dataset, checked['data_dir'])
@@ -127,13 +130,18 @@ def run(
     natural_clients=dataset.num_clients(),
   )
   data = federated.from_partition(dataset, part)
-  engine = engine_lib.build(
-    method, model, data, num_classes=dataset.num_classes, participation=participation, layout=layout
+  engine = engine_lib.Engine(
+    method,
+    model,
+    data,
+    num_classes=dataset.num_classes,
+    participation=participation,
+    layout=layout,
+    rounds=rounds,
   )
-  mechanism = engine.method.mechanism
+  mechanism = engine.mechanism
   if privacy.promises(mechanism):
     privacy.check_data(mechanism, dataset.normalisation.name)
-    sampling = privacy.Sampling('fixed', clients, participation, rounds, len(seeds))
     units = {'client': clients, 'example': len(dataset.train.y)}
     privacy.check([mechanism], sampling, units[mechanism.unit])
   splits = {'test': dataset.test}
@@ -162,19 +170,21 @@ def run(
         variables[step.seed] = None if diverged else model_of
         last[step.seed] = step.state
   learned = {
-    seed: None if variables[seed] is None else engine.synthetic(state)
+    seed: None if variables[seed] is None else engine.artifacts(state)
     for seed, state in last.items()
   }
   return Result(history, variables, learned, last, engine)
 
 
-def _method(method: Method, rounds: int) -> Method:
-  """A method for a run of so many rounds."""
-  if not isinstance(method, Method):
-    raise ValueError(
-      f'method={shown(method)}: must be a Method, as fedavg() returns one, not {type(method).__name__}'
-    )
-  return for_rounds(method, rounds)
+def _method(method: Chain | Layer, sampling: privacy.Sampling) -> Chain:
+  """A method with what follows from the run filled in."""
+  if not isinstance(method, Chain | Layer):
+    example = 'fs.chain(fs.FedProx(mu=0.01))'
+    if isinstance(method, type) and issubclass(method, Layer):
+      example = f'fs.chain({method.__name__}())'
+    raise ValueError(f'method={shown(method)}: must be a chain of layers, as in {example}')
+  method = chain(method)
+  return method.resolve(Run(sampling.rounds, sampling, (method.name,)))
 
 
 def _layout(layout: engine_lib.Layout) -> engine_lib.Layout:
@@ -235,9 +245,7 @@ def model_of(config: config_lib.Resolved, dataset: Mapping[str, Any]) -> Model:
   model = models.create(
     config.model.name, shape=tuple(dataset['shape']), num_classes=dataset['num_classes'], **settings
   )
-  for adapt in algorithms.create(config.algorithm, config).adapt:
-    model = adapt(model, tuple(dataset['shape']))
-  return model
+  return algorithms.create(config.algorithm, config).adapt(model, tuple(dataset['shape']))
 
 
 def _last_state(folder: Path, seeds: Sequence[int], any_state: bool) -> tuple[int, State]:

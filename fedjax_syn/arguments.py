@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_syn.schema import SECTIONS, ConfigError, Resolved, check_range, coerce
+from fedjax_syn.fields import ConfigError, check_range, coerce
+from fedjax_syn.schema import SECTIONS, Resolved
 from fedjax_syn.texts import shown
 
 

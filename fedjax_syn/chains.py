@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedjax_syn.contexts import Run, Task
 from fedjax_syn.layer import LOCAL_HOOKS, SERVER_HOOKS, Layer, has, overrides
@@ -33,7 +34,7 @@ SERVER_DATA = ('', 'images', 'labels')  # from the least that a layer can need t
 
 
 @jax.tree_util.register_pytree_node_class
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Chain:
   """Layers from the inside out, FedAvg first: a method; a pytree, and an argument of compiled programs."""
 
@@ -45,6 +46,9 @@ class Chain:
   @classmethod
   def tree_unflatten(cls, _: None, layers: Any) -> 'Chain':
     return cls(tuple(layers))
+
+  def __repr__(self) -> str:
+    return f'chain({", ".join(map(repr, self.layers))})'
 
   def __iter__(self) -> Iterator[Layer]:
     return iter(self.layers)
@@ -148,6 +152,20 @@ class Chain:
         raise ValueError(f'{name!r} is no layer of {self.name!r}: {", ".join(names)}')
     changed = (dataclasses.replace(layer, **fields.get(layer.name, {})) for layer in self.layers)
     return chain(*changed)
+
+  def to_json(self) -> list[dict[str, Any]]:
+    """Returns the chain as `json` writes it; `fedjax_syn.algorithms.from_json` reads it.
+
+    Raises:
+      ValueError: if no file says what a layer is.
+    """
+    from fedjax_syn.algorithms import word_of
+
+    fields = lambda layer: {
+      f.name: plain(getattr(layer, f.name)) for f in dataclasses.fields(layer)
+    }
+    plain = lambda value: value.item() if isinstance(value, jax.Array | np.ndarray) else value
+    return [{'layer': word_of(type(layer)), 'fields': fields(layer)} for layer in self.layers]
 
   def traced(self) -> 'Chain':
     """Returns the chain with its numbers as arrays of one type: 0.1 and np.float32(0.1) are one program."""

@@ -24,7 +24,8 @@ from fedjax_syn.chains import TRAITS, Chain
 from fedjax_syn.contexts import Run
 from fedjax_syn.data import kinds
 from fedjax_syn.data.normalisation import NORMALISATIONS
-from fedjax_syn.schema import SECTIONS, ConfigError, Resolved, check_range, coerce, flatten, plain
+from fedjax_syn.fields import ConfigError, check_range, coerce
+from fedjax_syn.schema import SECTIONS, Resolved, flatten, plain
 from fedjax_syn.texts import shown
 
 LITERAL = 2**20  # characters of a number or a tuple: some hundred thousand seeds

@@ -72,7 +72,7 @@ class Layer:
 
   def __init_subclass__(cls, **options: Any):
     super().__init_subclass__(**options)
-    dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
     cls.name = cls.__name__.lower()
     _check_members(cls)
     _register(cls)
@@ -83,9 +83,19 @@ class Layer:
       value, key = getattr(self, f.name), self._key(f.name)
       if isinstance(value, jax.Array | np.ndarray | jax.ShapeDtypeStruct):  # a number on a device
         continue
-      value = coerce(key, value, kinds[f.name])
+      value = coerce(key, value.item() if isinstance(value, np.generic) else value, kinds[f.name])
       check_range(key, value, f.metadata)
       object.__setattr__(self, f.name, value)
+
+  def __repr__(self) -> str:
+    changed = (f'{name}={value!r}' for name, value in self._changed().items())
+    return f'{type(self).__name__}({", ".join(changed)})'
+
+  def _changed(self) -> dict[str, Any]:
+    """Returns the fields that are not as by default."""
+    default = lambda value, f: type(value) is type(f.default) and value == f.default
+    values = ((f, getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
+    return {f.name: value for f, value in values if not default(value, f)}
 
   @classmethod
   def _key(cls, field_name: str) -> str:

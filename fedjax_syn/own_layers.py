@@ -5,10 +5,13 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import types
 from pathlib import Path
 
 from fedjax_syn.layer import Layer
 from fedjax_syn.texts import shown
+
+_PREFIX = 'fedjax_syn_own_'
 
 
 def load(word: str) -> type[Layer]:
@@ -25,25 +28,58 @@ def load(word: str) -> type[Layer]:
   """
   place, _, name = word.rpartition(':')
   try:
-    module = (
-      _file(str(Path(place).resolve())) if place.endswith('.py') else importlib.import_module(place)
-    )
+    module = _file(path) if (path := path_of(place)) else importlib.import_module(place)
+  except FileNotFoundError as error:
+    raise ValueError(f'{shown(word)}: cannot be imported (there is no file {path})') from error
   except Exception as error:  # a user's module may fail in any way
-    raise ValueError(f'{shown(word)}: cannot be imported ({error})') from error
+    missing = place, place.partition('.')[0]
+    own = not place or isinstance(error, ModuleNotFoundError) and error.name in missing
+    reason = f'{error}' if own else f'inside it: {error}'
+    raise ValueError(f'{shown(word)}: cannot be imported ({reason})') from error
   layer = getattr(module, name, None)
   if isinstance(layer, type) and issubclass(layer, Layer):
     return layer
   if layer is None:
     raise ValueError(f'{shown(word)}: {place} has no class {name!r}')
+  if isinstance(layer, types.FunctionType):
+    raise ValueError(
+      f'{shown(word)}: is a function, and a method is a class since version 0.2: write'
+      f' class {name.capitalize()}(fedjax_syn.Layer) with hooks as methods (docs/compose.md)'
+    )
   raise ValueError(
     f'{shown(word)}: is no subclass of fedjax_syn.Layer, which a method is (docs/compose.md)'
   )
 
 
+def word_of(layer: type[Layer]) -> str:
+  """Returns the word by which `load` imports a layer.
+
+  Raises:
+    ValueError: if it was not made by a class statement of a file.
+  """
+  module, name = layer.__module__, layer.__qualname__
+  path = getattr(sys.modules.get(module), '__file__', None)
+  if not path or '.' in name:
+    raise ValueError(f'{name}: is written in no file from which it could be imported')
+  by_file = module == '__main__' or module.startswith(_PREFIX)
+  return f'{path if by_file else module}:{name}'
+
+
+def path_of(place: str) -> str:
+  """Returns the path that the part of a word before ':Class' means; '' for a module."""
+  return str(Path(place).expanduser().resolve()) if place.endswith('.py') else ''
+
+
+def module_name(place: str) -> str:
+  """Returns the name of a module in `sys.modules`: it depends on a file's path alone, since two files may have one name."""
+  if not (path := path_of(place)):
+    return place
+  return f'{_PREFIX}{Path(path).stem}_{hashlib.sha256(path.encode()).hexdigest()[:8]}'
+
+
 @functools.cache  # another import would make another class
 def _file(path: str):
-  """Imports a file under a name that depends on its path alone, so that two files may have one name."""
-  name = f'fedjax_syn_own_{Path(path).stem}_{hashlib.sha256(path.encode()).hexdigest()[:8]}'
+  name = module_name(path)
   spec = importlib.util.spec_from_file_location(name, path)
   module = importlib.util.module_from_spec(spec)
   sys.modules[name] = module

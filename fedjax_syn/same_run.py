@@ -17,7 +17,8 @@ from typing import Any
 from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
 from fedjax_syn.client.optimizers import ENDING
-from fedjax_syn.schema import SECTIONS, ConfigError, Resolved, coerce, flatten, plain
+from fedjax_syn.fields import ConfigError, coerce
+from fedjax_syn.schema import SECTIONS, Resolved, flatten, plain
 
 OWN_FOLDERS = ('folder', 'arrays')  # data.name that says nothing of what data.dir holds
 _CODE = re.compile(r'([A-Za-z_][\w.]*):([A-Za-z_]\w*)')  # package.module:function

@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from fedjax_syn import config as config_lib
-from fedjax_syn.fields import field
-from fedjax_syn.schema import ConfigError, check_range
+from fedjax_syn.fields import ConfigError, check_range, field
 from fedjax_syn.texts import shown
 
 LEAVES = config_lib.leaves()

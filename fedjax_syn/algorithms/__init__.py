@@ -1,15 +1,19 @@
 """The methods, one file each; every one of them is a layer that `fedjax_syn.chain` composes with others."""
 
+import dataclasses
+import functools
 import re
+import sys
 from typing import Any
 
+from fedjax_syn import own_layers
 from fedjax_syn.algorithms.fedavg import FedAvg
 from fedjax_syn.algorithms.fedprox import FedProx
 from fedjax_syn.algorithms.scaffold import SCAFFOLD
 from fedjax_syn.chains import Chain, chain
 from fedjax_syn.fields import ConfigError
 from fedjax_syn.layer import Layer
-from fedjax_syn.own_layers import load
+from fedjax_syn.texts import shown
 
 BASE = 'fedavg'
 LAYERS: dict[str, type[Layer]] = {
@@ -22,14 +26,26 @@ LAYERS: dict[str, type[Layer]] = {
 }
 
 
+def _renamed(layer: type[Layer], name: str) -> Any:
+  """The `__getattr__` of a method's module, which was a function and a Config before version 0.2."""
+  if name == 'Config' or (name.islower() and name == layer.name):
+    raise ImportError(
+      f'{layer.__module__}.{name} is the class fedjax_syn.{layer.__name__} now:'
+      f' fs.chain(fs.{layer.__name__}(...)) (docs/compose.md, CHANGELOG.md)'
+    )
+  raise AttributeError(f'module {layer.__module__!r} has no attribute {name!r}')
+
+
+for _layer in LAYERS.values():
+  sys.modules[_layer.__module__].__getattr__ = functools.partial(_renamed, _layer)  # type: ignore[method-assign]
+
+
 def names() -> dict[str, str]:
   """Returns the name of every method and the first line of its file."""
   return {name: _first_line(layer) for name, layer in sorted(LAYERS.items())}
 
 
 def _first_line(layer: type[Layer]) -> str:
-  import sys
-
   return (sys.modules[layer.__module__].__doc__ or '').strip().splitlines()[0]
 
 
@@ -43,10 +59,15 @@ def layer_class(word: str) -> type[Layer]:
     ValueError: if there is no such layer.
   """
   if ':' in word:
-    return load(word)
+    return own_layers.load(word)
   if word not in LAYERS:
     raise ValueError(f'{word!r} is unknown; known: {", ".join(sorted(LAYERS))}')
   return LAYERS[word]
+
+
+def word_of(layer: type[Layer]) -> str:
+  """Returns the word of a layer, of which `layer_class` is the inverse."""
+  return layer.name if LAYERS.get(layer.name) is layer else own_layers.word_of(layer)
 
 
 def block_name(word: str) -> str:
@@ -75,8 +96,44 @@ def create(word: str, config: Any) -> Chain:
     raise ConfigError(str(error) if named else f'algorithm={word!r}: {error}') from error
 
 
-def _fedavg(config: Any) -> FedAvg:
-  import dataclasses
+def from_json(rows: Any, *, trusted: bool = False) -> Chain:
+  """Reads a chain that `Chain.to_json` wrote.
 
+  Args:
+    rows: what `json` read.
+    trusted: whether code that the rows name (`module:Class`, `FILE:Class`) may be imported.
+
+  Returns:
+    The method.
+
+  Raises:
+    ValueError: in one line, if the rows are no chain, or name code and are not trusted.
+  """
+  if not isinstance(rows, list) or not all(_is_row(row) for row in rows):
+    raise ValueError(
+      f'chain: {shown(rows)}: must be a list of {{"layer": name, "fields": {{...}}}}'
+    )
+  layers = []
+  for row in rows:
+    word, fields = row['layer'], row['fields']
+    if ':' in word and not trusted:
+      raise ValueError(
+        f'chain: layer={word!r} names code, which is not imported because a file says so; if you trust this file, say'
+        ' so: trusted=True'
+      )
+    cls = layer_class(word)
+    known = [f.name for f in dataclasses.fields(cls)]
+    for name in fields.keys() - known:
+      raise ValueError(f'{cls.name}.{name}: no such field; known: {", ".join(known) or "none"}')
+    layers.append(cls(**fields))
+  return chain(*layers)
+
+
+def _is_row(row: Any) -> bool:
+  fits = isinstance(row, dict) and row.keys() == {'layer', 'fields'}
+  return fits and isinstance(row['layer'], str) and isinstance(row['fields'], dict)
+
+
+def _fedavg(config: Any) -> FedAvg:
   blocks = {**vars(config.client), **vars(config.server)}
   return FedAvg(**{f.name: blocks[f.name] for f in dataclasses.fields(FedAvg)})

@@ -28,6 +28,13 @@ from fedjax_syn.losses import objective_of
 from fedjax_syn.privacy import Mechanism, promises
 from fedjax_syn.typing import Array, Model, Variables
 
+_RENAMED = {  # what versions before 0.2 had
+  'between': 'server_work',
+  'method': 'chain',
+  'run_together': 'run_side_by_side',
+  'synthetic': 'artifacts',
+}
+
 
 class Engine:
   """A method bound to a model, data and a layout.
@@ -116,6 +123,10 @@ class Engine:
       self.mechanism is not None
     ):  # now and not in round 1: this traces what clients send and servers see
       self._check_noise()
+
+  def __getattr__(self, name: str) -> Any:
+    new = f'is {_RENAMED[name]!r} now' if name in _RENAMED else 'does not exist'
+    raise AttributeError(f'Engine.{name} {new}', name=name, obj=self)
 
   # -- Training.
 
