@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from fedjax_syn.method import State
 
+from fedjax_syn.contexts import State
 from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.engine.personal import Personal
 

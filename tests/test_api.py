@@ -8,10 +8,9 @@ import jax
 import numpy as np
 import pytest
 
+import fedjax_syn as fs
 from fedjax_syn import algorithms, api, checkpoint, experiment, models
 from fedjax_syn import config as config_lib
-from fedjax_syn.algorithms.dynafed import dynafed
-from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.data import datasets
 from fedjax_syn.engine import Layout
 from tests.fake_engine import PHASE, Fake
@@ -137,13 +136,13 @@ def test_api_run_of_fedavg_is_dynafed_up_to_its_synthesis(real):
 @pytest.mark.parametrize('wrong', [{'rounds': 0}, {'rounds': 1, 'clients': 0}])
 def test_api_run_refuses_by_name(wrong):
   with pytest.raises(ValueError, match='=0'):
-    api.run(fedavg(), 'digits', 'mlp', **wrong)
+    api.run(fs.FedAvg(), 'digits', 'mlp', **wrong)
 
 
 def test_api_run_warns_of_a_seed_that_diverged(monkeypatch):
   monkeypatch.setattr(api.engine_lib, 'build', Fake(diverge={1: 2}).build)
   with pytest.warns(UserWarning, match='seed 1 diverged in round 2'):
-    result = api.run(dynafed(), 'digits', 'mlp', rounds=PHASE + 1, seeds=(0, 1))
+    result = api.run(fs.DynaFed(), 'digits', 'mlp', rounds=PHASE + 1, seeds=(0, 1))
   rounds = lambda seed: [line['round'] for line in result.history if line['seed'] == seed]
   assert rounds(0) == list(range(PHASE + 2)) and rounds(1) == [0, 1]
   assert result.variables[1] is None and result.variables[0] is not None
@@ -155,7 +154,7 @@ def test_api_run_warns_of_a_seed_that_diverged(monkeypatch):
 def test_api_run_of_seeds_side_by_side():
   """Three seeds, two of them at a time: what each has alone."""
   run = lambda layout: api.run(
-    fedavg(0.05, optimizer='sgd', batch_size=32),
+    fs.FedAvg(lr=0.05, optimizer='sgd', batch_size=32),
     'digits',
     'mlp',
     rounds=2,

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from fedjax_syn.method import Task, for_rounds
 
+import fedjax_syn as fs
 from fedjax_syn import api, arguments
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.fedprox import fedprox
-from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.data import checks, datasets
 from fedjax_syn.engine import Layout
 from tests import tiny
@@ -28,7 +26,7 @@ def no_work(monkeypatch):
 
 
 def run(method=None, dataset='digits', model='mlp', **more):
-  return api.run(method or fedavg(), dataset, model, **{'rounds': 2, 'clients': 4, **more})
+  return api.run(method or fs.FedAvg(), dataset, model, **{'rounds': 2, 'clients': 4, **more})
 
 
 @pytest.mark.parametrize(
@@ -75,12 +73,12 @@ def run(method=None, dataset='digits', model='mlp', **more):
     ),
     ({'layout': Layout(form='x')}, "layout.form='x': unknown"),
     ({'method': 'fedavg'}, "method='fedavg': must be a Method, as fedavg() returns one, not str"),
-    ({'method': fedavg}, 'must be a Method, as fedavg() returns one, not function'),
+    ({'method': fs.FedAvg}, 'must be a Method, as fedavg() returns one, not function'),
     ({'model': None}, 'model=None: must be a Model or the name of one'),
     ({'dataset': (0, 1)}, 'dataset must be a fedjax_syn.data.datasets.Dataset, got tuple'),
     ({'data_dir': 3}, 'data_dir=3: must be a string'),
     (
-      {'method': fedprox(fedavg(schedule='cosine', rounds=5)), 'rounds': 3},
+      {'method': fs.chain(fs.FedAvg(schedule='cosine', rounds=5), fs.FedProx()), 'rounds': 3},
       "rounds=3: the schedule of 'fedprox' was made for rounds=5",
     ),
   ],
@@ -225,21 +223,23 @@ def rates(method, rounds):
   return [float(local.schedule(np.float32(r))) for r in range(1, rounds + 1)]
 
 
-@pytest.mark.parametrize('wrap', [lambda base: base, fedprox, scaffold])
+@pytest.mark.parametrize('wrap', [lambda base: base, fs.FedProx, fs.SCAFFOLD])
 def test_a_cosine_ends_with_the_run_that_it_is_used_in(wrap):
   """(1 + cos(pi (r - 1) / R)) / 2 for rounds r = 1..R, and not 0 from round 2 on."""
   rounds = 6
   expected = [(1 + np.cos(np.pi * r / rounds)) / 2 for r in range(rounds)]
   np.testing.assert_allclose(
-    rates(wrap(fedavg(schedule='cosine', optimizer='sgd')), rounds), expected, atol=1e-6
+    rates(wrap(fs.FedAvg(schedule='cosine', optimizer='sgd')), rounds), expected, atol=1e-6
   )
-  same = fedavg(schedule='cosine', rounds=rounds, optimizer='sgd')
+  same = fs.FedAvg(schedule='cosine', rounds=rounds, optimizer='sgd')
   np.testing.assert_allclose(rates(wrap(same), rounds), expected, atol=1e-6)
 
 
 def test_scaffold_corrects_by_the_rate_of_the_round_of_its_run():
   """The step of its client transform moves by eta (c - c_i), eta the rate times the cosine's factor."""
-  method = for_rounds(scaffold(fedavg(lr=0.5, schedule='cosine', optimizer='sgd')), 4)
+  method = for_rounds(
+    fs.chain(fs.FedAvg(lr=0.5, schedule='cosine', optimizer='sgd'), fs.SCAFFOLD()), 4
+  )
   hyper = {'client': {'lr': 0.5}}
   data = tiny.two_points()
   task = Task(tiny.quadratic(1.0), None, data, 2, 1, hyper, 1, local=method.client)
@@ -255,6 +255,6 @@ def test_a_cosine_of_unknown_length_cannot_be_used():
   with pytest.raises(
     ValueError, match=r'rounds is not known here: fedavg\(\.\.\., rounds=\.\.\.\)'
   ):
-    fedavg(schedule='cosine').client.schedule(1)
-  plain = fedavg()
+    fs.FedAvg(schedule='cosine').client.schedule(1)
+  plain = fs.FedAvg()
   assert for_rounds(plain, 3) is plain

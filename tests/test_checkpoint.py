@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from fedjax_syn.method import State
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjax_syn import checkpoint, structure
+from fedjax_syn.contexts import State
 
 
 def a_state(value: float = 1.0) -> State:

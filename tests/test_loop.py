@@ -6,12 +6,12 @@ from fedjax_syn.method import ServerTransform
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedjax_syn as fs
 from fedjax_syn import loop
-from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.clock import Clock, Spans
 from tests.fake_engine import ITERATIONS, PHASE, Fake
 
-LEARNING = fedavg().extend(
+LEARNING = fs.FedAvg().extend(
   'dynafed', server=lambda task: ServerTransform('dynafed'), phases=(PHASE,)
 )
 
@@ -123,7 +123,7 @@ def test_divergence_ends_the_stream():
 
 
 def test_evaluation_that_is_not_finite_is_a_divergence():
-  engine = Fake().build(fedavg(), None, None)
+  engine = Fake().build(fs.FedAvg(), None, None)
   evaluators = {'test': lambda params, stats: {'accuracy': 0.1, 'loss': float('nan')}}
   steps = list(loop.train(engine, evaluators, loop.Plan(3), {0: engine.init(0)}, Clock()))
   assert [(s.kind, s.report) for s in steps] == [('diverged', {'diverged_round': 0})]

@@ -6,33 +6,25 @@ import jax
 import numpy as np
 import pytest
 
+import fedjax_syn as fs
 from fedjax_syn import config as config_lib
 from fedjax_syn import experiment, privacy
-from fedjax_syn.algorithms.dp import dp
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.fedavgm import fedavgm
-from fedjax_syn.algorithms.fedbe import fedbe
-from fedjax_syn.algorithms.feddf import feddf
-from fedjax_syn.algorithms.fedmix import fedmix
-from fedjax_syn.algorithms.fednova import fednova
-from fedjax_syn.algorithms.fedopt import fedopt
-from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.privacy import Mechanism, Sampling
 from tests import tiny
 from tests.runs import config_of
 
 
 def sgd():
-  return fedavg(0.1, optimizer='sgd')
+  return fs.FedAvg(lr=0.1, optimizer='sgd')
 
 
 def test_noise_that_float32_rounds_to_nothing_is_refused():
   """C = 1e-38 with z = 0.01: updates of this length went out as they were, the noise below all normal numbers."""
   for clip in (1e-28, 1e-38):
     with pytest.raises(ValueError, match=f'dp.clip={clip:g}: noise of deviation'):
-      dp(clip=clip, noise_multiplier=1e-3)
-  dp(clip=1e-38, noise_multiplier=0.0)
-  dp(clip=1e-20, noise_multiplier=1e-3)
+      fs.DP(clip=clip, noise_multiplier=1e-3)
+  fs.DP(clip=1e-38, noise_multiplier=0.0)
+  fs.DP(clip=1e-20, noise_multiplier=1e-3)
   config = config_of(algorithm='feddualmatch', compare='')
   config.feddualmatch.clip, config.feddualmatch.sigma_s = 1e-29, 1e-2
   with pytest.raises(config_lib.ConfigError, match='feddualmatch.clip=1e-29: noise of deviation'):
@@ -70,18 +62,20 @@ def quadratic(method, seed=0):
 
 def test_updates_are_clipped_by_hand():
   """A moves -0.5 and B 2.625: with C = 1 they are -0.5 and 1, their mean 0.25; one of two was clipped."""
-  base = lambda: fedavg(0.5, optimizer='sgd', batch_size=1)
-  state, report = quadratic(dp(base(), clip=1.0, noise_multiplier=0.0))
+  base = lambda: fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=1)
+  state, report = quadratic(fs.chain(base(), fs.DP(clip=1.0, noise_multiplier=0.0)))
   np.testing.assert_allclose(state.params['w'], 1.25, rtol=1e-6)
   np.testing.assert_allclose(report['dp/clipped'], 0.5)
   np.testing.assert_allclose(report['dp/norm'], (0.5 + 2.625) / 2, rtol=1e-6)
-  state, _ = quadratic(dp(base(), clip=100.0, noise_multiplier=0.0))
+  state, _ = quadratic(fs.chain(base(), fs.DP(clip=100.0, noise_multiplier=0.0)))
   np.testing.assert_allclose(state.params['w'], 2.0625, rtol=1e-6)  # FedAvg
 
 
 def test_the_clip_bound_holds_over_all_leaves_together():
   """Two clients in a net with three leaves: twice the mean of the clipped updates is at most 2 C long."""
-  method = dp(fedavg(5.0, optimizer='sgd', batch_size=4), clip=0.3, noise_multiplier=0.0)
+  method = fs.chain(
+    fs.FedAvg(lr=5.0, optimizer='sgd', batch_size=4), fs.DP(clip=0.3, noise_multiplier=0.0)
+  )
   engine = tiny.build(method, tiny.net(4, 3), tiny.federated([6, 0]))
   before = jax.tree.map(np.array, engine.init(0).params)
   after = engine.run(0, engine.init(0), 1)[0].params
@@ -94,8 +88,8 @@ def test_the_clip_bound_holds_over_all_leaves_together():
 
 def test_the_noise_on_the_mean_has_its_scale():
   """z C / clients = 3 * 2 / 2 on every parameter, drawn anew by every seed: 400 draws know it to 5 %, three sigmas are 11 %."""
-  base = fedavg(0.5, optimizer='sgd', batch_size=1)
-  method = dp(base, clip=2.0, noise_multiplier=3.0)
+  base = fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=1)
+  method = fs.chain(base, fs.DP(clip=2.0, noise_multiplier=3.0))
   engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
   w = [float(engine.run(seed, engine.init(seed), 1)[0].params['w']) for seed in range(400)]
   np.testing.assert_allclose(np.std(w), 3.0, rtol=0.11)
@@ -105,16 +99,19 @@ def test_the_noise_on_the_mean_has_its_scale():
 def test_clients_that_send_more_than_their_update_are_refused_in_one_line():
   """Before any round: control variates with the update, or averaged samples before round 1 (without noise)."""
   for method, line in (
-    (dp(scaffold()), "'dp' protects updates only, .* also send scaffold"),
-    (scaffold(dp()), "'dp' protects updates only, .* also send scaffold"),
-    (dp(fedmix()), "'dp' protects updates only, and 'fedmix' sends something of every client"),
+    (fs.chain(fs.SCAFFOLD(), fs.DP()), "'dp' protects updates only, .* also send scaffold"),
+    (fs.chain(fs.DP(), fs.SCAFFOLD()), "'dp' protects updates only, .* also send scaffold"),
+    (
+      fs.chain(fs.FedMix(), fs.DP()),
+      "'dp' protects updates only, and 'fedmix' sends something of every client",
+    ),
   ):
     with pytest.raises(ValueError, match=line):
       tiny.build(method, tiny.net(4, 3), tiny.federated([6, 3]))
 
 
-@pytest.mark.parametrize('other', [feddf, fedbe])
-@pytest.mark.parametrize('layer', [dp, lambda base=None: fednova(base or sgd())])
+@pytest.mark.parametrize('other', [fs.FedDF, fs.FedBE])
+@pytest.mark.parametrize('layer', [fs.DP, lambda base=None: fs.chain(base or sgd(), fs.FedNova())])
 def test_servers_that_look_at_each_update_are_refused(layer, other):
   """Their teachers are single clients' models: without noise, or what FedNova made of them."""
   for build in (lambda: layer(other(sgd())), lambda: other(layer())):
@@ -122,8 +119,13 @@ def test_servers_that_look_at_each_update_are_refused(layer, other):
       build()
 
 
-@pytest.mark.parametrize('layer', [fedavgm, lambda base: fedopt(base, optimizer='sgd', lr=1.0)])
-@pytest.mark.parametrize('order', [lambda layer: layer(dp(sgd())), lambda layer: dp(layer(sgd()))])
+@pytest.mark.parametrize(
+  'layer', [fs.FedAvgM, lambda base: fs.chain(base, fs.FedOpt(optimizer='sgd', lr=1.0))]
+)
+@pytest.mark.parametrize(
+  'order',
+  [lambda layer: layer(fs.chain(sgd(), fs.DP())), lambda layer: fs.chain(layer(sgd()), fs.DP())],
+)
 def test_an_empty_round_moves_the_model_too(layer, order):
   """With a hundredth of two clients a round is nearly always empty: a model that stood still would tell so."""
   engine = tiny.build(

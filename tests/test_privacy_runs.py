@@ -13,9 +13,6 @@ from fedjax_syn.method import ClientTransform, ServerTransform
 import fedjax_syn as fs
 from fedjax_syn import assemble, experiment, export, privacy, progress, same_run, stored
 from fedjax_syn import config as config_lib
-from fedjax_syn.algorithms.dp import dp
-from fedjax_syn.algorithms.dynafed import dynafed
-from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.privacy import Mechanism, Sampling
 from tests import tiny
 from tests.runs import config_of
@@ -88,14 +85,18 @@ def test_methods_beside_each_other_draw_different_noise():
   """Equal noise could be subtracted, and sampling counts once for each. Round 1 of one parameter: nearly noise alone."""
 
   def first_move(**settings):
-    method = dp(fedavg(1e-9, optimizer='sgd', batch_size=1), clip=1.0, noise_multiplier=2.0)
+    method = fs.chain(
+      fs.FedAvg(lr=1e-9, optimizer='sgd', batch_size=1), fs.DP(clip=1.0, noise_multiplier=2.0)
+    )
     engine = tiny.build(
       method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square, **settings
     )
     return float(engine.run(0, engine.init(0), 1)[0].params['w']) - 1
 
   def empty_rounds(**settings):  # of 100 in which one of two clients is drawn, who has no sample
-    engine = tiny.build(dp(), tiny.net(4, 3), tiny.federated([6, 0]), participation=0.5, **settings)
+    engine = tiny.build(
+      fs.DP(), tiny.net(4, 3), tiny.federated([6, 0]), participation=0.5, **settings
+    )
     return engine.empty_rounds(0, 0, 100)
 
   alone, beside = first_move(), first_move(noise_number=1)
@@ -194,10 +195,10 @@ def two_points_round(method, start=0.0, rounds=1):
 
 def test_a_client_that_diverges_counts_for_nothing_and_is_not_told():
   """A stands still at 0, B overflows: its number and its round were in the status, and the model was lost."""
-  base = fedavg(1e30, optimizer='sgd', batch_size=1)
-  _, report = two_points_round(dp(base, clip=1.0, noise_multiplier=0.0), rounds=2)
+  base = fs.FedAvg(lr=1e30, optimizer='sgd', batch_size=1)
+  _, report = two_points_round(fs.chain(base, fs.DP(clip=1.0, noise_multiplier=0.0)), rounds=2)
   assert (report['diverged_round'], report['diverged_client']) == (1, 1)  # without noise as before
-  state, report = two_points_round(dp(base, clip=1.0, noise_multiplier=1e-3), rounds=2)
+  state, report = two_points_round(fs.chain(base, fs.DP(clip=1.0, noise_multiplier=1e-3)), rounds=2)
   assert (report['diverged_round'], report['diverged_client']) == (0, -1)
   assert report['train/loss'] < 1.0  # of A, whose model the noise has moved
   assert 0 < abs(float(state.params['w'])) < 0.51  # round 2: A's update alone, cut to 1, over two
@@ -205,7 +206,9 @@ def test_a_client_that_diverges_counts_for_nothing_and_is_not_told():
 
 def test_with_noise_no_figure_shows_real_images():
   """How well real training images follow the trajectory is an exact figure of them."""
-  method = dynafed(dp(), length=2, segment=1, iterations=1, inner_steps=1, images_per_class=1)
+  method = fs.chain(
+    fs.DP(), fs.DynaFed(length=2, segment=1, iterations=1, inner_steps=1, images_per_class=1)
+  )
   engine = tiny.build(method, tiny.net(16, 3), tiny.federated([6, 3], side=4))
   state = engine.init(0)
   own = state.server['dynafed']
@@ -229,13 +232,13 @@ def test_layers_around_dp_see_no_message_and_change_none():
   )
   reads = lambda key, round, own, before, new, messages: (messages.mean('params'), own)
   looks = layer('looks', server=ServerTransform('looks', update=reads))
-  base = fedavg(0.1, optimizer='sgd')
-  two_points_round(dp(tenfold(base)))
-  two_points_round(dp(looks(base), noise_multiplier=0.0))
+  base = fs.FedAvg(lr=0.1, optimizer='sgd')
+  two_points_round(fs.chain(tenfold(base), fs.DP()))
+  two_points_round(fs.chain(looks(base), fs.DP(noise_multiplier=0.0)))
   for method, line in (
-    (tenfold(dp(base)), "'tenfold' changes what clients send after 'dp'"),
+    (tenfold(fs.chain(base, fs.DP())), "'tenfold' changes what clients send after 'dp'"),
     (
-      looks(dp(base)),
+      looks(fs.chain(base, fs.DP())),
       "'dp' protects the aggregated model, and a server .* reads the clients' 'params'",
     ),
   ):
@@ -263,6 +266,6 @@ def test_from_python_a_target_is_not_taken_for_granted():
   with pytest.raises(
     ValueError, match=r'target_epsilon=8: noise_multiplier=1 gives .* over all seeds'
   ):
-    run(dp(fedavg(), target_epsilon=8.0), seeds=(0, 1, 2))
+    run(fs.chain(fs.FedAvg(), fs.DP(target_epsilon=8.0)), seeds=(0, 1, 2))
   with pytest.raises(ValueError, match='noise_multiplier=1e-30: must be 0'):
-    run(dp(fedavg(), noise_multiplier=1e-30))
+    run(fs.chain(fs.FedAvg(), fs.DP(noise_multiplier=1e-30)))

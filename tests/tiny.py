@@ -4,9 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn import engine
 from fedjax_syn.data.federated import FederatedData
-from fedjax_syn.engine import Layout
+from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.typing import Model, Output, Variables
 
 
@@ -110,6 +109,6 @@ def two_points() -> FederatedData:
   return clients_of(x, np.zeros(4, int), [1, 3], 1)
 
 
-def build(*args, **kwargs) -> engine.Engine:
+def build(*args, **kwargs) -> Engine:
   """An engine on one device, whose programs compile in two thirds of the time; tests of layouts use the library's own."""
-  return engine.build(*args, **{'layout': Layout(devices=1), **kwargs})
+  return Engine(*args, **{'layout': Layout(devices=1), **kwargs})

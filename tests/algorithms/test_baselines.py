@@ -7,16 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from fedjax_syn.method import Messages, Task
 
-from fedjax_syn.algorithms.abavg import abavg
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.fedbe import fedbe, gaussian_models, sharpened_mean
-from fedjax_syn.algorithms.feddf import ensemble, feddf
-from fedjax_syn.algorithms.fedgen import Broadcast, diversity_loss, ensemble_loss, fedgen
-from fedjax_syn.algorithms.fedmix import fedmix
-from fedjax_syn.algorithms.fedprox import fedprox
-from fedjax_syn.algorithms.scaffold import scaffold
+import fedjax_syn as fs
+from fedjax_syn.algorithms.fedbe import gaussian_models, sharpened_mean
+from fedjax_syn.algorithms.feddf import ensemble
+from fedjax_syn.algorithms.fedgen import Broadcast, diversity_loss, ensemble_loss
+from fedjax_syn.contexts import Messages, Task
 from fedjax_syn.data.federated import Proxy
 from fedjax_syn.keys import fold
 from fedjax_syn.losses import cross_entropy
@@ -61,7 +57,7 @@ def test_fedprox_round_by_hand():
 
   A ({0}): 1 -> 0.5. B ({4, 4, 4}): -3 to 2.5; -1.5 + 3 = 1.5 to 1.75; -2.25 + 1.5 = -0.75 to 2.125.
   The mean of 0.5 and 2.125 is 1.3125; without the term it would be 2.0625."""
-  method = fedprox(fedavg(0.5, optimizer='sgd', batch_size=1), mu=2.0)
+  method = fs.chain(fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=1), fs.FedProx(mu=2.0))
   engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
   state, _ = engine.run(0, engine.init(0), 1)
   np.testing.assert_allclose(state.params['w'], 1.3125, rtol=1e-6)
@@ -168,12 +164,12 @@ def test_abavg_weighs_by_accuracy_on_labelled_server_data():
   for labels, want, mean in (([0, 1, 1, 1], 2.5, 0.5), ([2, 2, 2, 2], 2.0, 0.0)):
     proxy = Proxy(x, jnp.array(labels, jnp.int32))
     task = task_of(linear(), data._replace(proxy=proxy))
-    new, logged = abavg().aggregate(task)(None, old, messages)
+    new, logged = fs.ABAVG().aggregate(task)(None, old, messages)
     np.testing.assert_allclose(new['b'], want, rtol=1e-6)
     np.testing.assert_allclose(logged['abavg/client_accuracy'], mean, rtol=1e-6)
   # Half of rows that are sorted by class are the first and the third, one of each: both are right on one.
   task = task_of(linear(), data._replace(proxy=Proxy(x, jnp.array([0, 0, 1, 1], jnp.int32))))
-  new, _ = abavg(rows=2).aggregate(task)(None, old, messages)
+  new, _ = fs.ABAVG(rows=2).aggregate(task)(None, old, messages)
   np.testing.assert_allclose(new['b'], 2.0, rtol=1e-6)
 
 
@@ -199,7 +195,7 @@ def test_fedgen_diversity_loss_by_hand():
 def test_fedgen_client_loss_against_numpy():
   """Round 3: CE + 0.5^2 (2 CE(head(G(y')), y') + 3 KL(p(head(G(y))) || p(x))), the padded sample without weight."""
   data = tiny.federated([3, 2])
-  method = fedgen(alpha=2.0, beta=3.0, decay=0.5, noise=2, hidden=3)
+  method = fs.FedGen(alpha=2.0, beta=3.0, decay=0.5, noise=2, hidden=3)
   hyper = {'fedgen': method.hyper['fedgen'], 'client': {'lr': 0.1}}
   task = task_of(linear(), data, **hyper)
   transform = method.client_transforms[0](task)
@@ -257,17 +253,17 @@ def test_fedgen_keeps_running_moments_as_torch_does():
 
 
 def base(lr=0.1):
-  return fedavg(lr, optimizer='sgd', batch_size=2)
+  return fs.FedAvg(lr=lr, optimizer='sgd', batch_size=2)
 
 
 NEUTRAL = {
-  'fedprox': (lambda: fedprox(base(), mu=0.0), [4, 0, 3]),
-  'fedmix': (lambda: fedmix(base(), mixing=0.0), [4, 0, 3]),
-  'fedgen': (lambda: fedgen(base(), alpha=0.0, beta=0.0), [4, 0, 3]),
-  'feddf': (lambda: feddf(base(), lr=0.0), [4, 0, 3]),
-  'fedbe': (lambda: fedbe(base(), lr=0.0), [4, 0, 3]),
-  'abavg with one client': (lambda: abavg(base()), [5]),
-  'scaffold with one client': (lambda: scaffold(base()), [5]),
+  'fedprox': (lambda: fs.chain(base(), fs.FedProx(mu=0.0)), [4, 0, 3]),
+  'fedmix': (lambda: fs.chain(base(), fs.FedMix(mixing=0.0)), [4, 0, 3]),
+  'fedgen': (lambda: fs.chain(base(), fs.FedGen(alpha=0.0, beta=0.0)), [4, 0, 3]),
+  'feddf': (lambda: fs.chain(base(), fs.FedDF(lr=0.0)), [4, 0, 3]),
+  'fedbe': (lambda: fs.chain(base(), fs.FedBE(lr=0.0)), [4, 0, 3]),
+  'abavg with one client': (lambda: fs.chain(base(), fs.ABAVG()), [5]),
+  'scaffold with one client': (lambda: fs.chain(base(), fs.SCAFFOLD()), [5]),
 }
 
 
@@ -294,7 +290,7 @@ def test_neutral_settings_are_fedavg(name):
 
 
 @pytest.mark.slow  # their float64 counterparts would fail as well
-@pytest.mark.parametrize('make', [fedprox, feddf, fedbe, abavg, fedgen])
+@pytest.mark.parametrize('make', [fs.FedProx, fs.FedDF, fs.FedBE, fs.ABAVG, fs.FedGen])
 def test_a_method_that_is_not_neutral_leaves_fedavg(make):
   sizes = (4, 0, 3)
   pairs = zip(
@@ -303,14 +299,15 @@ def test_a_method_that_is_not_neutral_leaves_fedavg(make):
   assert max(float(np.abs(a - b).max()) for a, b in pairs) > 1e-6
 
 
-@pytest.mark.parametrize('make', [feddf, fedbe, abavg])
+@pytest.mark.parametrize('make', [fs.FedDF, fs.FedBE, fs.ABAVG])
 def test_server_data_is_asked_for_in_one_line(make):
   with pytest.raises(ValueError, match='needs server data with .*held_out'):
     tiny.build(make(), tiny.net(4, 3), tiny.federated([4, 3]))
 
 
 @pytest.mark.parametrize(
-  'make', [feddf, fedgen, *(pytest.param(m, marks=pytest.mark.slow) for m in (fedbe, abavg))]
+  'make',
+  [fs.FedDF, fs.FedGen, *(pytest.param(m, marks=pytest.mark.slow) for m in (fs.FedBE, fs.ABAVG))],
 )
 def test_a_round_without_a_sample_keeps_the_model(make):
   data = with_proxy(tiny.federated([0, 2]))
@@ -338,9 +335,9 @@ def test_scaffold_takes_option_2_by_itself_only_where_a_step_is_the_gradient():
     engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
     return engine.run(0, engine.init(0), 1)[0].clients['scaffold']['w']
 
-  plain = lambda: fedavg(0.5, optimizer='sgd', batch_size=1)
-  adam = lambda: fedavg(0.5, optimizer='adam', batch_size=1)
-  np.testing.assert_allclose(variates(scaffold(plain())), [1, -1.75], rtol=1e-6)
-  np.testing.assert_allclose(variates(scaffold(adam())), [1, -3], rtol=1e-6)
+  plain = lambda: fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=1)
+  adam = lambda: fs.FedAvg(lr=0.5, optimizer='adam', batch_size=1)
+  np.testing.assert_allclose(variates(fs.chain(plain(), fs.SCAFFOLD())), [1, -1.75], rtol=1e-6)
+  np.testing.assert_allclose(variates(fs.chain(adam(), fs.SCAFFOLD())), [1, -3], rtol=1e-6)
   # Adam moves by its rate in every step: A 1 -> 0.5, B towards 4; asked for, option 2 runs there too.
-  np.testing.assert_allclose(variates(scaffold(adam(), option=2))[0], 1, rtol=1e-4)
+  np.testing.assert_allclose(variates(fs.chain(adam(), fs.SCAFFOLD(option=2)))[0], 1, rtol=1e-4)

@@ -4,11 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import Task, Visit
+from fedjax_syn.method import ClientContext, Task
 
-from fedjax_syn.algorithms.feddm import feddm
-from fedjax_syn.algorithms.feddualmatch import feddualmatch
-from fedjax_syn.algorithms.fedprox import fedprox
+import fedjax_syn as fs
 from fedjax_syn.data.builders import digits
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import cross_entropy
@@ -61,10 +59,10 @@ BYTES = {ALL: 10 * 4 * 256 + 10, ONE: 4 * 256 + 10, NONE: 10, SOME: 5 * 4 * 256 
 @pytest.mark.parametrize(
   'method',
   [
-    pytest.param(feddm(**SMALL_DM), marks=pytest.mark.slow),
-    feddualmatch(**SMALL),
-    pytest.param(feddualmatch(**SMALL | {'matches': 0}), marks=pytest.mark.slow),
-    pytest.param(feddualmatch(**SMALL, alternate=True, restart=False), marks=pytest.mark.slow),
+    pytest.param(fs.FedDM(**SMALL_DM), marks=pytest.mark.slow),
+    fs.FedDualMatch(**SMALL),
+    pytest.param(fs.FedDualMatch(**SMALL | {'matches': 0}), marks=pytest.mark.slow),
+    pytest.param(fs.FedDualMatch(**SMALL, alternate=True, restart=False), marks=pytest.mark.slow),
   ],
   ids=['feddm', 'feddualmatch', 'without-ggm', 'alternating'],
 )
@@ -90,7 +88,7 @@ def visit_of(engine, sampled, round=1, seed=0):
   from fedjax_syn.data import federated
 
   down = {t: s.radius for t, s in state.server.items() if t == 'feddualmatch'}
-  return Visit(
+  return ClientContext(
     key,
     jnp.int32(round),
     state.params,
@@ -101,7 +99,7 @@ def visit_of(engine, sampled, round=1, seed=0):
   )
 
 
-@pytest.mark.parametrize('make', [lambda: feddm(**SMALL_DM), lambda: feddualmatch(**SMALL)])
+@pytest.mark.parametrize('make', [lambda: fs.FedDM(**SMALL_DM), lambda: fs.FedDualMatch(**SMALL)])
 def test_what_a_client_sends(make):
   """Present classes as they should be; absent ones are zeros; an empty client weighs nothing."""
   method = make()
@@ -118,7 +116,7 @@ def test_what_a_client_sends(make):
     assert message.weight == float(client != NONE) and metrics['finite']
 
 
-@pytest.mark.parametrize('make', [feddm, feddualmatch])
+@pytest.mark.parametrize('make', [fs.FedDM, fs.FedDualMatch])
 def test_images_that_begin_as_real_ones_are_the_class_s_own(make):
   """A rate of almost nothing leaves them what they were, of pixels in steps of 1/255 divided by a deviation of 0.38."""
   fields = {'init': 'real', 'iterations': 1, 'lr': 1e-9, 'images_per_class': 3}
@@ -139,7 +137,7 @@ def test_images_that_begin_as_real_ones_are_the_class_s_own(make):
 
 def test_feddm_leaves_out_classes_with_few_samples():
   """A class of a client needs ten samples; with 31 client ONE sends nothing."""
-  engine, _, report, _ = trained(feddm(**SMALL_DM | {'least': 31, 'iterations': 2}), rounds=1)
+  engine, _, report, _ = trained(fs.FedDM(**SMALL_DM | {'least': 31, 'iterations': 2}), rounds=1)
   counts = np.asarray(data().class_counts)
   kept = int((counts >= 31).sum())
   assert report['feddm/images'] == 4 * kept and 0 < kept < 16
@@ -148,7 +146,7 @@ def test_feddm_leaves_out_classes_with_few_samples():
 
 def test_without_any_set_the_model_stays():
   """Nobody has a class with 1,000 samples: nothing is trained, nothing is lost."""
-  method = feddm(**SMALL_DM | {'least': 1000, 'iterations': 1, 'server_steps': 2})
+  method = fs.FedDM(**SMALL_DM | {'least': 1000, 'iterations': 1, 'server_steps': 2})
   engine = tiny.build(method, net(8, 1), data())
   before = jax.tree.map(np.array, engine.init(0).params)
   state, _ = engine.run(0, engine.init(0), 1)
@@ -160,7 +158,7 @@ def test_matching_moves_the_features_of_every_present_class_nearer():
   """Mean squared distance of the class means, all layers, before (noise) and after; the model as the client drew it."""
   losses = {}
   for iterations in (1, 60):
-    method = feddualmatch(**SMALL | {'iterations': iterations})
+    method = fs.FedDualMatch(**SMALL | {'iterations': iterations})
     engine = tiny.build(method, net(8), data())
     task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
     update = jax.jit(method.client(task).update)
@@ -181,7 +179,7 @@ def test_iterations_of_the_stages(alignment, per_stage, iterations, monkeypatch)
     return start
 
   monkeypatch.setattr(dm, 'descend', spy)
-  method = feddualmatch(**SMALL, alignment=alignment, per_stage=per_stage)
+  method = fs.FedDualMatch(**SMALL, alignment=alignment, per_stage=per_stage)
   engine = tiny.build(method, net(), data())
   task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
   method.client(task).update(visit_of(engine, ONE))
@@ -199,7 +197,7 @@ def test_the_order_of_the_layers_in_time(monkeypatch):
     return start
 
   monkeypatch.setattr(dm, 'descend', spy)
-  method = feddualmatch(**SMALL)
+  method = fs.FedDualMatch(**SMALL)
   engine = tiny.build(method, net(), data())
   found = data()
   task = Task(engine.model, cross_entropy, found, 4, 10, method.hyper, 1)
@@ -230,7 +228,7 @@ def test_the_radius_goes_down_in_the_next_round():
   quick = SMALL | {'matches': 0, 'server_steps': 1, 'iterations': 2}
   radii = []
   for sigma in (0.0, 1.0):
-    engine = tiny.build(feddualmatch(**quick, sigma_r=sigma), net(8, 1), data())
+    engine = tiny.build(fs.FedDualMatch(**quick, sigma_r=sigma), net(8, 1), data())
     state = engine.init(0)
     assert float(state.server['feddualmatch'].radius) == 5.0
     state, report = engine.run(0, state, 1)
@@ -239,7 +237,7 @@ def test_the_radius_goes_down_in_the_next_round():
   assert 0 < radii[0] != 5.0 and radii[1] >= 0 and abs(radii[1] - radii[0]) > 1e-3
 
 
-@pytest.mark.parametrize('make', [feddm, feddualmatch])
+@pytest.mark.parametrize('make', [fs.FedDM, fs.FedDualMatch])
 def test_around_a_method_that_trains_locally_is_refused(make):
   with pytest.raises(ValueError, match="cannot be put around 'fedprox': its clients send data"):
-    make(fedprox())
+    make(fs.FedProx())

@@ -6,9 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_syn.algorithms.dynafed import Config, check, dynafed
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.scaffold import scaffold
+import fedjax_syn as fs
+from fedjax_syn.algorithms.dynafed import Config, check
 from fedjax_syn.synthesis.synthetic import soft_cross_entropy
 from tests import tiny
 
@@ -24,7 +23,7 @@ FIELDS = {
 
 
 def base():
-  return fedavg(0.05, optimizer='sgd', batch_size=4)
+  return fs.FedAvg(lr=0.05, optimizer='sgd', batch_size=4)
 
 
 def engine_of(method):
@@ -34,7 +33,7 @@ def engine_of(method):
 def synthesise(engine, state, seconds=60.0):
   chunks = 0
   while engine.pending(state):
-    state, done, report = engine.between(0, state, seconds)
+    state, done, report = engine.server_work(0, state, seconds)
     chunks += 1
     assert 'diverged_round' not in report, report
   return state, chunks
@@ -43,7 +42,7 @@ def synthesise(engine, state, seconds=60.0):
 @pytest.fixture(scope='module')
 def run():
   """One DynaFed run to round 5 and the FedAvg run beside it, with the models of all rounds."""
-  dyna, plain = engine_of(dynafed(base(), **FIELDS)), engine_of(base())
+  dyna, plain = engine_of(fs.chain(base(), fs.DynaFed(**FIELDS))), engine_of(base())
   state, other = dyna.init(0), plain.init(0)
   models, others = (
     [jax.tree.map(np.asarray, state.params)],
@@ -112,7 +111,7 @@ def test_synthesis_moves_images_labels_and_step_and_keeps_snapshots(run):
 
 
 def test_chunks_change_nothing():
-  method = dynafed(base(), **FIELDS)
+  method = fs.chain(base(), fs.DynaFed(**FIELDS))
   engine = engine_of(method)
   states = []
   for seconds in (60.0, 0.0):
@@ -124,7 +123,7 @@ def test_chunks_change_nothing():
 
 
 def test_rounds_never_cross_the_end_of_a_phase():
-  engine = engine_of(dynafed(base(), **FIELDS))
+  engine = engine_of(fs.chain(base(), fs.DynaFed(**FIELDS)))
   assert engine.next_stop(0) == 3 and engine.next_stop(3) is None
   with pytest.raises(ValueError, match='cross round 3'):
     engine.run(0, engine.init(0), 4)
@@ -132,38 +131,40 @@ def test_rounds_never_cross_the_end_of_a_phase():
 
 def test_without_the_initial_model_the_trajectory_starts_at_one():
   """The start is never w^0: replacing w^0 by NaN must leave the synthesis untouched."""
-  engine = engine_of(dynafed(base(), **FIELDS, include_initial=False))
+  engine = engine_of(fs.chain(base(), fs.DynaFed(**FIELDS, include_initial=False)))
   state, _ = engine.run(0, engine.init(0), 3)
   spoilt = state.server['dynafed']
   spoilt = spoilt._replace(
     trajectory=jax.tree.map(lambda leaf: leaf.at[0].set(jnp.nan), spoilt.trajectory)
   )
   state, _ = synthesise(engine, state._replace(server={'dynafed': spoilt}))
-  assert np.isfinite(engine.synthetic(state)['losses']).all()
+  assert np.isfinite(engine.artifacts(state)['losses']).all()
 
 
 def test_several_segments_mini_batches_augmentation_and_cosine():
   engine = engine_of(
-    dynafed(
+    fs.chain(
       base(),
-      **FIELDS,
-      segments=2,
-      inner_batch=4,
-      finetune_batch=4,
-      distance='cosine',
-      augment='cutout',
-      finetune_augment='flip',
+      fs.DynaFed(
+        **FIELDS,
+        segments=2,
+        inner_batch=4,
+        finetune_batch=4,
+        distance='cosine',
+        augment='cutout',
+        finetune_augment='flip',
+      ),
     )
   )
   state, _ = engine.run(0, engine.init(0), 3)
   state, _ = synthesise(engine, state)
-  assert np.isfinite(engine.synthetic(state)['losses']).all()
+  assert np.isfinite(engine.artifacts(state)['losses']).all()
   state, report = engine.run(0, state, 2)
   assert report['diverged_round'] == 0 and int(state.round) == 5
 
 
 def test_it_wraps_scaffold_and_keeps_its_state():
-  engine = engine_of(dynafed(scaffold(base()), **FIELDS))
+  engine = engine_of(fs.chain(base(), fs.SCAFFOLD(), fs.DynaFed(**FIELDS)))
   assert engine.method.name == 'scaffold+dynafed'
   state, _ = engine.run(0, engine.init(0), 3)
   assert set(state.server) == {'scaffold', 'dynafed'} and set(state.clients) == {'scaffold'}
@@ -174,16 +175,16 @@ def test_it_wraps_scaffold_and_keeps_its_state():
 
 
 def test_a_trajectory_that_stands_still_is_reported():
-  engine = engine_of(dynafed(fedavg(1e-30, optimizer='sgd'), **FIELDS))
+  engine = engine_of(fs.chain(fs.FedAvg(lr=1e-30, optimizer='sgd'), fs.DynaFed(**FIELDS)))
   state, _ = engine.run(0, engine.init(0), 3)
-  _, _, report = engine.between(0, state, 1.0)
+  _, _, report = engine.server_work(0, state, 1.0)
   assert report['diverged_round'] == 3 and 'stands still' in report['reason']
 
 
 def test_a_synthesis_that_blows_up_stops_at_its_iteration():
-  engine = engine_of(dynafed(base(), **(FIELDS | {'iterations': 50}), inner_lr=1e30))
+  engine = engine_of(fs.chain(base(), fs.DynaFed(**(FIELDS | {'iterations': 50}), inner_lr=1e30)))
   state, _ = engine.run(0, engine.init(0), 3)
-  state, _, report = engine.between(0, state, 60.0)
+  state, _, report = engine.server_work(0, state, 60.0)
   assert report['diverged_round'] == 3
   assert report['synthesis/iteration'] == 1 and 'iteration 1' in report['reason']
 

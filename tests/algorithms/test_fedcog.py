@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import Messages, Task, Visit, weighted_mean
+from fedjax_syn.method import ClientContext, Messages, Task, weighted_mean
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjax_syn.algorithms.dynafed import dynafed
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.fedcog import Config, check, fedcog
+import fedjax_syn as fs
+from fedjax_syn.algorithms.fedcog import Config, check
 from fedjax_syn.client import local
 from fedjax_syn.data.federated import shard_of
 from fedjax_syn.engine.clients import run_one
@@ -89,8 +88,9 @@ def setup(**fields):
   """Method, task with a net, visit of a client that lacks class 2, global and previous model."""
   data = tiny.federated([12, 5])
   model = tiny.net(4, 3)
-  method = fedcog(
-    fedavg(0.1, optimizer='sgd', batch_size=4), **{'start': 1, 'samples': 10, **fields}
+  method = fs.chain(
+    fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=4),
+    fs.FedCOG(**{'start': 1, 'samples': 10, **fields}),
   )
   task = Task(model, cross_entropy, data, 2, 3, method.hyper, 2)
   previous = model.init(jax.random.key(7))
@@ -98,7 +98,7 @@ def setup(**fields):
   state = transform.init(previous, None)._replace(visited=jnp.ones((), bool))
   w = model.init(jax.random.key(1))
   shard = shard_of(data, 0)._replace(class_counts=jnp.array([8, 4, 0]))
-  visit = Visit(jax.random.key(3), jnp.int32(2), w.params, {}, {}, {'fedcog': state}, shard)
+  visit = ClientContext(jax.random.key(3), jnp.int32(2), w.params, {}, {}, {'fedcog': state}, shard)
   return task, transform, visit, previous
 
 
@@ -216,8 +216,10 @@ def run(method, rounds=3, sizes=(12, 0, 5), seed=0):
 
 
 def small(**fields):
-  base = fedavg(0.1, optimizer='sgd', batch_size=4)
-  return fedcog(base, **{'start': 1, 'samples': 6, 'steps': 20, 'lr': 0.1, 'kd_batch': 3, **fields})
+  base = fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=4)
+  return fs.chain(
+    base, fs.FedCOG(**{'start': 1, 'samples': 6, 'steps': 20, 'lr': 0.1, 'kd_batch': 3, **fields})
+  )
 
 
 @functools.cache
@@ -227,7 +229,7 @@ def plainly():
 
 @functools.cache
 def fedavg_params(rounds=3):
-  return run(fedavg(0.1, optimizer='sgd', batch_size=4), rounds)[1].params
+  return run(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=4), rounds)[1].params
 
 
 def test_before_t0_it_is_fedavg_and_keeps_local_models():
@@ -256,7 +258,7 @@ def test_without_distillation_it_is_fedavg_and_with_it_not():
 def test_the_message_has_fedavgs_form_so_that_masked_sums_give_the_same_model():
   """Each pair of clients adds and subtracts a random mask: a server that sees sums alone gets the engine's model."""
   data, model, method = tiny.federated((12, 3, 5)), tiny.net(4, 3), small()
-  plain = fedavg(0.1, optimizer='sgd', batch_size=4)
+  plain = fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=4)
   assert (method.aggregate, method.server_transforms, method.every_message) == (None, (), False)
   engine = tiny.build(method, model, data)
   state, _ = engine.run(0, engine.init(0), 1)
@@ -267,7 +269,9 @@ def test_the_message_has_fedavgs_form_so_that_masked_sums_give_the_same_model():
     for i in range(3):
       key = fold(stream(0, Purpose.CLIENT, 2), i)
       rows = jax.tree.map(lambda leaf, i=i: leaf[i], clients_state)
-      visit = Visit(key, jnp.int32(2), state.params, state.stats, {}, rows, shard_of(data, i))
+      visit = ClientContext(
+        key, jnp.int32(2), state.params, state.stats, {}, rows, shard_of(data, i)
+      )
       sent.append(run_one(client, visit)[0])
     return sent
 
@@ -294,7 +298,7 @@ def test_a_shared_set_is_the_same_for_all_clients_and_costs_no_bytes():
   method = small(source='global', labels='uniform', shared=True)
   engine, state, report = run(method)
   plain = tiny.build(
-    fedavg(0.1, optimizer='sgd', batch_size=4), tiny.net(4, 3), tiny.federated((12, 0, 5))
+    fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=4), tiny.net(4, 3), tiny.federated((12, 0, 5))
   )
   assert engine.bytes_per_round() == plain.bytes_per_round()
   assert 0 < report['fedcog/recognised'] <= 1
@@ -327,15 +331,15 @@ def test_options_run_and_change_the_result(fields):
 
 @pytest.mark.slow
 def test_under_dynafed_both_phases_pass():
-  method = dynafed(
-    small(start=2), length=3, segment=2, iterations=2, inner_steps=2, images_per_class=1
+  method = fs.chain(
+    small(start=2), fs.DynaFed(length=3, segment=2, iterations=2, inner_steps=2, images_per_class=1)
   )
   engine = tiny.build(method, tiny.net(4, 3), tiny.federated((12, 5)))
   assert [engine.next_stop(r) for r in (0, 2, 3)] == [2, 3, None]
   state, _ = engine.run(0, engine.init(0), 2)
   state, report = engine.run(0, state, 1)
   assert report['fedcog/recognised'] > 0
-  state, done, _ = engine.between(0, state, 60.0)
+  state, done, _ = engine.server_work(0, state, 60.0)
   state, report = engine.run(0, state, 1)
   assert done and report['dynafed/iterations'] == 2 and report['fedcog/recognised'] > 0
 

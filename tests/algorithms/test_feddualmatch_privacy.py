@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import Task
 
+import fedjax_syn as fs
 from fedjax_syn import config as config_lib
 from fedjax_syn import privacy
-from fedjax_syn.algorithms.feddualmatch import feddualmatch
+from fedjax_syn.contexts import Task
 from fedjax_syn.losses import cross_entropy
 from fedjax_syn.synthesis import distribution as dm
 from tests import tiny
@@ -25,7 +25,7 @@ def settings(**fields):
 
 
 def mechanism_of(**fields):
-  engine = tiny.build(feddualmatch(**SMALL, **fields), net(), data())
+  engine = tiny.build(fs.FedDualMatch(**SMALL, **fields), net(), data())
   return engine.method.mechanism
 
 
@@ -129,7 +129,7 @@ def test_a_wide_bound_changes_nothing_and_noise_changes_what_is_sent(clipping):
   """With sigma 1,000 and C = 1 the set of client SOME is noise: its features are far from the client's."""
 
   def sent(**fields):
-    method = feddualmatch(**SMALL, **fields)
+    method = fs.FedDualMatch(**SMALL, **fields)
     engine = tiny.build(method, net(8), data())
     task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
     return jax.jit(method.client(task).update)(visit_of(engine, SOME))[0].body['feddualmatch']['x']

@@ -7,14 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fedjax_syn as fs
 from fedjax_syn import algorithms
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.fedavgm import fedavgm
-from fedjax_syn.algorithms.feddecorr import correlation_loss, feddecorr
-from fedjax_syn.algorithms.fedexp import fedexp
-from fedjax_syn.algorithms.fednova import effective_steps, fednova
-from fedjax_syn.algorithms.fedsam import fedsam
-from fedjax_syn.algorithms.moon import contrastive_loss, moon
+from fedjax_syn.algorithms.feddecorr import correlation_loss
+from fedjax_syn.algorithms.fednova import effective_steps
+from fedjax_syn.algorithms.moon import contrastive_loss
 from fedjax_syn.models import create
 from tests import tiny
 
@@ -26,7 +23,7 @@ def quadratic(method, rounds, start=1.0):
 
 
 def sgd(lr=0.5, **fields):
-  return fedavg(lr, optimizer='sgd', batch_size=1, **fields)
+  return fs.FedAvg(lr=lr, optimizer='sgd', batch_size=1, **fields)
 
 
 @pytest.mark.parametrize('form', ['heavy_ball', 'average', 'damped'])
@@ -43,7 +40,7 @@ def test_momentum_by_hand(form):
     'damped': 2.0625 + (0.5 * v + d(2.0625)) / 1.5,
     'average': 1.53125 + 0.5 * 0.53125 + 0.5 * d(1.53125),
   }[form]
-  got, report, _ = quadratic(fedavgm(sgd(), momentum=0.5, form=form), 2)
+  got, report, _ = quadratic(fs.chain(sgd(), fs.FedAvgM(momentum=0.5, form=form)), 2)
   np.testing.assert_allclose(got, want, rtol=1e-6)
   assert report['fedavgm/rounds'] == 2
 
@@ -53,24 +50,28 @@ def test_extrapolation_by_hand():
 
   eta = 3.5703125 / (2 (1.12890625 + 0.1)) = 1.45262...; a large epsilon gives 1, FedAvg."""
   eta = 3.5703125 / (2 * (1.0625**2 + 0.1))
-  got, report, _ = quadratic(fedexp(sgd(), epsilon=0.1), 1)
+  got, report, _ = quadratic(fs.chain(sgd(), fs.FedExP(epsilon=0.1)), 1)
   np.testing.assert_allclose(got, 1 + eta * 1.0625, rtol=1e-6)
   np.testing.assert_allclose(report['fedexp/server_step'], eta, rtol=1e-6)
-  np.testing.assert_allclose(quadratic(fedexp(sgd(), epsilon=100.0), 1)[0], 2.0625, rtol=1e-6)
+  np.testing.assert_allclose(
+    quadratic(fs.chain(sgd(), fs.FedExP(epsilon=100.0)), 1)[0], 2.0625, rtol=1e-6
+  )
 
 
 def test_sharpness_aware_gradient_at_two_points():
   """On (w - x)^2 / 2 the gradient at w + rho sign(w - x) is w - x + rho sign(w - x).
 
   rho = 0.2, rate 1/2, from 1: A: 1.2, to 0.4. B: -3.2 to 2.6; -1.6 to 3.4; -0.8 to 3.8. The mean is 2.1."""
-  np.testing.assert_allclose(quadratic(fedsam(sgd(), rho=0.2), 1)[0], 2.1, rtol=1e-6)
+  np.testing.assert_allclose(quadratic(fs.chain(sgd(), fs.FedSAM(rho=0.2)), 1)[0], 2.1, rtol=1e-6)
 
 
 def test_sharpness_aware_step_against_numpy_in_more_dimensions():
   """Softmax regression on one batch: the norm is over all parameters together."""
   data = tiny.federated([5])
   model = tiny.net(4, 3)
-  engine = tiny.build(fedsam(fedavg(0.1, optimizer='sgd', batch_size=8), rho=0.3), model, data)
+  engine = tiny.build(
+    fs.chain(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=8), fs.FedSAM(rho=0.3)), model, data
+  )
   start = jax.tree.map(np.array, engine.init(0).params)
   after = engine.run(0, engine.init(0), 1)[0].params
   x = (jnp.asarray(data.x, jnp.float32) / 255 - 0.5) / 0.3
@@ -116,7 +117,9 @@ def test_contrastive_loss_by_hand():
 
 def test_moon_keeps_the_local_model_of_the_last_visit():
   engine = tiny.build(
-    moon(fedavg(0.1, optimizer='sgd', batch_size=4)), tiny.net(4, 3), tiny.federated([6, 0, 3])
+    fs.chain(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=4), fs.MOON()),
+    tiny.net(4, 3),
+    tiny.federated([6, 0, 3]),
   )
   state, _ = engine.run(0, engine.init(0), 1)
   kept = state.clients['moon'].params
@@ -130,7 +133,9 @@ def test_moon_keeps_the_local_model_of_the_last_visit():
 
 def test_moons_projection_head_becomes_the_models_head():
   model = create('mlp', shape=(2, 2, 1), num_classes=3, width=8, depth=1)
-  engine = tiny.build(moon(fedavg(0.1, batch_size=4), projection=5), model, tiny.federated([6, 3]))
+  engine = tiny.build(
+    fs.chain(fs.FedAvg(lr=0.1, batch_size=4), fs.MOON(projection=5)), model, tiny.federated([6, 3])
+  )
   variables = engine.model.init(jax.random.key(0))
   x = jnp.ones((2, 2, 2, 1))
   out = engine.model.apply(variables, x)
@@ -149,17 +154,17 @@ def test_moons_projection_head_becomes_the_models_head():
 
 
 def base(lr=0.1):
-  return fedavg(lr, optimizer='sgd', batch_size=2)
+  return fs.FedAvg(lr=lr, optimizer='sgd', batch_size=2)
 
 
 NEUTRAL = {
-  'fedavgm': lambda b: fedavgm(b, momentum=0.0),
-  'average': lambda b: fedavgm(b, momentum=0.0, form='average'),
-  'damped': lambda b: fedavgm(b, momentum=0.0, form='damped'),
-  'fedexp': lambda b: fedexp(b, epsilon=1e6),
-  'fedsam': lambda b: fedsam(b, rho=0.0),
-  'feddecorr': lambda b: feddecorr(b, beta=0.0),
-  'moon': lambda b: moon(b, mu=0.0),
+  'fedavgm': lambda b: fs.chain(b, fs.FedAvgM(momentum=0.0)),
+  'average': lambda b: fs.chain(b, fs.FedAvgM(momentum=0.0, form='average')),
+  'damped': lambda b: fs.chain(b, fs.FedAvgM(momentum=0.0, form='damped')),
+  'fedexp': lambda b: fs.chain(b, fs.FedExP(epsilon=1e6)),
+  'fedsam': lambda b: fs.chain(b, fs.FedSAM(rho=0.0)),
+  'feddecorr': lambda b: fs.chain(b, fs.FedDecorr(beta=0.0)),
+  'moon': lambda b: fs.chain(b, fs.MOON(mu=0.0)),
 }
 
 
@@ -180,7 +185,7 @@ def test_neutral_settings_are_fedavg(name):
 
 
 @pytest.mark.slow  # their float64 counterparts would fail as well
-@pytest.mark.parametrize('make', [fedavgm, fedsam, feddecorr, moon])
+@pytest.mark.parametrize('make', [fs.FedAvgM, fs.FedSAM, fs.FedDecorr, fs.MOON])
 def test_other_settings_are_not(make):
   pairs = zip(params_after(make(base())), fedavg_params(), strict=True)
   assert max(float(np.abs(a - b).max()) for a, b in pairs) > 1e-5
@@ -188,20 +193,20 @@ def test_other_settings_are_not(make):
 
 def test_logged_sharpness_by_hand():
   """With rho = 0.2 A ends at 0.4 and B at 3.8 (above): A (0.6^2 - 0.4^2) / 2 = 0.1, B (0.4^2 - 0.2^2) / 2 = 0.06."""
-  report = quadratic(fedsam(sgd(), rho=0.2), 1)[1]
+  report = quadratic(fs.chain(sgd(), fs.FedSAM(rho=0.2)), 1)[1]
   np.testing.assert_allclose(report['fedsam/sharpness'], 0.08, rtol=1e-5)
 
 
 def test_logged_cosines_and_correlation():
   """In the first round the previous model is the global one; later they differ."""
-  base = lambda: fedavg(0.5, optimizer='sgd', batch_size=4, epochs=5)
-  engine = tiny.build(moon(base()), tiny.net(4, 3), tiny.federated([6, 0, 3]))
+  base = lambda: fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=4, epochs=5)
+  engine = tiny.build(fs.chain(base(), fs.MOON()), tiny.net(4, 3), tiny.federated([6, 0, 3]))
   state, first = engine.run(0, engine.init(0), 1)
   assert 0 < first['moon/cosine_global'] < 1
   assert first['moon/cosine_global'] == first['moon/cosine_previous']
   _, second = engine.run(0, state, 1)
   assert second['moon/cosine_global'] != second['moon/cosine_previous']
-  engine = tiny.build(feddecorr(base()), tiny.net(4, 3), tiny.federated([6, 0, 3]))
+  engine = tiny.build(fs.chain(base(), fs.FedDecorr()), tiny.net(4, 3), tiny.federated([6, 0, 3]))
   _, report = engine.run(0, engine.init(0), 1)
   assert report['feddecorr/correlation'] > 0
 
@@ -218,10 +223,10 @@ def test_fednova_round_by_hand():
   """w = 1: A takes 1 step, d = -0.5; B takes 3, d = 2.625. Means: a = 2, d / a = (-0.5 + 0.875) / 2 = 0.1875: 1.375.
 
   With momentum 1/2 the differences come from a loop in numpy, and a_B = 1.75 + 1.5 + 1."""
-  got, report, _ = quadratic(fednova(sgd()), 1)
+  got, report, _ = quadratic(fs.chain(sgd(), fs.FedNova()), 1)
   np.testing.assert_allclose(got, 1.375, rtol=1e-6)
   np.testing.assert_allclose(report['fednova/effective_steps'], 2, rtol=1e-6)
-  heavy = fedavg(0.5, optimizer='sgd', momentum=0.5, batch_size=1)
+  heavy = fs.FedAvg(lr=0.5, optimizer='sgd', momentum=0.5, batch_size=1)
   differences = []
   for x, steps in ((0, 1), (4, 3)):
     w, v = 1.0, 0.0
@@ -231,15 +236,17 @@ def test_fednova_round_by_hand():
     differences.append(w - 1.0)
   a = np.array([1.0, 1.75 + 1.5 + 1.0])
   want = 1 + a.mean() * (np.array(differences) / a).mean()
-  np.testing.assert_allclose(quadratic(fednova(heavy), 1)[0], want, rtol=1e-5)
+  np.testing.assert_allclose(quadratic(fs.chain(heavy, fs.FedNova()), 1)[0], want, rtol=1e-5)
 
 
 def test_fednova_is_fedavg_at_equal_steps_and_refuses_adam():
-  equal = lambda: fedavg(0.1, optimizer='sgd', momentum=0.9, batch_size=2, epochs=0, steps=5)
-  for a, b in zip(params_after(fednova(equal())), params_after(equal()), strict=True):
+  equal = lambda: fs.FedAvg(lr=0.1, optimizer='sgd', momentum=0.9, batch_size=2, epochs=0, steps=5)
+  for a, b in zip(
+    params_after(fs.chain(equal(), fs.FedNova())), params_after(equal()), strict=True
+  ):
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
   with pytest.raises(ValueError, match='client.optimizer=sgd'):
-    fednova(fedavg(1e-3))
+    fs.chain(fs.FedAvg(lr=1e-3), fs.FedNova())
 
 
 LOGGED = {
@@ -252,7 +259,7 @@ LOGGED = {
 
 @pytest.mark.parametrize(('name', 'key'), LOGGED.items())
 def test_methods_that_change_the_loss_only_are_seen_in_the_log(name, key):
-  method = algorithms.wrapper(name)(fedavg(0.1, optimizer='sgd', batch_size=4))
+  method = algorithms.wrapper(name)(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=4))
   model = create('mlp', shape=(2, 2, 1), num_classes=3, width=5, depth=1)
   engine = tiny.build(method, model, tiny.federated([6, 0, 3]))
   _, report = engine.run(0, engine.init(0), 2)  # Ditto's models are apart from the second round on

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import Task
 
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.fedreg import ascend, coefficients, fedreg
+import fedjax_syn as fs
+from fedjax_syn.algorithms.fedreg import ascend, coefficients
+from fedjax_syn.contexts import Task
 from fedjax_syn.engine import Layout
 from fedjax_syn.losses import cross_entropy
 from fedjax_syn.typing import Model, Output, Step, Variables
@@ -39,7 +39,7 @@ def ascend_by_numpy(x, y, w, eta, k):
 
 def setup(**fields):
   """Transform, task, global and local weights, and a batch whose last sample is padding."""
-  method = fedreg(**fields)
+  method = fs.FedReg(**fields)
   data = tiny.federated([3, 2])
   hyper = {name: {k: jnp.asarray(v) for k, v in h.items()} for name, h in method.hyper.items()}
   task = Task(linear(), cross_entropy, data, 2, 3, hyper, 1)
@@ -69,7 +69,9 @@ def test_gradient_at_the_mixed_point_by_hand():
 
   A ({0}): 1 to 0.5. B ({4, 4, 4}): -3 to 2.5; 1.75 - 4 = -2.25 to 3.625; 2.3125 - 4 = -1.6875 to 4.46875.
   The mean is 2.484375."""
-  method = fedreg(fedavg(0.5, optimizer='sgd', batch_size=1), gamma=0.5, projection=False)
+  method = fs.chain(
+    fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=1), fs.FedReg(gamma=0.5, projection=False)
+  )
   engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
   state, _ = engine.run(0, engine.init(0), 1)
   np.testing.assert_allclose(state.params['w'], 2.484375, rtol=1e-6)
@@ -96,8 +98,8 @@ def test_projection_of_a_step_by_hand():
   whatever it is, so that a = 0."""
 
   def after(lr, projection):
-    base = fedavg(lr, optimizer='sgd', batch_size=1)
-    method = fedreg(base, gamma=1.0, projection=projection, eta_p=0.1, iterations=2)
+    base = fs.FedAvg(lr=lr, optimizer='sgd', batch_size=1)
+    method = fs.chain(base, fs.FedReg(gamma=1.0, projection=projection, eta_p=0.1, iterations=2))
     engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
     return engine.run(0, engine.init(0), 1)[0].params['w']
 
@@ -138,7 +140,7 @@ def test_a_batch_of_padding_changes_nothing():
 
 def params_after(method, optimizer='sgd', **kwargs):
   engine = tiny.build(
-    method(fedavg(0.1, optimizer=optimizer, batch_size=2)), tiny.net(4, 3), **kwargs
+    method(fs.FedAvg(lr=0.1, optimizer=optimizer, batch_size=2)), tiny.net(4, 3), **kwargs
   )
   return jax.tree.leaves(engine.run(0, engine.init(0), 3)[0].params)
 
@@ -149,7 +151,7 @@ def test_neutral_setting_is_fedavg_and_others_are_not(optimizer):
   plain = run(lambda base: base)
 
   def distance(**fields):
-    pairs = zip(run(lambda base: fedreg(base, **fields)), plain, strict=True)
+    pairs = zip(run(lambda base: fs.chain(base, fs.FedReg(**fields))), plain, strict=True)
     return max(float(np.abs(a - b).max()) for a, b in pairs)
 
   assert distance(gamma=1.0, projection=False) <= 1e-6
@@ -164,7 +166,7 @@ def test_layouts_agree_in_float64():
     data = tiny.federated([5, 0, 1, 3])
     data = data._replace(mean=data.mean.astype(jnp.float64), std=data.std.astype(jnp.float64))
     one, blocks = (
-      params_after(fedreg, data=data, layout=layout)
+      params_after(fs.FedReg, data=data, layout=layout)
       for layout in (Layout(1, 'loop', 1), Layout(3, 'blocks', 2))
     )
     for a, b in zip(one, blocks, strict=True):

@@ -6,12 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import Task, Visit
+from fedjax_syn.method import ClientContext, Task
 from sklearn import metrics as sk
 
 import fedjax_syn as fs
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.fedcog import fedcog
 from fedjax_syn.data import datasets
 from fedjax_syn.data.federated import Proxy, shard_of
 from fedjax_syn.losses import multi_label
@@ -57,20 +55,20 @@ def federated(sizes=(12, 0, 5)):
 
 
 def base():
-  return fedavg(0.5, optimizer='sgd', batch_size=4)
+  return fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=4)
 
 
 def setup(**fields):
   """A client with 6 samples and 8, 1, 0 of the labels: 9 / 6 labels per sample, lacking 0, 7, 8."""
   data, model = federated(), tiny.net(4, LABELS)
-  method = fedcog(base(), **{'start': 1, 'samples': 10, 'lr': 0.05, **fields})
+  method = fs.chain(base(), fs.FedCOG(**{'start': 1, 'samples': 10, 'lr': 0.05, **fields}))
   task = Task(model, multi_label.loss, data, 3, LABELS, method.hyper, 2, objective=multi_label)
   transform = method.client_transforms[0](task)
   previous = model.init(jax.random.key(7))
   state = transform.init(previous, None)._replace(visited=jnp.ones((), bool))
   w = model.init(jax.random.key(1))
   shard = shard_of(data, 0)._replace(class_counts=jnp.array([8, 1, 0]), size=jnp.array(6))
-  visit = Visit(jax.random.key(3), jnp.int32(2), w.params, {}, {}, {'fedcog': state}, shard)
+  visit = ClientContext(jax.random.key(3), jnp.int32(2), w.params, {}, {}, {'fedcog': state}, shard)
   return task, transform, visit, previous
 
 
@@ -162,7 +160,9 @@ def train(method, rounds, data=None):
 
 
 def test_training_learns_and_is_evaluated_as_scikit_learn_does():
-  engine, state, _ = train(fedcog(base(), start=20, samples=6, steps=10, kd_batch=3), 22)
+  engine, state, _ = train(
+    fs.chain(base(), fs.FedCOG(start=20, samples=6, steps=10, kd_batch=3)), 22
+  )
   data = federated((40,))
   evaluate = engine.evaluator(np.asarray(data.x), np.asarray(data.y))
   got, before = evaluate(state.params, state.stats), evaluate(engine.init(1).params, {})
@@ -178,7 +178,7 @@ def test_training_learns_and_is_evaluated_as_scikit_learn_does():
 @pytest.mark.parametrize('shared', [pytest.param(False, marks=pytest.mark.slow), True])
 def test_uniform_targets_and_a_shared_set(shared):
   fields = {'source': 'global', 'labels': 'uniform', 'shared': shared}
-  method = fedcog(base(), start=0, samples=6, steps=5, kd_batch=3, **fields)
+  method = fs.chain(base(), fs.FedCOG(start=0, samples=6, steps=5, kd_batch=3, **fields))
   assert np.isfinite(train(method, 1)[2]['train/loss'])
 
 
@@ -194,7 +194,7 @@ def test_who_works(name):
   method = getattr(module, name)(base())
   data = federated()
   if name in ('moon', 'scaffold'):
-    method = fedcog(method, start=0, samples=6, steps=3, kd_batch=3)
+    method = fs.chain(method, fs.FedCOG(start=0, samples=6, steps=3, kd_batch=3))
   report = train(method, 1, data._replace(proxy=Proxy(data.x, data.y)))[2]
   assert np.isfinite(report['train/loss'])
 
@@ -226,13 +226,13 @@ def test_a_folder_of_multi_hot_arrays_from_end_to_end(tmp_path):
   bright = lambda s: s.x.reshape(len(s.x), -1)[:, :5] > 180
   for split in (data.train, data.validation):
     np.testing.assert_array_equal(split.y, bright(split))
-  result = fs.run(fedavg(0.1), data, 'mlp', rounds=2, clients=4, partition='natural')
+  result = fs.run(fs.FedAvg(lr=0.1), data, 'mlp', rounds=2, clients=4, partition='natural')
   letters = {f'test/{a}_{b}' for a in 'co' for b in ('precision', 'recall', 'f1')}
   assert letters < set(result.history[-1])
   with pytest.raises(ValueError, match='personal_every: needs one class per sample'):
-    fs.run(fedavg(0.1), data, 'mlp', rounds=1, clients=4, partition='iid', personal_every=1)
+    fs.run(fs.FedAvg(lr=0.1), data, 'mlp', rounds=1, clients=4, partition='iid', personal_every=1)
   with pytest.raises(ValueError, match="'dirichlet' needs one class per row"):
-    fs.run(fedavg(0.1), data, 'mlp', rounds=2, clients=4, partition='dirichlet')
+    fs.run(fs.FedAvg(lr=0.1), data, 'mlp', rounds=2, clients=4, partition='dirichlet')
 
 
 def test_multi_hot_arrays_are_checked(tmp_path):

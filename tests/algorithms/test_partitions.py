@@ -11,7 +11,7 @@ from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
 from fedjax_syn.data import partition as partition_lib
 from fedjax_syn.data.federated import Proxy
-from fedjax_syn.engine import Layout, build
+from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.models import create
 from tests import tiny
 from tests.debug_checks import debug_checks, recorded_keys
@@ -97,12 +97,12 @@ def partitioned(name: str):
 
 
 def rounds_without_nan(name, data, checks=lambda *_: contextlib.nullcontext()):
-  engine = build(small(name), NET(), data, num_classes=3, layout=Layout(devices=1))
+  engine = Engine(small(name), NET(), data, num_classes=3, layout=Layout(devices=1))
   state, done = engine.init(0), 0
   while done < 5:
     while engine.pending(state):
       with checks('allow'):
-        state, _, report = engine.between(0, state, 60.0)
+        state, _, report = engine.server_work(0, state, 60.0)
       assert 'diverged_round' not in report, report
     stop = engine.next_stop(done) or 5
     with (

@@ -6,18 +6,13 @@ import numpy as np
 import pytest
 from fedjax_syn.method import Client, Task
 
-from fedjax_syn.algorithms.ditto import ditto
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.fedexp import fedexp
-from fedjax_syn.algorithms.fedprox import fedprox
-from fedjax_syn.algorithms.fedrep import fedrep
-from fedjax_syn.algorithms.scaffold import scaffold
+import fedjax_syn as fs
 from fedjax_syn.typing import Variables
 from tests import tiny
 
 
 def sgd(lr=0.5, **fields):
-  return fedavg(lr, optimizer='sgd', batch_size=1, **fields)
+  return fs.FedAvg(lr=lr, optimizer='sgd', batch_size=1, **fields)
 
 
 def after(method, rounds, model=None, data=None, **options):
@@ -39,7 +34,7 @@ def test_dittos_personal_models_two_rounds_by_hand():
   model is FedAvg's: A to 0.5, B to 3.625, mean 2.0625.
   Round 2, w = 2.0625. A: 0.125 + 0.515625 = 0.640625. B: v / 4 + 2.515625: 3.2578125; 3.330078125;
   3.34814453125. The global model: A to 1.03125, B to 4 - 1.9375 / 8 = 3.7578125, mean 2.39453125."""
-  _, state = after(ditto(sgd(), lambda_personal=0.5), 2)
+  _, state = after(fs.chain(sgd(), fs.Ditto(lambda_personal=0.5)), 2)
   np.testing.assert_allclose(
     state.clients['ditto'].params['w'], [0.640625, 3.34814453125], rtol=1e-6
   )
@@ -48,9 +43,9 @@ def test_dittos_personal_models_two_rounds_by_hand():
 
 def test_dittos_steps_are_its_own():
   """Two steps instead of a pass, round 1 as above: A 0.5 / 4 + 1 / 4 = 0.375; B 2.875."""
-  _, state = after(ditto(sgd(), lambda_personal=0.5, steps=2), 1)
+  _, state = after(fs.chain(sgd(), fs.Ditto(lambda_personal=0.5, steps=2)), 1)
   np.testing.assert_allclose(state.clients['ditto'].params['w'], [0.375, 2.875], rtol=1e-6)
-  _, state = after(ditto(sgd(), lambda_personal=0.5, epochs=2), 1)
+  _, state = after(fs.chain(sgd(), fs.Ditto(lambda_personal=0.5, epochs=2)), 1)
   np.testing.assert_allclose(
     state.clients['ditto'].params['w'], [0.375, 3 - 2 / 4**6], rtol=1e-6
   )  # towards 3, a quarter of the distance left in every step
@@ -60,13 +55,16 @@ def test_dittos_steps_are_its_own():
 @pytest.mark.parametrize('base', ['adam', 'momentum', 'fedprox'])
 def test_dittos_global_model_is_the_bases_to_the_last_bit(base):
   make = {
-    'adam': lambda: fedavg(0.01, batch_size=2, persistent=True),
-    'momentum': lambda: fedavg(0.1, optimizer='sgd', momentum=0.9, batch_size=2, epochs=2),
-    'fedprox': lambda: fedprox(fedavg(0.1, optimizer='sgd', batch_size=2), mu=0.1),
+    'adam': lambda: fs.FedAvg(lr=0.01, batch_size=2, persistent=True),
+    'momentum': lambda: fs.FedAvg(lr=0.1, optimizer='sgd', momentum=0.9, batch_size=2, epochs=2),
+    'fedprox': lambda: fs.chain(
+      fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2), fs.FedProx(mu=0.1)
+    ),
   }[base]
   data = tiny.federated([4, 0, 3, 7])
   (plain_engine, plain), (engine, state) = (
-    after(m, 3, tiny.net(4, 3), data, participation=0.75) for m in (make(), ditto(make()))
+    after(m, 3, tiny.net(4, 3), data, participation=0.75)
+    for m in (make(), fs.chain(make(), fs.Ditto()))
   )
   for a, b in zip(jax.tree.leaves(plain.params), jax.tree.leaves(state.params), strict=True):
     np.testing.assert_array_equal(a, b)
@@ -75,14 +73,16 @@ def test_dittos_global_model_is_the_bases_to_the_last_bit(base):
 
 def test_a_large_lambda_holds_the_personal_models_at_the_global_one():
   """Rate 0.01, lambda 99: one step from anywhere ends at w - 0.01 (v - x): within a hundredth of the gradient."""
-  _, state = after(ditto(sgd(0.01), lambda_personal=99.0), 1)
+  _, state = after(fs.chain(sgd(0.01), fs.Ditto(lambda_personal=99.0)), 1)
   np.testing.assert_allclose(state.clients['ditto'].params['w'], 1.0, atol=0.05)
-  _, state = after(ditto(sgd(0.01), lambda_personal=0.0, epochs=300), 1)
+  _, state = after(fs.chain(sgd(0.01), fs.Ditto(lambda_personal=0.0, epochs=300)), 1)
   np.testing.assert_allclose(state.clients['ditto'].params['w'], [0.0, 4.0], atol=0.06)
 
 
 def test_without_lambda_and_with_one_sample_the_personal_model_is_the_local_one():
-  _, state = after(ditto(sgd(0.1), lambda_personal=0.0), 1, tiny.net(4, 3), tiny.federated([1]))
+  _, state = after(
+    fs.chain(sgd(0.1), fs.Ditto(lambda_personal=0.0)), 1, tiny.net(4, 3), tiny.federated([1])
+  )
   for v, w in zip(
     jax.tree.leaves(state.clients['ditto'].params), jax.tree.leaves(state.params), strict=True
   ):
@@ -102,7 +102,7 @@ def test_dittos_personal_model_is_evaluated():
 
   x = np.array([0, 4, 4, 4], np.uint8).reshape(4, 1, 1, 1)
   data = tiny.clients_of(x, np.array([0, 1, 1, 1]), [1, 3], 2)
-  method = ditto(sgd(), lambda_personal=0.5)
+  method = fs.chain(sgd(), fs.Ditto(lambda_personal=0.5))
   engine, state = after(method, 2, model._replace(apply=apply), data, loss=tiny.half_square)
   measured = engine.personal(x[:2], np.array([0, 1]))(0, state)
   np.testing.assert_array_equal(measured.accuracy, [1.0, 1.0])
@@ -120,7 +120,7 @@ def test_fedrep_two_rounds_by_hand():
   -0.71044921875: body 1.875 - 0.71044921875 * 0.37890625 / 2 = 1.74040317535400390625. B: 4.6875 - 4: head
   2.5 - 0.6875 * 1.875 / 2 = 1.85546875, the product 3.47900390625: body 1.875 + 0.52099609375 * 1.85546875 / 2
   = 2.35834598541259765625. The mean body is 2.04937458038330078125; the global head stays 1."""
-  method = fedrep(fedavg(0.5, optimizer='sgd', batch_size=3), head=1)
+  method = fs.chain(fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=3), fs.FedRep(head=1))
   _, state = after(method, 1, tiny.product(1.0, 1.0), loss=tiny.half_square)
   np.testing.assert_allclose(state.params['body'], 1.875, rtol=1e-6)
   np.testing.assert_allclose(own_heads(state), [0.5, 2.5], rtol=1e-6)
@@ -148,7 +148,7 @@ def test_fedreps_personal_model_is_the_mean_body_with_the_tuned_head():
 
   x = np.array([0, 4, 4, 4], np.uint8).reshape(4, 1, 1, 1)
   data = tiny.clients_of(x, np.array([0, 1, 1, 1]), [1, 3], 2)
-  method = fedrep(fedavg(0.5, optimizer='sgd', batch_size=3), head=1)
+  method = fs.chain(fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=3), fs.FedRep(head=1))
   engine, state = after(method, 1, model._replace(apply=apply), data, loss=tiny.half_square)
   measured = engine.personal(x[:2], np.array([0, 1]))(0, state)
   np.testing.assert_array_equal(measured.accuracy, [1.0, 1.0])
@@ -161,17 +161,17 @@ def test_fedreps_personal_model_is_the_mean_body_with_the_tuned_head():
 def test_fedrep_moves_only_what_it_should(optimizer):
   """The global head rests, and heads of clients without a visit; without head passes all of them do."""
   fields = {'momentum': 0.9, 'weight_decay': 0.1} if optimizer == 'sgd' else {}
-  base = fedavg(0.05, optimizer=optimizer, batch_size=2, epochs=0, steps=2, **fields)
+  base = fs.FedAvg(lr=0.05, optimizer=optimizer, batch_size=2, epochs=0, steps=2, **fields)
   data, model = tiny.federated([4, 0, 3, 6]), tiny.net(4, 3)
   start = jax.tree.map(np.asarray, tiny.build(base, model, data).init(0).params)
-  engine, state = after(fedrep(base, head=3), 2, model, data, participation=0.75)
+  engine, state = after(fs.chain(base, fs.FedRep(head=3)), 2, model, data, participation=0.75)
   np.testing.assert_array_equal(state.params['w1'], start['w1'])
   assert np.abs(np.asarray(state.params['w0']) - start['w0']).max() > 1e-3
   heads = own_heads(state)
   np.testing.assert_array_equal(heads[1], start['w1'])  # no sample, no visit
   moved = np.abs(heads - start['w1']).max(axis=(1, 2)) > 1e-3
   assert moved.sum() >= 2
-  frozen = fedrep(base._replace(client=base.client._replace(steps=1)), head=0)
+  frozen = fs.chain(base._replace(client=base.client._replace(steps=1)), fs.FedRep(head=0))
   _, state = after(frozen, 2, model, data)
   np.testing.assert_array_equal(own_heads(state), np.broadcast_to(start['w1'], heads.shape))
 
@@ -182,8 +182,8 @@ def test_fedrep_takes_the_head_first_against_jax_by_hand():
   Momentum 1/2 and decay 0.1: the body rests for two steps, and so does its momentum but for the decay of
   what it is: (1/4 + 1/2 + 1) 0.1."""
   data, model = tiny.federated([5]), tiny.net(4, 3)
-  method = fedavg(0.1, optimizer='sgd', momentum=0.5, weight_decay=0.1, batch_size=8)
-  method = fedrep(method, head=2)
+  method = fs.FedAvg(lr=0.1, optimizer='sgd', momentum=0.5, weight_decay=0.1, batch_size=8)
+  method = fs.chain(method, fs.FedRep(head=2))
   engine, state = after(method, 1, model, data)
   x = (jnp.asarray(data.x, jnp.float32) / 255 - 0.5) / 0.3
 
@@ -205,7 +205,7 @@ def test_fedrep_takes_the_head_first_against_jax_by_hand():
 
 def test_an_unsampled_client_keeps_its_head():
   data, model = tiny.federated([4, 4, 4, 4]), tiny.net(4, 3)
-  engine = tiny.build(fedrep(sgd(0.1), head=1), model, data, participation=0.25)
+  engine = tiny.build(fs.chain(sgd(0.1), fs.FedRep(head=1)), model, data, participation=0.25)
   state = engine.init(0)
   before = own_heads(state).copy()
   state, _ = engine.run(0, state, 1)
@@ -217,10 +217,12 @@ def test_heads_cost_no_bytes():
 
   SCAFFOLD's control variates have the parameters' shape, and their head part is zero, too."""
   data, model = tiny.federated([3, 3, 3, 3]), tiny.net(4, 3)
-  plain = fedavg(0.1, optimizer='sgd', batch_size=2)
-  engine = tiny.build(fedrep(plain), model, data, participation=0.75)
+  plain = fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2)
+  engine = tiny.build(fs.chain(plain, fs.FedRep()), model, data, participation=0.75)
   assert engine.bytes_per_round() == (300, 300)
-  both = tiny.build(scaffold(fedrep(plain), option=1), model, data, participation=0.75)
+  both = tiny.build(
+    fs.chain(plain, fs.FedRep(), fs.SCAFFOLD(option=1)), model, data, participation=0.75
+  )
   assert both.bytes_per_round() == (600, 600)
   state, _ = both.run(0, both.init(0), 2)
   assert not np.asarray(state.server['scaffold']['w1']).any()
@@ -229,18 +231,18 @@ def test_heads_cost_no_bytes():
 
 def test_fedexp_measures_what_is_sent():
   """The representation moves by 0.5, the head, which stays, by 7: ||d_i||^2 is 0.25."""
-  method = fedexp(fedrep(sgd()))
+  method = fs.chain(sgd(), fs.FedRep(), fs.FedExP())
   task = Task(tiny.product(1.0, 2.0), tiny.half_square, tiny.two_points(), 2, 1, method.hyper, 1)
   (transform,) = (t for t in (b(task) for b in method.client_transforms) if t.name == 'fedexp')
   before = Variables({'body': jnp.asarray(1.0), 'head': jnp.asarray(2.0)}, {})
   trained = Variables({'body': jnp.asarray(1.5), 'head': jnp.asarray(9.0)}, {})
   assert transform.finish(None, before, trained, 3)[0] == 0.25
   with pytest.raises(ValueError, match='use fedrep.fedexp'):
-    fedrep(fedexp(sgd()))
+    fs.chain(sgd(), fs.FedExP(), fs.FedRep())
 
 
 def test_refusals():
-  written = fedavg()._replace(client=lambda task: Client(lambda *_: {}, lambda visit: None))
-  for wrap in (fedrep, ditto):
+  written = fs.FedAvg()._replace(client=lambda task: Client(lambda *_: {}, lambda visit: None))
+  for wrap in (fs.FedRep, fs.Ditto):
     with pytest.raises(ValueError, match='does not train locally'):
       wrap(written)

@@ -5,11 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fedjax_syn as fs
 from fedjax_syn import algorithms
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.fedmix import fedmix
-from fedjax_syn.algorithms.fedopt import fedopt
-from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.typing import Model, Output, Variables
 from tests import tiny
 
@@ -28,7 +25,9 @@ def test_scaffold_two_rounds_by_hand():
   Round 2: A's gradient 2.0625 - 1 - 0.375 = 0.6875, to 1.71875; c_A = 1 + 0.375 + 0.34375 / 0.5 = 2.0625.
   B's gradients w - 4 + 1.75 - 0.375: 2.34375, 2.484375, 2.5546875; c_B = -1.75 + 0.375 - 0.4921875 / 1.5
   = -1.703125. x = 2.13671875, c = -0.375 + (1.0625 + 0.046875) / 2 = 0.1796875."""
-  state = quadratic_run(scaffold(fedavg(0.5, optimizer='sgd', batch_size=1)), 2)
+  state = quadratic_run(
+    fs.chain(fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=1), fs.SCAFFOLD()), 2
+  )
   np.testing.assert_allclose(state.params['w'], 2.13671875, rtol=1e-6)
   np.testing.assert_allclose(state.server['scaffold']['w'], 0.1796875, rtol=1e-6)
   np.testing.assert_allclose(state.clients['scaffold']['w'], [2.0625, -1.703125], rtol=1e-6)
@@ -36,7 +35,9 @@ def test_scaffold_two_rounds_by_hand():
 
 def test_scaffold_option_1_keeps_the_gradient_at_the_global_model():
   """At w = 1 the full gradients are 1 - 0 and 1 - 4, whatever the path; c is their mean."""
-  state = quadratic_run(scaffold(fedavg(0.5, optimizer='sgd', batch_size=1), option=1), 1)
+  state = quadratic_run(
+    fs.chain(fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=1), fs.SCAFFOLD(option=1)), 1
+  )
   np.testing.assert_allclose(state.clients['scaffold']['w'], [1, -3], rtol=1e-6)
   np.testing.assert_allclose(state.server['scaffold']['w'], -1, rtol=1e-6)
   np.testing.assert_allclose(state.params['w'], 2.0625, rtol=1e-6)
@@ -49,8 +50,8 @@ def test_scaffold_s_correction_after_a_step_with_momentum():
   1 and -3, c = -1, and x = 1 + (-1 + 3) / 2 = 2.
   Round 2: -(c - c_A) / 2 = 1 comes on top of A's steps: d = 2 to 2, d = 2 + 1 = 3 to 1.5; c_A = 2.5.
   -(c - c_B) / 2 = -1: B's d = -2 to 2, d = -2 - 1 = -3 to 2.5; c_B = -2.5, c = 0, x = 2 + (-0.5 + 0.5) / 2 = 2."""
-  sgd = fedavg(0.5, optimizer='sgd', momentum=0.5, epochs=0, steps=2, batch_size=3)
-  state = quadratic_run(scaffold(sgd, correction='step'), 2)
+  sgd = fs.FedAvg(lr=0.5, optimizer='sgd', momentum=0.5, epochs=0, steps=2, batch_size=3)
+  state = quadratic_run(fs.chain(sgd, fs.SCAFFOLD(correction='step')), 2)
   np.testing.assert_allclose(state.clients['scaffold']['w'], [2.5, -2.5], rtol=1e-6)
   np.testing.assert_allclose(state.server['scaffold']['w'], 0, atol=1e-6)
   np.testing.assert_allclose(state.params['w'], 2, rtol=1e-6)
@@ -58,9 +59,10 @@ def test_scaffold_s_correction_after_a_step_with_momentum():
 
 @pytest.mark.parametrize('option', [1, 2])
 def test_for_plain_sgd_it_does_not_matter_where_scaffold_corrects(option):
-  sgd = fedavg(0.1, optimizer='sgd', batch_size=1)
+  sgd = fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=1)
   one, other = (
-    quadratic_run(scaffold(sgd, option=option, correction=c), 3) for c in ('gradient', 'step')
+    quadratic_run(fs.chain(sgd, fs.SCAFFOLD(option=option, correction=c)), 3)
+    for c in ('gradient', 'step')
   )
   np.testing.assert_allclose(one.params['w'], other.params['w'], rtol=1e-6)
   np.testing.assert_allclose(
@@ -68,17 +70,21 @@ def test_for_plain_sgd_it_does_not_matter_where_scaffold_corrects(option):
   )
   assert abs(float(one.params['w']) - 1) > 0.1
   with pytest.raises(ValueError, match="correction='steps' is unknown; known: gradient, step"):
-    scaffold(correction='steps')
+    fs.SCAFFOLD(correction='steps')
 
 
 def test_fedopt_with_plain_sgd_is_its_base_and_adam_steps_by_its_rate():
   """The mean difference is 0.5 (see FedAvg's hand-worked round); Adam's first step has the length of its rate."""
-  base = lambda: fedavg(0.5, optimizer='sgd')
+  base = lambda: fs.FedAvg(lr=0.5, optimizer='sgd')
   np.testing.assert_allclose(
-    quadratic_run(fedopt(base(), optimizer='sgd', lr=1.0), 1).params['w'], 1.5, rtol=1e-6
+    quadratic_run(fs.chain(base(), fs.FedOpt(optimizer='sgd', lr=1.0)), 1).params['w'],
+    1.5,
+    rtol=1e-6,
   )
   np.testing.assert_allclose(
-    quadratic_run(fedopt(base(), optimizer='adam', lr=0.1), 1).params['w'], 1.1, rtol=1e-5
+    quadratic_run(fs.chain(base(), fs.FedOpt(optimizer='adam', lr=0.1)), 1).params['w'],
+    1.1,
+    rtol=1e-5,
   )
 
 
@@ -110,7 +116,9 @@ def test_fedmix_step_against_numpy():
   w = rng.normal(size=(4, 3))
   l, rate = 0.3, 0.1
   engine = tiny.build(
-    fedmix(fedavg(rate, optimizer='sgd', batch_size=8), mixing=l), linear(w), data
+    fs.chain(fs.FedAvg(lr=rate, optimizer='sgd', batch_size=8), fs.FedMix(mixing=l)),
+    linear(w),
+    data,
   )
   state, _ = engine.run(0, engine.init(0), 1)
   x = (np.asarray(data.x, float).reshape(5, 4) / 255 - 0.5) / 0.3
@@ -129,8 +137,8 @@ def test_fedmix_step_against_numpy():
 def test_fedmix_draws_no_client_without_samples():
   """Client 1 has no samples: its zero image never comes up, and with lambda 0 FedMix is its base."""
   data = tiny.federated([4, 0, 3])
-  base = lambda: fedavg(0.1, optimizer='sgd', batch_size=2)
-  mixed = tiny.build(fedmix(base(), mixing=0.0), tiny.net(4, 3), data)
+  base = lambda: fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2)
+  mixed = tiny.build(fs.chain(base(), fs.FedMix(mixing=0.0)), tiny.net(4, 3), data)
   plain = tiny.build(base(), tiny.net(4, 3), data)
   a, _ = mixed.run(0, mixed.init(0), 2)
   b, _ = plain.run(0, plain.init(0), 2)
@@ -147,12 +155,12 @@ def test_every_method_is_found_with_a_line_and_wraps_its_base():
   names = algorithms.names()
   assert {'fedavg', 'scaffold', 'fedmix', 'fedopt', 'dynafed'} <= set(names)
   assert all(line and len(line) < 130 for line in names.values())
-  assert algorithms.wrapper('scaffold')(fedavg()).name == 'scaffold'
+  assert algorithms.wrapper('scaffold')(fs.FedAvg()).name == 'scaffold'
 
 
 def test_compositions_are_refused_in_one_line():
   with pytest.raises(ValueError, match=r"'scaffold' is already part of 'scaffold\+fedmix'"):
-    scaffold(fedmix(scaffold()))
+    fs.chain(fs.SCAFFOLD(), fs.FedMix(), fs.SCAFFOLD())
   with pytest.raises(ValueError, match='both replace the aggregation'):
     mean = lambda task: lambda key, old, messages: old
-    fedavg().extend('a', aggregate=mean).extend('b', aggregate=mean)
+    fs.FedAvg().extend('a', aggregate=mean).extend('b', aggregate=mean)

@@ -6,14 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import Task, Visit
+from fedjax_syn.method import ClientContext, Task
 
 import fedjax_syn as fs
 from fedjax_syn import config as config_lib
 from fedjax_syn import models
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.fedcog import fedcog
-from fedjax_syn.algorithms.moon import moon
 from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import fortunes
 from fedjax_syn.data.federated import from_partition, shard_of
@@ -38,7 +35,7 @@ def corpus(tmp_path_factory):
 
 
 def base():
-  return fedavg(0.5, optimizer='sgd', batch_size=8)
+  return fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=8)
 
 
 def test_model_by_hand_and_on_embedded_tokens():
@@ -62,12 +59,12 @@ def setup(data, **fields):
   model = text_model()
   part = partition('natural', data.train.y, 3, client_ids=data.clients)
   placed = from_partition(data, part)
-  method = fedcog(base(), start=0, samples=12, lr=0.05, **fields)
+  method = fs.chain(base(), fs.FedCOG(start=0, samples=12, lr=0.05, **fields))
   task = Task(model, cross_entropy, placed, 3, 3, method.hyper, 1)
   transform = method.client_transforms[0](task)
   w, previous = (model.init(jax.random.key(i)) for i in (1, 7))
   state = transform.init(previous, None)._replace(visited=jnp.ones((), bool))
-  visit = Visit(
+  visit = ClientContext(
     jax.random.key(3), jnp.int32(2), w.params, {}, {}, {'fedcog': state}, shard_of(placed, 0)
   )
   return task, transform, visit
@@ -109,12 +106,12 @@ def test_distillation_leaves_the_base_its_gradient(corpus):
 
 @pytest.mark.parametrize(
   'wrap, least',
-  [(lambda m: m, 2 / 3), pytest.param(moon, 0.4, marks=pytest.mark.slow)],
+  [(lambda m: m, 2 / 3), pytest.param(fs.MOON, 0.4, marks=pytest.mark.slow)],
   ids=['fedavg', 'moon'],
 )
 def test_training_on_topics(corpus, wrap, least):
   """One topic per client; a guess has a third right. MOON sees the embedded samples through other models too."""
-  method = fedcog(wrap(base()), start=4, samples=12, steps=20, lr=0.1, kd_batch=8)
+  method = fs.chain(wrap(base()), fs.FedCOG(start=4, samples=12, steps=20, lr=0.1, kd_batch=8))
   result = fs.run(method, corpus, text_model(), rounds=6, clients=3, partition='natural')
   assert all(np.isfinite(v) for line in result.history for v in line.values())
   assert result.history[-1]['test/accuracy'] > least
@@ -136,9 +133,9 @@ def test_methods_for_images_refuse(corpus, name):
 def test_options_for_images_refuse(corpus):
   data = from_partition(corpus, partition('iid', corpus.train.y, 3))
   for method in (
-    fedcog(base(), start=1, generator=True),
-    fedcog(base(), start=1, total_variation=0.1),
-    fedavg(0.1, augment='crop_flip'),
+    fs.chain(base(), fs.FedCOG(start=1, generator=True)),
+    fs.chain(base(), fs.FedCOG(start=1, total_variation=0.1)),
+    fs.FedAvg(lr=0.1, augment='crop_flip'),
   ):
     with pytest.raises(ValueError, match='needs images, and these data are tokens'):
       tiny.build(method, text_model(), data)

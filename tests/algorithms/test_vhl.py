@@ -4,11 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import Task, Visit
+from fedjax_syn.method import ClientContext, Task
 
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.moon import moon
-from fedjax_syn.algorithms.vhl import vhl
+import fedjax_syn as fs
 from fedjax_syn.data import federated
 from fedjax_syn.engine import Layout
 from fedjax_syn.losses import cross_entropy
@@ -102,20 +100,20 @@ def test_noise_is_the_same_in_every_round_and_costs_no_bytes():
   """4 * 5 + 5 + 5 * 3 = 40 parameters and 5 * 3 + 3 = 18 for the extra outputs, four clients, 4 bytes: 928."""
 
   def shared(round, **fields):
-    method = vhl(**fields)
+    method = fs.VHL(**fields)
     server = method.server_transforms[0](task_of(method))
     return server.shared(jax.random.key(round), jnp.int32(round), None)
 
   jax.tree.map(np.testing.assert_array_equal, shared(1), shared(7))
   assert np.abs(shared(1).z - shared(1, seed=1).z).max() > 0.1
-  engine = tiny.build(vhl(images_per_class=1000), tiny.net(4, 3), tiny.federated([3, 3, 3, 3]))
+  engine = tiny.build(fs.VHL(images_per_class=1000), tiny.net(4, 3), tiny.federated([3, 3, 3, 3]))
   assert engine.bytes_per_round() == (928, 928)
   assert 'vhl' not in engine.init(0).server
 
 
 def test_extra_outputs_are_not_evaluated():
   plain, data = tiny.net(4, 3), tiny.federated([6, 3])
-  engine = tiny.build(vhl(), plain, data)
+  engine = tiny.build(fs.VHL(), plain, data)
   variables = engine.model.init(jax.random.key(5))
   jax.tree.map(
     np.testing.assert_array_equal,
@@ -124,7 +122,9 @@ def test_extra_outputs_are_not_evaluated():
   )
   x, y = np.asarray(data.x), np.asarray(data.y)
   loud = {**variables.params, 'extra': jax.tree.map(lambda a: a + 1e3, variables.params['extra'])}
-  evaluate, reference = (tiny.build(m, plain, data).evaluator(x, y) for m in (vhl(), fedavg()))
+  evaluate, reference = (
+    tiny.build(m, plain, data).evaluator(x, y) for m in (fs.VHL(), fs.FedAvg())
+  )
   want = reference(plain.init(jax.random.key(5)).params, {})
   assert evaluate(variables.params, {}) == evaluate(loud, {}) == want
   out = engine.model.apply(variables, jnp.ones((2, *SHAPE)))
@@ -135,7 +135,7 @@ def test_extra_outputs_are_not_evaluated():
 
 def local_loss(index, padding=0.0, **fields):
   """The loss of a batch whose last sample is padding, with all that is needed to work it out again."""
-  method = vhl(noise_batch=5, images_per_class=4, **fields)
+  method = fs.VHL(noise_batch=5, images_per_class=4, **fields)
   task = task_of(method)
   params = task.model.init(jax.random.key(2)).params
   params['extra']['bias'] = jnp.array([0.3, -0.2, 0.1])
@@ -219,11 +219,11 @@ def params_after(method, model=None, sizes=(4, 0, 3), **kwargs):
 
 
 def base(**fields):
-  return fedavg(0.1, **{'optimizer': 'sgd', 'batch_size': 2, **fields})
+  return fs.FedAvg(lr=0.1, **{'optimizer': 'sgd', 'batch_size': 2, **fields})
 
 
 def small(method, **fields):
-  return vhl(method, **{'images_per_class': 5, 'noise_batch': 6, **fields})
+  return fs.chain(method, fs.VHL(**{'images_per_class': 5, 'noise_batch': 6, **fields}))
 
 
 def distance(one, other):
@@ -248,13 +248,13 @@ def test_neutral_setting_is_fedavg_with_batch_norm():
 
 def test_alignment_ends_after_passes_of_the_clients_own_size():
   """Sizes 4, 3, 1 and 0 in batches of 2 are 2, 2, 1 and 0 steps a pass, of which 5 are aligned."""
-  method = vhl(base(epochs=0, steps=7))
+  method = fs.chain(base(epochs=0, steps=7), fs.VHL())
   transform = method.client_transforms[0](task_of(method))
   data = tiny.federated([4, 3, 1, 0])
 
   def aligned(client):
     shard = federated.shard_of(data, jnp.int32(client))
-    visit = Visit(jax.random.key(0), jnp.int32(1), None, None, {'vhl': None}, {}, shard)
+    visit = ClientContext(jax.random.key(0), jnp.int32(1), None, None, {'vhl': None}, {}, shard)
     return int(transform.prepare(visit)[2])
 
   assert [aligned(client) for client in range(4)] == [10, 10, 5, 0]
@@ -262,10 +262,10 @@ def test_alignment_ends_after_passes_of_the_clients_own_size():
 
 def test_a_projection_head_goes_before_the_extra_outputs():
   model, data = create('mlp', shape=SHAPE, num_classes=3, width=8, depth=1), tiny.federated([4, 3])
-  engine = tiny.build(small(moon(base(), projection=5)), model, data)
+  engine = tiny.build(small(fs.chain(base(), fs.MOON(projection=5))), model, data)
   assert np.isfinite(engine.run(0, engine.init(0), 1)[1]['train/loss'])
   with pytest.raises(ValueError, match='are for 8 features.* made them 5: name it first.*moon'):
-    tiny.build(moon(small(base()), projection=5), model, data)
+    tiny.build(fs.chain(small(base()), fs.MOON(projection=5)), model, data)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedjax_syn.algorithms.fedavg import fedavg
+import fedjax_syn as fs
 from fedjax_syn.losses import cross_entropy
 from tests import tiny
 
@@ -19,7 +19,7 @@ def test_a_step_is_never_wider_than_the_largest_client(options):
     return cross_entropy(logits, y, mask)
 
   for batch_size in (5, 10**9):
-    method = fedavg(0.1, optimizer='sgd', momentum=0.5, batch_size=batch_size, **options)
+    method = fs.FedAvg(lr=0.1, optimizer='sgd', momentum=0.5, batch_size=batch_size, **options)
     engine = tiny.build(method, tiny.net(4, 3), data, loss=loss)
     ends.append(engine.run(0, engine.init(0), 2)[0].params)
   assert set(widths) == {5}

@@ -5,11 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fedjax_syn as fs
 from fedjax_syn import losses, models
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.fedprox import fedprox
 from fedjax_syn.client import pieces
-from fedjax_syn.engine import Layout, build
+from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.typing import Step, Variables
 from tests import tiny
 
@@ -63,10 +62,10 @@ def test_a_round_in_pieces_is_that_at_once():
   data = tiny.federated([40, 70, 0, 33], side=16)
   model = convnet(16, 32)
   assert pieces.count(model, (16, 16, 1), jnp.float32, 64) == 4
-  plain = fedavg(0.1, optimizer='sgd', batch_size=64, epochs=2)
+  plain = fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=64, epochs=2)
   found = []
-  for method in (plain, fedprox(plain, mu=0.0)):
-    engine = build(method, model, data, layout=Layout(1, 'loop', 1))
+  for method in (plain, fs.chain(plain, fs.FedProx(mu=0.0))):
+    engine = Engine(method, model, data, layout=Layout(1, 'loop', 1))
     state, report = engine.run(0, engine.init(0), 1)
     found.append((state.params, report))
   (one, report), (other, whole) = found

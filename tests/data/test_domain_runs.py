@@ -7,7 +7,6 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn import config as config_lib
-from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import digits
 from fedjax_syn.data.partition import partition
@@ -37,7 +36,7 @@ def test_a_domain_without_test_rows_has_no_split():
 def test_metrics_of_each_domain_weigh_to_the_whole():
   """Accuracy and loss over all test rows are the means of the domains', weighed by their 200, 200 and 199 rows."""
   result = fs.run(
-    fedavg(3e-3, batch_size=32),
+    fs.FedAvg(lr=3e-3, batch_size=32),
     'digits_styles',
     'mlp',
     rounds=3,

@@ -12,7 +12,6 @@ from PIL import Image
 
 import fedjax_syn as fs
 from fedjax_syn import config as config_lib
-from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.data import datasets, federated
 from fedjax_syn.data.builders import flair, flair_records
 from fedjax_syn.data.builders.split import checksum
@@ -112,7 +111,7 @@ def test_natural_partitions(tmp_path):
 def test_training(tmp_path):
   write(tmp_path)
   data = datasets.load('flair', str(tmp_path))
-  method = fedavg(1e-3, optimizer='sgd', batch_size=2)
+  method = fs.FedAvg(lr=1e-3, optimizer='sgd', batch_size=2)
   result = fs.run(method, data, 'mlp', rounds=1, clients=2, partition='natural_sample')
   assert 'test/o_f1' in result.history[-1]
 

@@ -7,27 +7,22 @@ import jax
 import numpy as np
 import pytest
 
+import fedjax_syn as fs
 from fedjax_syn import checkpoint, experiment, loop, models
-from fedjax_syn.algorithms.ditto import ditto
-from fedjax_syn.algorithms.dynafed import dynafed
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.fedcog import fedcog
-from fedjax_syn.algorithms.moon import moon
-from fedjax_syn.algorithms.scaffold import scaffold
 from fedjax_syn.data import datasets, federated
 from fedjax_syn.data.partition import partition
-from fedjax_syn.engine import Layout, build, client_state
+from fedjax_syn.engine import Engine, Layout, client_state
 from fedjax_syn.engine.rounds import place
 from tests import tiny
 from tests.runs import config_of
 
-BASE = lambda: fedavg(0.05, optimizer='sgd', epochs=0, steps=3, batch_size=8)
+BASE = lambda: fs.FedAvg(lr=0.05, optimizer='sgd', epochs=0, steps=3, batch_size=8)
 METHODS = {
-  'fedcog': lambda: fedcog(BASE(), start=1, samples=6, steps=3, lr=0.1, kd_batch=3),
-  'scaffold': lambda: scaffold(BASE()),
-  'moon': lambda: moon(BASE(), mu=1.0),
-  'ditto': lambda: ditto(BASE()),
-  'persistent': lambda: fedavg(0.01, batch_size=8, persistent=True),
+  'fedcog': lambda: fs.chain(BASE(), fs.FedCOG(start=1, samples=6, steps=3, lr=0.1, kd_batch=3)),
+  'scaffold': lambda: fs.chain(BASE(), fs.SCAFFOLD()),
+  'moon': lambda: fs.chain(BASE(), fs.MOON(mu=1.0)),
+  'ditto': lambda: fs.chain(BASE(), fs.Ditto()),
+  'persistent': lambda: fs.FedAvg(lr=0.01, batch_size=8, persistent=True),
 }
 SIZES = [5, 0, 1, 9, 4, 2, 0, 7]
 
@@ -51,13 +46,13 @@ def both(method, model, data, rounds, layout=Layout(), **more):  # noqa: B008
   found = []
   for budget in (0, 1):
     chosen = layout._replace(client_state_bytes=budget)
-    engine = build(method(), model, data, layout=chosen, **more)
+    engine = Engine(method(), model, data, layout=chosen, **more)
     state = engine.init(0)
     while (done := int(state.round)) < rounds:
       stop = min(engine.next_stop(done) or rounds, rounds)
       state, report = engine.run(0, state, stop - done)
       while engine.pending(state):
-        state, _, _ = engine.between(0, state, 60.0)
+        state, _, _ = engine.server_work(0, state, 60.0)
     found.append((engine, state, report))
   return found
 
@@ -91,7 +86,7 @@ def test_three_rounds_are_bit_for_bit_those_on_the_device(name, digits):
 )
 def test_layouts_samplers_and_empty_clients(layout, sampler, participation):
   """Clients 1 and 6 have no sample: their rows stay as they were at the beginning."""
-  method = lambda: scaffold(fedavg(0.1, optimizer='sgd', batch_size=2))
+  method = lambda: fs.chain(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2), fs.SCAFFOLD())
   args = {'layout': layout, 'sampler': sampler, 'participation': participation}
   (engine, a, _), (_, b, _) = both(method, tiny.net(4, 3), tiny.federated(SIZES), 4, **args)
   assert_equal(a, b)
@@ -102,13 +97,16 @@ def test_layouts_samplers_and_empty_clients(layout, sampler, participation):
 
 @pytest.mark.slow
 def test_work_between_rounds_and_personal_models():
-  method = lambda: dynafed(
-    ditto(fedavg(0.1, optimizer='sgd', batch_size=2)),
-    length=2,
-    segment=1,
-    iterations=2,
-    inner_steps=2,
-    images_per_class=1,
+  method = lambda: fs.chain(
+    fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2),
+    fs.Ditto(),
+    fs.DynaFed(
+      length=2,
+      segment=1,
+      iterations=2,
+      inner_steps=2,
+      images_per_class=1,
+    ),
   )
   data = tiny.federated(SIZES)
   (a, first, _), (b, second, _) = both(method, tiny.net(4, 3), data, 3, participation=0.4)
@@ -129,12 +127,12 @@ def test_a_round_sees_a_cohort_s_rows(monkeypatch):
     return place(tree, sharding)
 
   monkeypatch.setattr('fedjax_syn.engine.rounds.place', watched)
-  method = scaffold(fedavg(0.1, optimizer='sgd', batch_size=2))
+  method = fs.chain(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2), fs.SCAFFOLD())
   for budget, rows in ((0, 8), (1, 2)):
     seen.clear()
     layout = Layout(client_state_bytes=budget)
     data = tiny.federated(SIZES)
-    engine = build(method, tiny.net(4, 3), data, participation=0.25, layout=layout)
+    engine = Engine(method, tiny.net(4, 3), data, participation=0.25, layout=layout)
     engine.run(0, engine.init(0), 2)
     assert set(seen) == {rows}
 
@@ -150,9 +148,9 @@ def test_bytes_by_hand_and_the_budget_they_are_held_against():
       (8 * each, 'device'),
       (8 * each - 1, 'host'),
     ):
-      engine = build(METHODS[name](), model, data, layout=Layout(client_state_bytes=budget))
+      engine = Engine(METHODS[name](), model, data, layout=Layout(client_state_bytes=budget))
       assert (engine.client_state_bytes, engine.client_state_place) == (8 * each, where)
-  engine = build(BASE(), model, data, layout=Layout(client_state_bytes=1))
+  engine = Engine(BASE(), model, data, layout=Layout(client_state_bytes=1))
   assert (engine.client_state_bytes, engine.client_state_place) == (0, 'device')
 
 
@@ -161,12 +159,12 @@ def test_seeds_side_by_side_have_their_rows_on_the_device():
   data, model, method = tiny.federated(SIZES), tiny.net(4, 3), METHODS['scaffold']()
   whole = tiny.build(method, model, data).client_state_bytes
   enough = Layout(seeds=2, client_state_bytes=2 * whole)
-  assert build(method, model, data, layout=enough).client_state_place == 'device'
+  assert Engine(method, model, data, layout=enough).client_state_place == 'device'
   with pytest.raises(ValueError, match=f'2 seeds have {2 * whole} bytes.* layout.seeds=1'):
-    build(method, model, data, layout=enough._replace(client_state_bytes=2 * whole - 1))
-  engine = build(method, model, data, layout=Layout(client_state_bytes=1))
+    Engine(method, model, data, layout=enough._replace(client_state_bytes=2 * whole - 1))
+  engine = Engine(method, model, data, layout=Layout(client_state_bytes=1))
   with pytest.raises(ValueError, match='layout.seeds must say so'):
-    engine.run_together((0, 1), (engine.init(0), engine.init(1)), 1)
+    engine.run_side_by_side((0, 1), (engine.init(0), engine.init(1)), 1)
 
 
 def test_a_state_given_by_a_checkpoint_is_not_written_to():

@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_syn.algorithms.fedavg import fedavg
+import fedjax_syn as fs
 from fedjax_syn.data.partition import partition
-from fedjax_syn.engine import Layout, build, clients
+from fedjax_syn.engine import Engine, Layout, clients
 from tests import tiny
 
 
@@ -15,7 +15,7 @@ def test_layouts_draw_the_same_numbers_bit_for_bit():
   their samples is all that the result depends on."""
   x = np.random.default_rng(0).integers(0, 256, (16, 1, 1, 1)).astype(np.uint8)
   data = tiny.clients_of(x, np.zeros(16, int), [2] * 8, 1)
-  method = fedavg(0.5, optimizer='sgd', batch_size=1)
+  method = fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=1)
   found = {}
   for layout in (
     Layout(1, 'loop', 1),
@@ -23,7 +23,7 @@ def test_layouts_draw_the_same_numbers_bit_for_bit():
     *(Layout(1, 'blocks', d) for d in (2, 4)),
   ):
     build_with = {'participation': 0.5, 'layout': layout, 'loss': tiny.half_square}
-    engine = build(method, tiny.quadratic(1.0), data, **build_with)
+    engine = Engine(method, tiny.quadratic(1.0), data, **build_with)
     found[layout] = [float(engine.run(s, engine.init(s), 2)[0].params['w']) for s in range(5)]
   first, *others = found.values()
   assert len(set(first)) == 5 and all(other == first for other in others)

@@ -3,14 +3,13 @@
 import jax
 import numpy as np
 
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.scaffold import scaffold
+import fedjax_syn as fs
 from tests import tiny
 
 
 def test_the_messages_of_the_next_round_add_up_to_it():
   """Uniform weights: w^2 = w^1 + (m_0 + m_1) / 2, with SCAFFOLD's state and broadcast of round 1."""
-  method = scaffold(fedavg(0.1, optimizer='sgd', batch_size=2))
+  method = fs.chain(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2), fs.SCAFFOLD())
   engine = tiny.build(method, tiny.net(4, 3), tiny.federated([5, 3]))
   state, _ = engine.run(0, engine.init(0), 1)
   sent = [engine.message(0, state, client).body['params'] for client in (0, 1)]

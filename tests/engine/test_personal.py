@@ -7,13 +7,8 @@ import numpy as np
 import pytest
 from fedjax_syn.method import Client, Message, Method
 
-from fedjax_syn.algorithms.ditto import ditto
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.fedcog import fedcog
-from fedjax_syn.algorithms.fedprox import fedprox
-from fedjax_syn.algorithms.fedrep import fedrep
-from fedjax_syn.algorithms.scaffold import scaffold
-from fedjax_syn.engine import Layout, build
+import fedjax_syn as fs
+from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.engine.personal import Personal, own_accuracy, report
 from fedjax_syn.typing import Variables
 from tests import tiny
@@ -22,7 +17,7 @@ SIZES = [5, 0, 1, 9, 4, 2]
 
 
 def sgd(**fields):
-  return fedavg(0.1, optimizer='sgd', batch_size=2, **fields)
+  return fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2, **fields)
 
 
 def split(rows=37, seed=1):
@@ -48,7 +43,7 @@ def test_a_confusion_by_hand(layout):
   pixels, labels = np.array([0, 0, 1, 1, 0, 2], np.uint8), np.array([0, 0, 0, 1, 1, 2])
   held = np.array([0, 0, 0, 1, 1, 1, 2, 2])
   data = tiny.clients_of(np.zeros((8, 1, 1, 1), np.uint8), held, [2, 4, 0, 2], 3)
-  engine = build(sgd(), tiny.table(3), data, layout=layout)
+  engine = Engine(sgd(), tiny.table(3), data, layout=layout)
   measured = engine.personal(pixels.reshape(-1, 1, 1, 1), labels)(0, engine.init(0))
   np.testing.assert_array_equal(measured.present, [True, True, False, True])
   own = np.asarray(measured.accuracy)[[0, 1, 3]]
@@ -68,7 +63,7 @@ def test_a_clients_own_test_rows_by_hand():
   pixels, labels = np.array([0, 0, 1, 1, 0, 2], np.uint8), np.array([0, 0, 0, 1, 1, 2])
   held = np.array([0, 0, 0, 1, 1, 1, 2, 2])
   data = tiny.clients_of(np.zeros((8, 1, 1, 1), np.uint8), held, [2, 4, 0, 2], 3)
-  engine = build(sgd(), tiny.table(3), data, layout=Layout(2, 'blocks', 2))
+  engine = Engine(sgd(), tiny.table(3), data, layout=Layout(2, 'blocks', 2))
   owners = np.array([0, 0, 0, 2, 1, -1])
   measured = engine.personal(pixels.reshape(-1, 1, 1, 1), labels, owners)(0, engine.init(0))
   np.testing.assert_array_equal(measured.present, [True, True, False, False])
@@ -92,11 +87,13 @@ def test_the_local_model_is_that_after_local_training_by_hand():
     state = engine.run(0, state, rounds)[0] if rounds else state
     return engine.personal(x, y)(0, state).difference
 
-  plain = fedavg(0.5, optimizer='sgd')
+  plain = fs.FedAvg(lr=0.5, optimizer='sgd')
   np.testing.assert_allclose(drift(plain, 0), [0.5, 1.5], rtol=1e-6)
-  np.testing.assert_allclose(drift(fedprox(plain, mu=7.0), 0), [0.5, 1.5], rtol=1e-6)
+  np.testing.assert_allclose(drift(fs.chain(plain, fs.FedProx(mu=7.0)), 0), [0.5, 1.5], rtol=1e-6)
   np.testing.assert_allclose(drift(plain, 1), [0.75, 1.25], rtol=1e-6)
-  two = fedprox(fedavg(0.5, optimizer='sgd', epochs=0, steps=2, batch_size=3), mu=1.0)
+  two = fs.chain(
+    fs.FedAvg(lr=0.5, optimizer='sgd', epochs=0, steps=2, batch_size=3), fs.FedProx(mu=1.0)
+  )
   engine = tiny.build(two, tiny.quadratic(1.5), tiny.two_points(), loss=tiny.half_square)
   got = engine.personal(x, y)(0, engine.init(0)).difference
   np.testing.assert_allclose(got, [0.75, 1.25], rtol=1e-6)
@@ -104,12 +101,14 @@ def test_the_local_model_is_that_after_local_training_by_hand():
 
 METHODS = {
   'fedavg': lambda: sgd(momentum=0.9),
-  'persistent': lambda: fedavg(0.01, batch_size=2, persistent=True),
-  'scaffold': lambda: scaffold(sgd()),
-  'fedcog': lambda: fedcog(sgd(), start=1, samples=4, steps=2),
-  'shared': lambda: fedcog(sgd(), start=1, samples=4, steps=2, source='global', shared=True),
-  'fedrep': lambda: fedrep(sgd(), head=2),
-  'ditto': lambda: ditto(sgd()),
+  'persistent': lambda: fs.FedAvg(lr=0.01, batch_size=2, persistent=True),
+  'scaffold': lambda: fs.chain(sgd(), fs.SCAFFOLD()),
+  'fedcog': lambda: fs.chain(sgd(), fs.FedCOG(start=1, samples=4, steps=2)),
+  'shared': lambda: fs.chain(
+    sgd(), fs.FedCOG(start=1, samples=4, steps=2, source='global', shared=True)
+  ),
+  'fedrep': lambda: fs.chain(sgd(), fs.FedRep(head=2)),
+  'ditto': lambda: fs.chain(sgd(), fs.Ditto()),
 }
 
 
@@ -155,7 +154,7 @@ def test_layouts_agree(name, layouts):
   data = tiny.federated(SIZES)
   found = []
   for layout in layouts:
-    engine = build(METHODS[name](), tiny.net(4, 3), data, layout=layout)
+    engine = Engine(METHODS[name](), tiny.net(4, 3), data, layout=layout)
     state, _ = engine.run(0, engine.init(0), 1)
     found.append(engine.personal(*split())(0, state))
   for other in found[1:]:
@@ -166,7 +165,7 @@ def test_layouts_agree(name, layouts):
 def test_with_hardly_any_rate_every_client_has_the_global_model():
   """Also: 1,003 rows divide by no batch, and a client's p is that of its training labels."""
   data, (x, y) = tiny.federated(SIZES), split(1003)
-  engine = tiny.build(fedavg(1e-12, optimizer='sgd', batch_size=2), tiny.net(4, 3), data)
+  engine = tiny.build(fs.FedAvg(lr=1e-12, optimizer='sgd', batch_size=2), tiny.net(4, 3), data)
   state = engine.init(0)
   measured = engine.personal(x, y)(0, state)
   whole = engine.evaluator(x, y)(state.params, state.stats)['accuracy']

@@ -8,15 +8,10 @@ import numpy as np
 import pytest
 from fedjax_syn.engine.together import reports_of
 
+import fedjax_syn as fs
 from fedjax_syn import results
 from fedjax_syn.algorithms import _sets
-from fedjax_syn.algorithms.dynafed import dynafed
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.feddecorr import feddecorr
-from fedjax_syn.algorithms.feddualmatch import Server, feddualmatch
-from fedjax_syn.algorithms.fednova import fednova
-from fedjax_syn.algorithms.fedprox import fedprox
-from fedjax_syn.algorithms.scaffold import scaffold
+from fedjax_syn.algorithms.feddualmatch import Server
 from fedjax_syn.data.federated import shard_of
 from fedjax_syn.engine.report import numbers, round_report
 from fedjax_syn.synthesis.class_sets import ClassSet
@@ -25,7 +20,7 @@ from tests import tiny
 
 
 def base():
-  return fedavg(0.1, optimizer='sgd', batch_size=2)
+  return fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2)
 
 
 def test_means_are_over_those_that_measured_something():
@@ -62,7 +57,7 @@ def test_means_are_over_those_that_measured_something():
 
 def test_a_round_without_a_sample_has_no_numbers():
   """Not a loss of 0, a drift of 0, or 0 effective steps: nothing was measured, on clients, in the mean or on the server."""
-  method = fednova(scaffold(fedprox(base())))
+  method = fs.chain(base(), fs.FedProx(), fs.SCAFFOLD(), fs.FedNova())
   engine = tiny.build(method, tiny.net(4, 3), tiny.federated([0, 0, 4]), participation=1 / 3)
   empty = {seed: engine.empty_rounds(seed, 0, 1) for seed in range(20)}
   told = {}
@@ -131,7 +126,7 @@ def test_a_client_that_has_distilled_nothing_has_no_loss():
 
 @pytest.mark.parametrize(('matches', 'there'), [(0, False), (1, True)])
 def test_without_gradient_matching_there_is_no_distance(matches, there):
-  method = feddualmatch(matches=matches)
+  method = fs.FedDualMatch(matches=matches)
   server = method.server_transforms[0](types.SimpleNamespace(hyper=method.hyper))
   report = server.metrics(Server(jnp.ones(()), jnp.zeros(()), jnp.ones(()), None))
   assert ('distance' in numbers(report)) is there
@@ -141,7 +136,7 @@ def test_without_gradient_matching_there_is_no_distance(matches, there):
 def test_a_single_sample_has_no_correlation():
   """Its features minus their mean are 0, and a 0 would count in the mean over the clients."""
   data, model = tiny.federated([5, 1]), tiny.net(4, 3)
-  transform = feddecorr().client_transforms[0](types.SimpleNamespace(data=data, model=model))
+  transform = fs.FedDecorr().client_transforms[0](types.SimpleNamespace(data=data, model=model))
   trained = model.init(jax.random.key(0))
   five, one = (
     numbers(transform.metrics(None, types.SimpleNamespace(shard=shard_of(data, k)), trained))
@@ -151,7 +146,7 @@ def test_a_single_sample_has_no_correlation():
 
 
 def test_before_its_synthesis_dynafed_has_no_loss():
-  method = dynafed(length=2, segment=1)
+  method = fs.DynaFed(length=2, segment=1)
   task = types.SimpleNamespace(
     hyper=method.hyper, data=tiny.federated([4]), num_classes=3, model=tiny.net(4, 3), mesh=None
   )

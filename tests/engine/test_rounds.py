@@ -10,23 +10,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.fedmix import fedmix
-from fedjax_syn.algorithms.scaffold import scaffold
-from fedjax_syn.engine import Layout, build
+import fedjax_syn as fs
+from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.typing import Variables
 from tests import tiny
 
 METHODS = {
-  'adam': lambda: fedavg(0.01, batch_size=2),
-  'epochs': lambda: fedavg(
-    0.1, optimizer='sgd', momentum=0.9, epochs=3, batch_size=2, weighting='size'
+  'adam': lambda: fs.FedAvg(lr=0.01, batch_size=2),
+  'epochs': lambda: fs.FedAvg(
+    lr=0.1, optimizer='sgd', momentum=0.9, epochs=3, batch_size=2, weighting='size'
   ),
-  'steps': lambda: fedavg(0.1, optimizer='sgd', epochs=0, steps=7, batch_size=3),
-  'persistent': lambda: fedavg(0.01, batch_size=2, persistent=True),
-  'scaffold': lambda: scaffold(fedavg(0.1, optimizer='sgd', batch_size=2)),
-  'scaffold option 1': lambda: scaffold(fedavg(0.1, optimizer='sgd', batch_size=2), option=1),
-  'fedmix': lambda: fedmix(fedavg(0.1, optimizer='sgd', batch_size=2), mixing=0.2),
+  'steps': lambda: fs.FedAvg(lr=0.1, optimizer='sgd', epochs=0, steps=7, batch_size=3),
+  'persistent': lambda: fs.FedAvg(lr=0.01, batch_size=2, persistent=True),
+  'scaffold': lambda: fs.chain(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2), fs.SCAFFOLD()),
+  'scaffold option 1': lambda: fs.chain(
+    fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2), fs.SCAFFOLD(option=1)
+  ),
+  'fedmix': lambda: fs.chain(
+    fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2), fs.FedMix(mixing=0.2)
+  ),
 }
 MIXED = Layout(3, 'blocks', 2)
 LAYOUTS = [Layout(1, 'blocks', 1), Layout(2, 'blocks', 1), Layout(1, 'blocks', 4), Layout(8, '', 1)]
@@ -34,7 +36,7 @@ SIZES = [5, 0, 1, 9, 4, 2, 0, 7]  # two empty clients, ragged
 
 
 def after(method, data, layout, rounds=1, seed=0, participation=0.75):
-  engine = build(method, tiny.net(4, 3), data, participation=participation, layout=layout)
+  engine = Engine(method, tiny.net(4, 3), data, participation=participation, layout=layout)
   state = engine.init(seed)
   return engine.run(seed, state, rounds)
 
@@ -43,7 +45,7 @@ def test_one_fedavg_round_by_hand():
   """w = 1, SGD 0.5: A (one step on 0) goes to 1 - 0.5 (1 - 0) = 0.5, B (one batch of 4, 4, 4) to
   1 - 0.5 (1 - 4) = 2.5. Uniform mean 1.5; weighted by sizes 1 and 3 it is (0.5 + 3 * 2.5) / 4 = 2."""
   for weighting, expected in (('uniform', 1.5), ('size', 2.0)):
-    method = fedavg(0.5, optimizer='sgd', weighting=weighting)
+    method = fs.FedAvg(lr=0.5, optimizer='sgd', weighting=weighting)
     engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
     state, report = engine.run(0, engine.init(0), 1)
     np.testing.assert_allclose(state.params['w'], expected, rtol=1e-6)
@@ -57,7 +59,7 @@ def test_epochs_and_steps_count_as_they_say():
   x = np.full((3, 1, 1, 1), 4, np.uint8)
   data = tiny.clients_of(x, np.zeros(3, int), [3], 1)
   for options, steps in (({'epochs': 2}, 4), ({'epochs': 0, 'steps': 5}, 5)):
-    method = fedavg(0.5, optimizer='sgd', batch_size=2, **options)
+    method = fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=2, **options)
     engine = tiny.build(method, tiny.quadratic(0.0), data, loss=tiny.half_square)
     state, _ = engine.run(0, engine.init(0), 1)
     np.testing.assert_allclose(state.params['w'], 4 - 4 * 0.5**steps, rtol=1e-6)
@@ -67,7 +69,7 @@ def test_a_loss_that_only_grows_is_a_divergence_while_it_is_finite():
   """SGD 3 on (w - 4)^2 / 2 turns the distance d into -2 d: of round r the loss is 8 * 4^(r - 1), 524,288 in the
   ninth and 2,097,152, more than 1e6, in the tenth."""
   data = tiny.clients_of(np.full((1, 1, 1, 1), 4, np.uint8), np.zeros(1, int), [1], 1)
-  method = fedavg(3.0, optimizer='sgd')
+  method = fs.FedAvg(lr=3.0, optimizer='sgd')
   engine = tiny.build(method, tiny.quadratic(0.0), data, loss=tiny.half_square)
   state, report = engine.run(0, engine.init(0), 9)
   assert report['diverged_round'] == 0 and report['train/loss'] == 8 * 4**8
@@ -84,7 +86,7 @@ def test_each_epoch_sees_every_sample_once():
   data = tiny.clients_of(values.reshape(-1, 1, 1, 1), np.zeros(5, int), [5], 1)
   eta = 1e-4
   engine = tiny.build(
-    fedavg(eta, optimizer='sgd', epochs=3, batch_size=1),
+    fs.FedAvg(lr=eta, optimizer='sgd', epochs=3, batch_size=1),
     tiny.quadratic(0.0),
     data,
     loss=tiny.half_square,
@@ -142,10 +144,10 @@ def test_layouts_agree_in_float64(name):
 def test_seeds_side_by_side_are_seeds_alone(name, layouts):
   data = tiny.federated(SIZES)
   for layout in layouts:
-    engine = build(METHODS[name](), tiny.net(4, 3), data, participation=0.75, layout=layout)
+    engine = Engine(METHODS[name](), tiny.net(4, 3), data, participation=0.75, layout=layout)
     seeds = (0, 3, 5)
     alone = [engine.run(seed, engine.init(seed), 3) for seed in seeds]
-    together = engine.run_together(seeds, [engine.init(seed) for seed in seeds], 3)
+    together = engine.run_side_by_side(seeds, [engine.init(seed) for seed in seeds], 3)
     for (state, report), other, other_report in zip(alone, *together, strict=True):
       chex.assert_trees_all_close(state, other, rtol=0, atol=1e-5)
       assert other_report == pytest.approx(report, abs=1e-5)
@@ -160,11 +162,11 @@ def test_a_seed_that_diverges_stands_still_beside_the_others():
   model = model._replace(init=start)
   x = np.zeros((2, 1, 1, 1), np.uint8)
   data = tiny.clients_of(x, np.zeros(2, int), [1, 1], 1)
-  engine = tiny.build(fedavg(4.0, optimizer='sgd'), model, data, loss=tiny.half_square)
+  engine = tiny.build(fs.FedAvg(lr=4.0, optimizer='sgd'), model, data, loss=tiny.half_square)
   starts = {seed: float(engine.init(seed).params['w']) for seed in range(20)}
   fine = next(seed for seed, w in starts.items() if w == 0)
   wild = next(seed for seed, w in starts.items() if w != 0)
-  states, reports = engine.run_together((wild, fine), [engine.init(s) for s in (wild, fine)], 3)
+  states, reports = engine.run_side_by_side((wild, fine), [engine.init(s) for s in (wild, fine)], 3)
   assert [r['diverged_round'] for r in reports] == [1, 0]
   assert [int(s.round) for s in states] == [1, 3]
   assert float(states[1].params['w']) == 0
@@ -174,13 +176,13 @@ def test_seeds_at_different_rounds_are_refused():
   engine = tiny.build(METHODS['adam'](), tiny.net(4, 3), tiny.federated(SIZES))
   later, _ = engine.run(0, engine.init(0), 1)
   with pytest.raises(ValueError, match=r'rounds \[0, 1\]'):
-    engine.run_together((0, 1), [later, engine.init(1)], 1)
+    engine.run_side_by_side((0, 1), [later, engine.init(1)], 1)
 
 
 def test_one_call_of_ten_rounds_is_ten_calls_of_one():
   data = tiny.federated(SIZES)
   together, _ = after(METHODS['adam'](), data, Layout(), rounds=10)
-  engine = build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.75)
+  engine = Engine(METHODS['adam'](), tiny.net(4, 3), data, participation=0.75)
   state = engine.init(0)
   for _ in range(10):
     state, _ = engine.run(0, state, 1)
@@ -208,9 +210,9 @@ def test_an_empty_cohort_changes_nothing():
 def test_a_clients_draws_do_not_depend_on_who_else_is_sampled():
   """With one sampled client the new model is that client's; full participation must give it the same end."""
   data = tiny.federated([6, 6, 6, 6])
-  method = lambda: fedavg(0.1, optimizer='sgd', batch_size=2, persistent=True)
+  method = lambda: fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2, persistent=True)
   alone = tiny.build(method(), tiny.net(4, 3), data, participation=0.25)
-  everyone = tiny.build(scaffold(method()), tiny.net(4, 3), data, participation=1.0)
+  everyone = tiny.build(fs.chain(method(), fs.SCAFFOLD()), tiny.net(4, 3), data, participation=1.0)
   one, _ = alone.run(3, alone.init(3), 1)
   start = everyone.init(3)
   begin = jax.tree.map(np.asarray, start.params)
@@ -242,7 +244,7 @@ def test_divergence_names_the_client(rate, fine):
   """B's distance to 4 is 3 and is multiplied by 1 - rate in each of its three steps. The mean of its losses in round 1 is
   9 / 6 (1 + 9^2 + 9^4) = 9,964.5, or 9 / 6 (1 + 29^2 + 29^4) = 1,062,184, or beyond float32."""
   engine = tiny.build(
-    fedavg(rate, optimizer='sgd', batch_size=1),
+    fs.FedAvg(lr=rate, optimizer='sgd', batch_size=1),
     tiny.quadratic(1.0),
     tiny.two_points(),
     loss=tiny.half_square,
@@ -261,7 +263,7 @@ def test_rounds_compile_once():
     compiled.append(event) if 'backend_compile' in event else None
   )
   data = tiny.federated(SIZES)
-  engine = build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.5)
+  engine = Engine(METHODS['adam'](), tiny.net(4, 3), data, participation=0.5)
   state, _ = engine.run(0, engine.init(0), 1)
   jax.monitoring.register_event_duration_secs_listener(listen)
   try:
@@ -375,8 +377,8 @@ def test_refusals():
   with pytest.raises(ValueError, match=r"client.sampler='lottery'.*fixed, poisson"):
     tiny.build(METHODS['adam'](), tiny.net(4, 3), data, sampler='lottery')
   with pytest.raises(ValueError, match=r'layout.devices=64'):
-    build(METHODS['adam'](), tiny.net(4, 3), data, layout=Layout(devices=64))
+    Engine(METHODS['adam'](), tiny.net(4, 3), data, layout=Layout(devices=64))
   with pytest.raises(ValueError, match='exactly one'):
-    fedavg(epochs=1, steps=3)
+    fs.FedAvg(epochs=1, steps=3)
   with pytest.raises(ValueError, match='already part'):
-    scaffold(scaffold())
+    fs.chain(fs.SCAFFOLD(), fs.SCAFFOLD())

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.algorithms.fedavg import fedavg
+import fedjax_syn as fs
 from fedjax_syn.client.local import shuffled
 from fedjax_syn.data.federated import Proxy
-from fedjax_syn.engine import build
+from fedjax_syn.engine import Engine
 from fedjax_syn.engine.layout import Layout
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
@@ -99,7 +99,7 @@ def tree(w):
 
 def engine_of(method, *, proxy=False, **options):
   """An engine on the tiny problem: vmapped lanes of unequal length, as an accelerator runs them."""
-  return build(method, model(), data(proxy), layout=Layout(len(SIZES), 'blocks', 1), **options)
+  return Engine(method, model(), data(proxy), layout=Layout(len(SIZES), 'blocks', 1), **options)
 
 
 def rounds(method, count, **options):
@@ -169,7 +169,7 @@ RATE, BATCH = 0.3, 3
 
 def base(**options):
   """FedAvg by SGD: one pass in batches of 3 with a partial last one, unless told otherwise."""
-  return fedavg(**{'lr': RATE, 'optimizer': 'sgd', 'batch_size': BATCH} | options)
+  return fs.FedAvg(**{'lr': RATE, 'optimizer': 'sgd', 'batch_size': BATCH} | options)
 
 
 def local(number, client, w, grad=tiny.gradient, optimizer=None, **passes):

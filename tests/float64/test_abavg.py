@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedjax_syn.algorithms.abavg import abavg
+import fedjax_syn as fs
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
@@ -10,7 +10,7 @@ COVERS = ('abavg',)
 
 
 def test_two_rounds():
-  path = lib.rounds(abavg(lib.base()), 2, proxy=True)
+  path = lib.rounds(fs.chain(lib.base(), fs.ABAVG()), 2, proxy=True)
   w, all_accuracies = lib.W0, []
   for number in (1, 2):
     trained = [lib.local(number, k, w) for k in lib.CLIENTS]

@@ -1,6 +1,7 @@
 """Ditto in numpy (Li et al., 2021, Algorithm 1): v_k follows F_k(v) + lambda/2 ||v - w^t||^2 beside FedAvg."""
 
-from fedjax_syn.algorithms.ditto import PERSONAL, ditto
+import fedjax_syn as fs
+from fedjax_syn.algorithms.ditto import PERSONAL
 from fedjax_syn.keys import fold
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
@@ -10,7 +11,7 @@ LAMBDA, STEPS = 0.8, 2
 
 
 def test_two_rounds():
-  path = lib.rounds(ditto(lib.base(), lambda_personal=LAMBDA, steps=STEPS), 2)
+  path = lib.rounds(fs.chain(lib.base(), fs.Ditto(lambda_personal=LAMBDA, steps=STEPS)), 2)
   w, v = lib.W0, [lib.W0] * len(lib.SIZES)
   for number in (1, 2):
     near = lambda v, x, y: tiny.gradient(v, x, y) + LAMBDA * (v - w)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.algorithms.dp import dp
+import fedjax_syn as fs
 from fedjax_syn.keys import Purpose, fold, stream
 from tests.float64 import library as lib
 
@@ -23,7 +23,7 @@ def noise(number):
 def test_two_rounds():
   d = [np.linalg.norm(lib.local(1, k, lib.W0) - lib.W0) for k in lib.CLIENTS]
   clip = np.median(d)  # one difference is longer, and is cut
-  path = lib.rounds(dp(lib.base(weighting='size'), clip=clip, noise_multiplier=Z), 2)
+  path = lib.rounds(fs.chain(lib.base(weighting='size'), fs.DP(clip=clip, noise_multiplier=Z)), 2)
   w = lib.W0
   for number in (1, 2):
     d = [lib.local(number, k, w) - w for k in lib.CLIENTS]

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.algorithms.dynafed import dynafed
+import fedjax_syn as fs
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.synthesis.trajectory import draw_segment
 from tests.float64 import library as lib
@@ -56,27 +56,29 @@ def synthesise(trajectory, x):
 
 
 def test_trajectory_synthesis_and_a_tuned_round():
-  method = dynafed(
+  method = fs.chain(
     lib.base(),
-    length=L,
-    segment=S,
-    inner_steps=INNER,
-    iterations=N,
-    images_per_class=1,
-    targets=TARGETS,
-    inner_lr=STEP,
-    inner_lr_lr=STEP_LR,
-    image_lr=IMAGE_LR,
-    label_lr=LABEL_LR,
-    finetune_steps=TUNE_STEPS,
-    finetune_lr=TUNE_LR,
+    fs.DynaFed(
+      length=L,
+      segment=S,
+      inner_steps=INNER,
+      iterations=N,
+      images_per_class=1,
+      targets=TARGETS,
+      inner_lr=STEP,
+      inner_lr_lr=STEP_LR,
+      image_lr=IMAGE_LR,
+      label_lr=LABEL_LR,
+      finetune_steps=TUNE_STEPS,
+      finetune_lr=TUNE_LR,
+    ),
   )
   engine = lib.engine_of(method)
   state, _ = engine.run(lib.SEED, engine.init(lib.SEED), L)
   first = np.asarray(state.server['dynafed'].syn.x).reshape(IMAGES, -1)
   done = False
   while not done:
-    state, done, _ = engine.between(lib.SEED, state, 60.0)
+    state, done, _ = engine.server_work(lib.SEED, state, 60.0)
   learned = jax.tree.map(np.asarray, state.server['dynafed'])
   state, _ = engine.run(lib.SEED, state, 1)
 

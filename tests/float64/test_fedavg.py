@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedjax_syn.algorithms.fedavg import fedavg
+import fedjax_syn as fs
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
@@ -17,7 +17,9 @@ CASES = {
 def test_two_rounds(name):
   optimizer, options = CASES[name]
   lr, batch = 0.1, 3
-  method = fedavg(lr, optimizer=optimizer, batch_size=batch, schedule='exponential(0.5)', **options)
+  method = fs.FedAvg(
+    lr=lr, optimizer=optimizer, batch_size=batch, schedule='exponential(0.5)', **options
+  )
   path = lib.rounds(method, 2)
 
   w, decay = lib.W0, options['weight_decay']

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedjax_syn.algorithms.fedavgm import fedavgm
+import fedjax_syn as fs
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
@@ -12,7 +12,7 @@ M = 0.6
 
 @pytest.mark.parametrize('form', ['heavy_ball', 'average', 'damped'])
 def test_three_rounds(form):
-  path = lib.rounds(fedavgm(lib.base(), momentum=M, form=form), 3)
+  path = lib.rounds(fs.chain(lib.base(), fs.FedAvgM(momentum=M, form=form)), 3)
   w, v = lib.W0, 0.0
   for number in (1, 2, 3):
     d = tiny.average([lib.local(number, k, w) for k in lib.CLIENTS]) - w

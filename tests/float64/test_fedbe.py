@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_syn.algorithms.fedbe import fedbe
+import fedjax_syn as fs
 from fedjax_syn.keys import fold
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
@@ -27,16 +27,18 @@ def noise(key):
 def test_a_round(weighting):
   """mu = sum_i p_i w_i and sigma^2 = sum_i p_i (w_i - mu)^2, p_i = |D_i| / |D| as in the paper, or the same for all."""
   p_i = {'size': lib.SIZES / lib.SIZES.sum(), 'uniform': np.full(3, 1 / 3)}[weighting]
-  method = fedbe(
+  method = fs.chain(
     lib.base(weighting=weighting),
-    samples=SAMPLES,
-    scale=SCALE,
-    sharpen=POWER,
-    steps=STEPS,
-    average_from=FROM / STEPS,
-    average_every=EVERY,
-    lr=LR,
-    batch_size=BATCH,
+    fs.FedBE(
+      samples=SAMPLES,
+      scale=SCALE,
+      sharpen=POWER,
+      steps=STEPS,
+      average_from=FROM / STEPS,
+      average_every=EVERY,
+      lr=LR,
+      batch_size=BATCH,
+    ),
   )
   (_, (state, _)) = lib.rounds(method, 1, proxy=True)
   trained = [lib.local(1, k, lib.W0) for k in lib.CLIENTS]

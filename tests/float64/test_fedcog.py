@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedjax_syn.algorithms.fedcog import fedcog
+import fedjax_syn as fs
 from fedjax_syn.keys import fold
 from fedjax_syn.synthesis import complementary as comp
 from fedjax_syn.synthesis.synthetic import minibatch
@@ -65,14 +65,16 @@ def local(number, k, w, previous):
 def test_three_rounds():
   """Two of three clients in a round; round 1 is FedAvg's, and one that never trained has no previous model."""
   share, kinds = 2 / 3, set()
-  method = fedcog(
+  method = fs.chain(
     lib.base(lr=RATE, weighting='size'),
-    start=START,
-    samples=SAMPLES,
-    steps=STEPS,
-    lr=LR,
-    lambda_dis=DISAGREE,
-    kd_batch=KD_BATCH,
+    fs.FedCOG(
+      start=START,
+      samples=SAMPLES,
+      steps=STEPS,
+      lr=LR,
+      lambda_dis=DISAGREE,
+      kd_batch=KD_BATCH,
+    ),
   )
   path = lib.rounds(method, 3, participation=share)
   w, previous = lib.W0, [None] * len(lib.SIZES)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedjax_syn.algorithms.feddecorr import feddecorr
+import fedjax_syn as fs
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
@@ -21,7 +21,7 @@ def penalty(w, x):
 
 
 def test_a_round():
-  (_, (state, _)) = lib.rounds(feddecorr(lib.base(), beta=BETA), 1)
+  (_, (state, _)) = lib.rounds(fs.chain(lib.base(), fs.FedDecorr(beta=BETA)), 1)
 
   def grad(w, x, y):
     return tiny.gradient(w, x, y) + BETA * tiny.differences(lambda w: penalty(w, x), w)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedjax_syn.algorithms.feddf import feddf
+import fedjax_syn as fs
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
@@ -11,7 +11,7 @@ LR, STEPS, BATCH = 0.05, 4, 2
 
 
 def test_a_round():
-  method = feddf(lib.base(weighting='size'), steps=STEPS, lr=LR, batch_size=BATCH)
+  method = fs.chain(lib.base(weighting='size'), fs.FedDF(steps=STEPS, lr=LR, batch_size=BATCH))
   (_, (state, _)) = lib.rounds(method, 1, proxy=True)
   trained = [lib.local(1, k, lib.W0) for k in lib.CLIENTS]
   teacher = tiny.softmax(tiny.average([tiny.logits(w, lib.PROXY_X) for w in trained]))

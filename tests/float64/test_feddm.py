@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from fedjax_syn.algorithms.feddm import feddm
+import fedjax_syn as fs
 from fedjax_syn.keys import fold
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
@@ -35,7 +35,7 @@ def distil(k):
 
 
 def test_a_round():
-  method = feddm(
+  method = fs.FedDM(
     images_per_class=PER_CLASS,
     iterations=ITERATIONS,
     lr=LR,

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from fedjax_syn.algorithms.feddualmatch import feddualmatch
+import fedjax_syn as fs
 from fedjax_syn.keys import fold
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
@@ -58,7 +58,7 @@ def match(own, w_g, target):
 
 
 def test_two_rounds():
-  method = feddualmatch(
+  method = fs.FedDualMatch(
     images_per_class=PER_CLASS,
     iterations=ITERATIONS,
     lr=LR,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedjax_syn.algorithms.fedexp import fedexp
+import fedjax_syn as fs
 from tests.float64 import library as lib
 
 COVERS = ('fedexp',)
@@ -10,7 +10,7 @@ EPSILON = 1e-3
 
 
 def test_two_rounds():
-  path = lib.rounds(fedexp(lib.base(weighting='size'), epsilon=EPSILON), 2)
+  path = lib.rounds(fs.chain(lib.base(weighting='size'), fs.FedExP(epsilon=EPSILON)), 2)
   w, p, steps = lib.W0, lib.SIZES / lib.SIZES.sum(), []
   for number in (1, 2):
     d_i = np.stack([lib.local(number, k, w) - w for k in lib.CLIENTS])

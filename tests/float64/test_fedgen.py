@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.algorithms.fedgen import fedgen
+import fedjax_syn as fs
 from fedjax_syn.client.local import STEP
 from fedjax_syn.keys import fold
 from tests.float64 import library as lib
@@ -90,18 +90,20 @@ def local(number, k, w, g, moments):
 
 
 def test_two_rounds():
-  method = fedgen(
+  method = fs.chain(
     lib.base(),
-    alpha=ALPHA,
-    beta=BETA,
-    decay=DECAY,
-    diversity=DIVERSITY,
-    steps=STEPS,
-    batch_size=BATCH,
-    lr=LR,
-    weight_decay=WEIGHT_DECAY,
-    noise=NOISE,
-    hidden=HIDDEN,
+    fs.FedGen(
+      alpha=ALPHA,
+      beta=BETA,
+      decay=DECAY,
+      diversity=DIVERSITY,
+      steps=STEPS,
+      batch_size=BATCH,
+      lr=LR,
+      weight_decay=WEIGHT_DECAY,
+      noise=NOISE,
+      hidden=HIDDEN,
+    ),
   )
   path = lib.rounds(method, 2)
   g = weights_of(path[0][0].server['fedgen'].generator).astype(float)

@@ -5,10 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_syn.algorithms.fedcog import fedcog
-from fedjax_syn.algorithms.feddecorr import feddecorr
-from fedjax_syn.algorithms.fedmix import fedmix
-from fedjax_syn.algorithms.fedprox import fedprox
+import fedjax_syn as fs
 from fedjax_syn.client.local import STEP
 from fedjax_syn.keys import fold
 from fedjax_syn.synthesis import complementary as comp
@@ -50,18 +47,18 @@ def trained_by(loss_of):
 
 
 def test_a_round():
-  (_, (state, _)) = lib.rounds(fedmix(lib.base(epochs=2), mixing=L), 1)
+  (_, (state, _)) = lib.rounds(fs.chain(lib.base(epochs=2), fs.FedMix(mixing=L)), 1)
   lib.close(lib.flat(state.params), trained_by(lambda k, i, x, mix: mix))
 
 
 MU, BETA = 0.7, 0.8
 ADDED = {
   'fedprox': (
-    lambda base: fedprox(base, mu=MU),
+    lambda base: fs.chain(base, fs.FedProx(mu=MU)),
     lambda w, x: MU / 2 * np.sum((w - lib.W0) ** 2),
   ),
   'feddecorr': (
-    lambda base: feddecorr(base, beta=BETA),
+    lambda base: fs.chain(base, fs.FedDecorr(beta=BETA)),
     lambda w, x: BETA * penalty(w, (1 - L) * x),
   ),
 }
@@ -71,7 +68,7 @@ ADDED = {
 def test_what_a_layer_adds_keeps_its_weight(name):
   """The samples' loss is mixed, and a regulariser is not: its weight is its own, not 1 - l of it."""
   layer, added = ADDED[name]
-  (_, (state, _)) = lib.rounds(fedmix(layer(lib.base(epochs=2)), mixing=L), 1)
+  (_, (state, _)) = lib.rounds(fs.chain(layer(lib.base(epochs=2)), fs.FedMix(mixing=L)), 1)
   wanted = trained_by(lambda k, i, x, mix: lambda w: mix(w) + added(w, x))
   lib.close(lib.flat(state.params), wanted)
 
@@ -79,16 +76,18 @@ def test_what_a_layer_adds_keeps_its_weight(name):
 def test_fedcog_weighs_the_mixed_loss():
   """a F + b KD with the mixed loss for F: b stays, and a is on all terms of the mixture. Images are noise here."""
   samples, size = 7, 4
-  method = fedcog(
+  method = fs.chain(
     lib.base(epochs=2),
-    start=0,
-    samples=samples,
-    kd_batch=size,
-    source='noise',
-    supervision='hard',
-    labels='uniform',
+    fs.FedCOG(
+      start=0,
+      samples=samples,
+      kd_batch=size,
+      source='noise',
+      supervision='hard',
+      labels='uniform',
+    ),
   )
-  (_, (state, _)) = lib.rounds(fedmix(method, mixing=L), 1)
+  (_, (state, _)) = lib.rounds(fs.chain(method, fs.FedMix(mixing=L)), 1)
   y_g = np.sort(np.arange(samples) % tiny.CLASSES)
 
   def loss_of(k, i, x, mix):

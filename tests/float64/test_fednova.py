@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedjax_syn.algorithms.fednova import fednova, pulled_steps
-from fedjax_syn.algorithms.fedprox import fedprox
+import fedjax_syn as fs
+from fedjax_syn.algorithms.fednova import pulled_steps
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
@@ -26,7 +26,7 @@ def aggregated(trained, a):
 def test_a_round():
   momentum = 0.9
   base = lib.base(momentum=momentum, epochs=2, weighting='size')
-  (_, (state, report)) = lib.rounds(fednova(base), 1)
+  (_, (state, report)) = lib.rounds(fs.chain(base, fs.FedNova()), 1)
   trained, a = [], []
   for k in lib.CLIENTS:
     trained.append(lib.local(1, k, lib.W0, optimizer=tiny.Sgd(lib.RATE, momentum), epochs=2))
@@ -40,7 +40,11 @@ def test_a_round():
 
 
 @pytest.mark.parametrize(
-  'chain', [lambda b: fednova(fedprox(b, mu=MU)), lambda b: fedprox(fednova(b), mu=MU)]
+  'chain',
+  [
+    lambda b: fs.chain(b, fs.FedProx(mu=MU), fs.FedNova()),
+    lambda b: fs.chain(b, fs.FedNova(), fs.FedProx(mu=MU)),
+  ],
 )
 def test_with_fedprox(chain):
   """a_i = (1 - (1 - eta mu)^tau) / (eta mu): a gradient's move decays by eta mu in every later step."""

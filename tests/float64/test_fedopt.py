@@ -1,6 +1,6 @@
 """FedOpt in numpy (Reddi et al., 2021, Algorithm 2): the negative mean difference is a server optimizer's gradient."""
 
-from fedjax_syn.algorithms.fedopt import fedopt
+import fedjax_syn as fs
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
@@ -10,7 +10,7 @@ LR = 0.05
 
 def test_two_rounds():
   """FedAdam in optax's form: moments without bias, epsilon 1e-8."""
-  path = lib.rounds(fedopt(lib.base(), optimizer='adam', lr=LR), 2)
+  path = lib.rounds(fs.chain(lib.base(), fs.FedOpt(optimizer='adam', lr=LR)), 2)
   w, server = lib.W0, tiny.Adam(LR)
   for number in (1, 2):
     d = tiny.average([lib.local(number, k, w) for k in lib.CLIENTS]) - w

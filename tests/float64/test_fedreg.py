@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedjax_syn.algorithms.fedreg import fedreg
+import fedjax_syn as fs
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
@@ -18,8 +18,9 @@ def ascend(w, x, y, eta):
 
 
 def test_a_round():
-  method = fedreg(
-    lib.base(lr=RATE), gamma=GAMMA, beta=BETA, eta_s=ETA_S, eta_p=ETA_P, iterations=ASCENTS
+  method = fs.chain(
+    lib.base(lr=RATE),
+    fs.FedReg(gamma=GAMMA, beta=BETA, eta_s=ETA_S, eta_p=ETA_P, iterations=ASCENTS),
   )
   (_, (state, _)) = lib.rounds(method, 1)
   w_global, trained, used = lib.W0, [], []

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedjax_syn.algorithms.fedrep import fedrep
+import fedjax_syn as fs
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
@@ -23,7 +23,9 @@ def only(part):
 
 
 def test_two_rounds():
-  path = lib.rounds(fedrep(lib.base(momentum=MOMENTUM, weight_decay=DECAY), head=HEAD_EPOCHS), 2)
+  path = lib.rounds(
+    fs.chain(lib.base(momentum=MOMENTUM, weight_decay=DECAY), fs.FedRep(head=HEAD_EPOCHS)), 2
+  )
   w = lib.W0
   heads = [lib.W0[tiny.HEAD]] * len(lib.SIZES)
   for number in (1, 2):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedjax_syn.algorithms.fedsam import fedsam
+import fedjax_syn as fs
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
@@ -11,7 +11,7 @@ RHO = 0.4
 
 
 def test_a_round():
-  (_, (state, _)) = lib.rounds(fedsam(lib.base(), rho=RHO), 1)
+  (_, (state, _)) = lib.rounds(fs.chain(lib.base(), fs.FedSAM(rho=RHO)), 1)
 
   def sharp(w, x, y):
     g = tiny.gradient(w, x, y)

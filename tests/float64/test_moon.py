@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from fedjax_syn.algorithms.moon import moon
+import fedjax_syn as fs
 from fedjax_syn.models.projection import with_projection
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
@@ -21,7 +21,7 @@ def contrast(w, x, w_global, w_previous):
 def test_three_rounds():
   """Two of three clients in a round: a client's previous model is that of its own last visit."""
   share = 2 / 3
-  path = lib.rounds(moon(lib.base(), mu=MU, temperature=TAU), 3, participation=share)
+  path = lib.rounds(fs.chain(lib.base(), fs.MOON(mu=MU, temperature=TAU)), 3, participation=share)
   w, previous = lib.W0, [lib.W0] * len(lib.SIZES)
   for number in (1, 2, 3):
     chosen = lib.sampled(number, share)

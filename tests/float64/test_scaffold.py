@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_syn.algorithms.scaffold import scaffold
-from fedjax_syn.engine import Layout, build
+import fedjax_syn as fs
+from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.typing import Model, Output, Variables
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
@@ -17,7 +17,9 @@ COVERS = ('scaffold',)
 def test_three_rounds(option, momentum):
   share = 2 / 3
   base = lib.base(momentum=momentum)
-  path = lib.rounds(scaffold(base), 3, participation=share)  # option 0 is 2 for plain SGD, else 1
+  path = lib.rounds(
+    fs.chain(base, fs.SCAFFOLD()), 3, participation=share
+  )  # option 0 is 2 for plain SGD, else 1
   x, c = lib.W0, np.zeros(tiny.SIZE)
   c_i = [np.zeros(tiny.SIZE) for _ in lib.CLIENTS]
   seen = []
@@ -70,8 +72,8 @@ def batch_norm():
 
 def test_option_1_under_batch_norm_is_the_gradient_of_the_loss_that_is_trained():
   """g_i(x) by the statistics of the batches (here the client's samples in threes), not by the running ones."""
-  method = scaffold(lib.base(momentum=0.5), option=1)
-  engine = build(method, batch_norm(), lib.data(), layout=Layout(3, 'blocks', 1))
+  method = fs.chain(lib.base(momentum=0.5), fs.SCAFFOLD(option=1))
+  engine = Engine(method, batch_norm(), lib.data(), layout=Layout(3, 'blocks', 1))
   state, _ = engine.run(lib.SEED, engine.init(lib.SEED), 1)
 
   def loss(w, x, y):

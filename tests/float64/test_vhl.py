@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from fedjax_syn.algorithms.vhl import ORDER, vhl
+import fedjax_syn as fs
+from fedjax_syn.algorithms.vhl import ORDER
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.synthesis.synthetic import minibatch
 from fedjax_syn.synthesis.virtual import noise_set
@@ -50,17 +51,19 @@ def loss(w, still, x, y, noise, kind, aligned):
 
 
 def test_a_round():
-  method = vhl(
+  method = fs.chain(
     lib.base(epochs=EPOCHS),
-    lambda_noise=LAMBDA,
-    alignment=ALIGNMENT,
-    noise_contrast=CONTRAST,
-    temperature=TAU,
-    spread=SPREAD,
-    align_epochs=ALIGNED_EPOCHS,
-    noise_batch=NOISE_BATCH,
-    images_per_class=PER_CLASS,
-    seed=1,
+    fs.VHL(
+      lambda_noise=LAMBDA,
+      alignment=ALIGNMENT,
+      noise_contrast=CONTRAST,
+      temperature=TAU,
+      spread=SPREAD,
+      align_epochs=ALIGNED_EPOCHS,
+      noise_batch=NOISE_BATCH,
+      images_per_class=PER_CLASS,
+      seed=1,
+    ),
   )
   (start, _), (state, _) = lib.rounds(method, 1)
   everything = lambda params: np.concatenate(

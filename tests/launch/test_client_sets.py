@@ -9,8 +9,8 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn import experiment, workdir
-from fedjax_syn.algorithms.feddualmatch import Config, feddualmatch
-from fedjax_syn.engine import Layout, build
+from fedjax_syn.algorithms.feddualmatch import Config
+from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.synthesis import gradient
 from launch import after, client_sets, export, inspect_run, spec
 from launch import main as launcher
@@ -47,8 +47,8 @@ def test_the_sets_are_those_that_the_run_would_send(folder):
   sets = client_sets.distil(subject)
   np.testing.assert_array_equal(sets.present, subject.problem.counts > 0)
   fields = {k.partition('.')[2]: v for k, v in CHANGES.items() if k.startswith('feddualmatch.')}
-  engine = build(
-    feddualmatch(**fields), subject.problem.model, subject.problem.data, layout=Layout(devices=1)
+  engine = Engine(
+    fs.FedDualMatch(**fields), subject.problem.model, subject.problem.data, layout=Layout(devices=1)
   )
   state, _ = engine.run(0, subject.state, 1)
   w, stats = jax.tree.map(np.asarray, client_sets.open_subject(folder, 0).state[1:3])

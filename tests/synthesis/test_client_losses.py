@@ -7,11 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from fedjax_syn.method import Task
 
-from fedjax_syn.algorithms.dynafed import dynafed
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.algorithms.scaffold import scaffold
+import fedjax_syn as fs
+from fedjax_syn.contexts import Task
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import cross_entropy
@@ -41,7 +39,9 @@ def towards(target, steps):
 
 def hand(every=1, clients=(0, 1), steps=2, weighting='uniform'):
   """Client A holds {0}, B {4, 4, 4}; loss (w - x)^2 / 2, SGD with rate 1/2 from w = 1."""
-  method = fedavg(0.5, optimizer='sgd', epochs=0, steps=steps, batch_size=3, weighting=weighting)
+  method = fs.FedAvg(
+    lr=0.5, optimizer='sgd', epochs=0, steps=steps, batch_size=3, weighting=weighting
+  )
   task = task_of(tiny.quadratic(1.0), tiny.two_points(), tiny.half_square, 0.5)
   return round_losses(
     method,
@@ -101,12 +101,14 @@ def test_it_ends_where_the_engine_s_round_ends(optimizer):
   """Round L + 1 of a DynaFed run from the engine's keys; clients of 6, 3, 0 and 8 rows, all taking part, so
   that partial batches, a client without data and several local steps are among them."""
   sizes = [6, 3, 0, 8]
-  base = fedavg(0.05, optimizer=optimizer, batch_size=4, epochs=2)
+  base = fs.FedAvg(lr=0.05, optimizer=optimizer, batch_size=4, epochs=2)
   data, model = tiny.federated(sizes), tiny.net(4, 3)
-  engine = tiny.build(dynafed(base, **FIELDS, finetune_steps=3, finetune_lr=0.01), model, data)
+  engine = tiny.build(
+    fs.chain(base, fs.DynaFed(**FIELDS, finetune_steps=3, finetune_lr=0.01)), model, data
+  )
   state, _ = engine.run(0, engine.init(0), 2)
   while engine.pending(state):
-    state, _, _ = engine.between(0, state, 60.0)
+    state, _, _ = engine.server_work(0, state, 60.0)
   state = jax.tree.map(np.asarray, state)
   expected, _ = engine.run(0, jax.tree.map(jnp.asarray, state), 1)
 
@@ -146,7 +148,7 @@ def test_methods_that_change_local_training_are_refused():
   task = task_of(tiny.quadratic(1.0), tiny.two_points(), tiny.half_square, 0.5)
   with pytest.raises(ValueError, match='scaffold.*plain local training'):
     round_losses(
-      scaffold(fedavg(optimizer='sgd')),
+      fs.chain(fs.FedAvg(optimizer='sgd'), fs.SCAFFOLD()),
       task,
       task.model.init(None),
       jax.random.split(jax.random.key(0), 2),

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from fedjax_syn.method import Task
 
+from fedjax_syn.contexts import Task
 from fedjax_syn.data import federated
 from fedjax_syn.models import create
 from fedjax_syn.server import sets as sets_lib

@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fedjax_syn as fs
 from fedjax_syn import models
-from fedjax_syn.algorithms.dynafed import dynafed
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.engine import Layout, build
+from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.engine.mesh import place, replicated
 from fedjax_syn.synthesis import pieces, trajectory
 from fedjax_syn.synthesis.synthetic import SyntheticSet
@@ -118,22 +117,24 @@ def test_synthesis_on_two_devices_is_that_on_one():
   data = tiny.federated([6, 6, 5, 7])
   states = []
   for count in (1, 6):
-    method = dynafed(
-      fedavg(0.1, optimizer='sgd', batch_size=2),
-      length=3,
-      segment=2,
-      iterations=2,
-      inner_steps=3,
-      images_per_class=4,
-      image_lr=1e-6,
-      label_lr=1e-6,
-      inner_lr_lr=1e-6,
-      pieces=count,
+    method = fs.chain(
+      fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2),
+      fs.DynaFed(
+        length=3,
+        segment=2,
+        iterations=2,
+        inner_steps=3,
+        images_per_class=4,
+        image_lr=1e-6,
+        label_lr=1e-6,
+        inner_lr_lr=1e-6,
+        pieces=count,
+      ),
     )
-    engine = build(method, tiny.net(4, 3), data, layout=Layout(1, 'blocks', 2))
+    engine = Engine(method, tiny.net(4, 3), data, layout=Layout(1, 'blocks', 2))
     state, _ = engine.run(0, engine.init(0), 3)
     while engine.pending(state):
-      state, _, _ = engine.between(0, state, 0.0)
+      state, _, _ = engine.server_work(0, state, 0.0)
     state, report = engine.run(0, state, 1)
     assert report['diverged_round'] == 0
     states.append(state)
