@@ -4,8 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_syn.contexts import ClientContext
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine import Engine, Layout
+from fedjax_syn.layer import Layer
 from fedjax_syn.typing import Model, Output, Variables
 
 
@@ -112,3 +114,11 @@ def two_points() -> FederatedData:
 def build(*args, **kwargs) -> Engine:
   """An engine on one device, whose programs compile in two thirds of the time; tests of layouts use the library's own."""
   return Engine(*args, **{'layout': Layout(devices=1), **kwargs})
+
+
+def client_of(
+  engine: Engine, kind: type[Layer], client: int = 0, round: int = 1, **other
+) -> ClientContext:
+  """A client as one layer sees it in a round of seed 0 that begins with the initial model, with other fields where told."""
+  state = engine.init(0)._replace(round=jnp.int32(round - 1))
+  return engine.client_context(0, state, client, kind)._replace(**other)

@@ -12,7 +12,7 @@ import fedjax_syn as fs
 from fedjax_syn.algorithms.fedbe import gaussian_models, sharpened_mean
 from fedjax_syn.algorithms.feddf import ensemble
 from fedjax_syn.algorithms.fedgen import Broadcast, diversity_loss, ensemble_loss
-from fedjax_syn.contexts import Messages, Task
+from fedjax_syn.contexts import Messages, Round
 from fedjax_syn.data.federated import Proxy
 from fedjax_syn.keys import fold
 from fedjax_syn.losses import cross_entropy
@@ -29,10 +29,6 @@ def with_proxy(data, rows=6, seed=3):
   return data._replace(proxy=Proxy(x, jnp.asarray(rng.integers(0, 3, rows), jnp.int32)))
 
 
-def task_of(model, data, **hyper):
-  return Task(model, cross_entropy, data, data.start.shape[0], 3, hyper, 1)
-
-
 def linear(inputs=4, classes=3) -> Model:
   """logits = x W, features = x; the whole matrix is the head."""
 
@@ -46,10 +42,10 @@ def linear(inputs=4, classes=3) -> Model:
   return Model('linear', init, apply, lambda p, z: z @ p['w'], lambda path: True)
 
 
-def messages_of(weight, **body):
+def messages_of(weight, **payload):
   weight = jnp.asarray(weight, jnp.float32)
-  total = lambda w: jax.tree.map(lambda leaf: jnp.tensordot(w, leaf, 1), body)
-  return Messages(weight, total(weight), total((weight > 0).astype(jnp.float32)), body)
+  total = lambda w: jax.tree.map(lambda leaf: jnp.tensordot(w, leaf, 1), payload)
+  return Messages(weight, total(weight), total((weight > 0).astype(jnp.float32)), payload)
 
 
 def test_fedprox_round_by_hand():
@@ -91,7 +87,7 @@ def test_fedbe_draws_from_the_gaussian_of_the_clients():
 def test_distillation_step_against_numpy():
   """KL(t || softmax(x W)) has the gradient x^T (p - t) / rows; one step of SGD on all rows at once."""
   data = with_proxy(tiny.federated([3, 2]))
-  task, rng = task_of(linear(), data), np.random.default_rng(0)
+  task, rng = tiny.build(fs.FedAvg(), linear(), data).task(), np.random.default_rng(0)
   w = rng.normal(size=(4, 3)).astype(np.float32)
   images = (np.asarray(data.proxy.x, float).reshape(6, 4) / 255 - 0.5) / 0.3
   targets = np.exp(images @ rng.normal(size=(4, 3)))
@@ -159,17 +155,20 @@ def test_abavg_weighs_by_accuracy_on_labelled_server_data():
   x = jnp.full((4, 2, 2, 1), 255, jnp.uint8)
   answers = lambda c: jnp.zeros((4, 3)).at[:, c].set(1.0)
   old = {'w': jnp.zeros((4, 3)), 'b': jnp.zeros(())}
-  body = {'w': jnp.stack([answers(0), answers(1), answers(2)]), 'b': jnp.array([1.0, 3.0, 50.0])}
-  messages = messages_of([1, 1, 0], params=body, stats={})
-  for labels, want, mean in (([0, 1, 1, 1], 2.5, 0.5), ([2, 2, 2, 2], 2.0, 0.0)):
+  sent = {'w': jnp.stack([answers(0), answers(1), answers(2)]), 'b': jnp.array([1.0, 3.0, 50.0])}
+  messages = messages_of([1, 1, 0], params=sent, stats={})
+
+  def aggregate(method, labels):
     proxy = Proxy(x, jnp.array(labels, jnp.int32))
-    task = task_of(linear(), data._replace(proxy=proxy))
-    new, logged = fs.ABAVG().aggregate(task)(None, old, messages)
+    task = tiny.build(method, linear(), data._replace(proxy=proxy)).task()
+    return method.aggregate(Round(task, jax.random.key(0), jnp.int32(1), old, {}, messages))
+
+  for labels, want, mean in (([0, 1, 1, 1], 2.5, 0.5), ([2, 2, 2, 2], 2.0, 0.0)):
+    new, logged = aggregate(fs.ABAVG(), labels)
     np.testing.assert_allclose(new['b'], want, rtol=1e-6)
-    np.testing.assert_allclose(logged['abavg/client_accuracy'], mean, rtol=1e-6)
+    np.testing.assert_allclose(logged['client_accuracy'], mean, rtol=1e-6)
   # Half of rows that are sorted by class are the first and the third, one of each: both are right on one.
-  task = task_of(linear(), data._replace(proxy=Proxy(x, jnp.array([0, 0, 1, 1], jnp.int32))))
-  new, _ = fs.ABAVG(rows=2).aggregate(task)(None, old, messages)
+  new, _ = aggregate(fs.ABAVG(rows=2), [0, 0, 1, 1])
   np.testing.assert_allclose(new['b'], 2.0, rtol=1e-6)
 
 
@@ -196,9 +195,7 @@ def test_fedgen_client_loss_against_numpy():
   """Round 3: CE + 0.5^2 (2 CE(head(G(y')), y') + 3 KL(p(head(G(y))) || p(x))), the padded sample without weight."""
   data = tiny.federated([3, 2])
   method = fs.FedGen(alpha=2.0, beta=3.0, decay=0.5, noise=2, hidden=3)
-  hyper = {'fedgen': method.hyper['fedgen'], 'client': {'lr': 0.1}}
-  task = task_of(linear(), data, **hyper)
-  transform = method.client_transforms[0](task)
+  engine = tiny.build(method, linear(), data)
   g = generator(noise=2, hidden=3, features=4, num_classes=3)
   weights = g.init(jax.random.key(5))
   moments = Moments(jnp.array([0.1, -0.2, 0.3]), jnp.array([0.5, 1.0, 2.0]))
@@ -209,12 +206,12 @@ def test_fedgen_client_loss_against_numpy():
   step = Step(jax.random.key(9), 0, jnp.asarray(x), jnp.asarray(y), jnp.asarray(mask), {})
 
   def plain(params, step):
-    out = task.model.apply(Variables(params, {}), step.x)
+    out = engine.model.apply(Variables(params, {}), step.x)
     return cross_entropy(out.logits, step.y, step.mask), out
 
-  got, _ = transform.loss((Broadcast(weights, moments, 1.0), 0.25), plain)(
-    {'w': jnp.asarray(w)}, step
-  )
+  heard = Broadcast(weights, moments, 1.0)
+  client = tiny.client_of(engine, fs.FedGen, broadcast=heard, prepared=0.25)
+  got, _ = method.loss(client, plain, {'w': jnp.asarray(w)}, step)
 
   noise = jax.random.uniform(fold(step.key, 0), (2, 3, 2))
   other = np.asarray(jax.random.randint(fold(step.key, 0, 1), (3,), 0, 3))
@@ -294,7 +291,9 @@ def test_neutral_settings_are_fedavg(name):
 def test_a_method_that_is_not_neutral_leaves_fedavg(make):
   sizes = (4, 0, 3)
   pairs = zip(
-    params_after(make(base(1.0)), sizes, 61)[1], fedavg_params(1.0, sizes, 61)[1], strict=True
+    params_after(fs.chain(base(1.0), make()), sizes, 61)[1],
+    fedavg_params(1.0, sizes, 61)[1],
+    strict=True,
   )
   assert max(float(np.abs(a - b).max()) for a, b in pairs) > 1e-6
 
@@ -311,7 +310,7 @@ def test_server_data_is_asked_for_in_one_line(make):
 )
 def test_a_round_without_a_sample_keeps_the_model(make):
   data = with_proxy(tiny.federated([0, 2]))
-  engine = tiny.build(make(base()), tiny.net(4, 3), data, participation=0.5)
+  engine = tiny.build(fs.chain(base(), make()), tiny.net(4, 3), data, participation=0.5)
   state, seed = engine.init(0), 0
   while True:  # the first seed whose first round draws the empty client
     state = engine.init(seed)

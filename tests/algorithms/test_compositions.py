@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import ServerTransform
 
 import fedjax_syn as fs
 from fedjax_syn.typing import Variables
@@ -19,7 +18,7 @@ def sgd(**fields):
   ('build', 'line'),
   [
     *(
-      (lambda layer=layer: fs.chain(layer(sgd()), fs.FedRep()), 'use fedrep.')
+      (lambda layer=layer: fs.chain(sgd(), layer(), fs.FedRep()), 'use fedrep.')
       for layer in (fs.Ditto, fs.DP, fs.FedExP)
     ),
     (lambda: fs.chain(sgd(), fs.FedRep(), fs.FedReg()), 'use fedreg.fedrep'),
@@ -28,11 +27,11 @@ def sgd(**fields):
       "'feddf' looks at each client's model, but 'feddm' sends none",
     ),
     *(
-      (build, 'keeps a part on the client')
+      (build, 'keeps a part of the model on the clients')
       for layer in (fs.FedDF, fs.FedBE, fs.FedGen, fs.ABAVG)
       for build in (
-        lambda l=layer: l(fs.chain(sgd(), fs.FedRep())),
-        lambda l=layer: fs.chain(l(sgd()), fs.FedRep()),
+        lambda l=layer: fs.chain(sgd(), fs.FedRep(), l()),
+        lambda l=layer: fs.chain(sgd(), l(), fs.FedRep()),
       )
     ),
     (lambda: fs.chain(sgd(), fs.FedNova(), fs.FedExP()), 'both replace the aggregation'),
@@ -83,9 +82,9 @@ def test_fedexp_extrapolates_the_clients_mean_whatever_the_server_does_with_it()
   w = 1, x = 0, one step of 1/2 to 0.5: 1 - 0.1 * 0.5 = 0.95, in either order."""
   x = np.zeros((2, 1, 1, 1), np.uint8)
   data = tiny.clients_of(x, np.zeros(2, int), [1, 1], 1)
-  opt = lambda base: fs.chain(base, fs.FedOpt(optimizer='sgd', lr=0.1))
-  for method in (opt(fs.chain(sgd(), fs.FedExP())), fs.chain(opt(sgd()), fs.FedExP())):
-    engine = tiny.build(method, tiny.quadratic(1.0), data, loss=tiny.half_square)
+  opt, exp = fs.FedOpt(optimizer='sgd', lr=0.1), fs.FedExP()
+  for layers in ((exp, opt), (opt, exp)):
+    engine = tiny.build(fs.chain(sgd(), *layers), tiny.quadratic(1.0), data, loss=tiny.half_square)
     state, report = engine.run(0, engine.init(0), 1)
     np.testing.assert_allclose(report['fedexp/server_step'], 1.0)
     np.testing.assert_allclose(state.params['w'], 0.95, rtol=1e-6)
@@ -106,16 +105,22 @@ def test_dynafed_records_the_models_that_go_down():
 
 
 def test_the_outermost_learned_set_is_the_method_s():
-  def layer(number):
-    return lambda task: ServerTransform(
-      f'set{number}',
-      init=lambda key, params, enrolled: jnp.zeros(()),
-      synthetic=lambda state: {'number': number} if number < 3 else None,
-    )
+  class Set1(fs.Layer):
+    number: int = 1
 
-  method = sgd()
-  for number in (1, 2, 3):
-    method = method.extend(f'set{number}', server=layer(number))
+    def server_init(self, task, key, params, messages):
+      return jnp.zeros(())
+
+    def artifacts(self, task, state):
+      return {'number': self.number} if self.number < 3 else None
+
+  class Set2(Set1):
+    pass
+
+  class Set3(Set1):
+    pass
+
+  method = fs.chain(sgd(), Set1(), Set2(number=2), Set3(number=3))
   engine = tiny.build(method, tiny.net(4, 3), tiny.federated([3, 3]))
   assert engine.artifacts(engine.init(0)) == {'number': 2}
 

@@ -4,12 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import ClientContext, Task
 
 import fedjax_syn as fs
 from fedjax_syn.data.builders import digits
-from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.losses import cross_entropy
+from fedjax_syn.keys import fold
 from fedjax_syn.models import create
 from fedjax_syn.synthesis import distribution as dm
 from tests import tiny
@@ -82,21 +80,15 @@ def test_the_global_model_learns_from_sets_alone(method):
   )  # of those with samples
 
 
-def visit_of(engine, sampled, round=1, seed=0):
-  found, state = data(), engine.init(seed)
-  key = fold(stream(seed, Purpose.CLIENT, round), sampled)
-  from fedjax_syn.data import federated
+def updated(engine, client):
+  """What a client's update in round 1 returns, compiled: its message, and numbers."""
+  layer = engine.chain.client_update
 
-  down = {t: s.radius for t, s in state.server.items() if t == 'feddualmatch'}
-  return ClientContext(
-    key,
-    jnp.int32(round),
-    state.params,
-    state.stats,
-    down,
-    {},
-    federated.shard_of(found, jnp.int32(sampled)),
-  )
+  def update(key):
+    message, *_, numbers = layer.client_update(tiny.client_of(engine, type(layer), client, key=key))
+    return message, numbers
+
+  return jax.jit(update)(tiny.client_of(engine, type(layer), client).key)
 
 
 @pytest.mark.parametrize('make', [lambda: fs.FedDM(**SMALL_DM), lambda: fs.FedDualMatch(**SMALL)])
@@ -104,16 +96,14 @@ def test_what_a_client_sends(make):
   """Present classes as they should be; absent ones are zeros; an empty client weighs nothing."""
   method = make()
   engine = tiny.build(method, net(), data())
-  task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
-  update = jax.jit(method.client(task).update)
   present = {ALL: [1] * 10, ONE: [0] * 3 + [1] + [0] * 6, NONE: [0] * 10, SOME: [1] * 5 + [0] * 5}
   for client, expected in present.items():
-    message, _, metrics = update(visit_of(engine, client))
-    body = message.body[method.name]
-    np.testing.assert_array_equal(body['present'], expected)
-    there = np.abs(np.asarray(body['x'])).max(axis=(1, 2, 3, 4)) > 0
+    message, numbers = updated(engine, client)
+    sent = message.payload[method.name]
+    np.testing.assert_array_equal(sent['present'], expected)
+    there = np.abs(np.asarray(sent['x'])).max(axis=(1, 2, 3, 4)) > 0
     np.testing.assert_array_equal(there, np.array(expected, bool))
-    assert message.weight == float(client != NONE) and metrics['finite']
+    assert message.weight == float(client != NONE) and numbers['finite']
 
 
 @pytest.mark.parametrize('make', [fs.FedDM, fs.FedDualMatch])
@@ -122,12 +112,11 @@ def test_images_that_begin_as_real_ones_are_the_class_s_own(make):
   fields = {'init': 'real', 'iterations': 1, 'lr': 1e-9, 'images_per_class': 3}
   method = make(**fields)
   engine = tiny.build(method, net(8, 1), data())
-  task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
-  message, _, _ = jax.jit(method.client(task).update)(visit_of(engine, SOME))
+  message, _ = updated(engine, SOME)
   own = data()
   rows = own.order[-SIZES[SOME] :]
   real = (np.asarray(own.x[rows], np.float32) / 255 - 0.3061) / 0.3763
-  sent = np.asarray(message.body[method.name]['x'])
+  sent = np.asarray(message.payload[method.name]['x'])
   for c in range(5):
     candidates = real[np.asarray(own.y[rows]) == c]
     apart = np.abs(sent[c][:, None] - candidates[None]).max(axis=(2, 3, 4))
@@ -160,9 +149,7 @@ def test_matching_moves_the_features_of_every_present_class_nearer():
   for iterations in (1, 60):
     method = fs.FedDualMatch(**SMALL | {'iterations': iterations})
     engine = tiny.build(method, net(8), data())
-    task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
-    update = jax.jit(method.client(task).update)
-    losses[iterations] = float(update(visit_of(engine, ALL))[2]['loss'].value)
+    losses[iterations] = float(updated(engine, ALL)[1]['loss'].value)
   assert losses[60] < 0.3 * losses[1]
 
 
@@ -181,8 +168,7 @@ def test_iterations_of_the_stages(alignment, per_stage, iterations, monkeypatch)
   monkeypatch.setattr(dm, 'descend', spy)
   method = fs.FedDualMatch(**SMALL, alignment=alignment, per_stage=per_stage)
   engine = tiny.build(method, net(), data())
-  task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
-  method.client(task).update(visit_of(engine, ONE))
+  method.client_update(tiny.client_of(engine, fs.FedDualMatch, ONE))
   assert seen == [iterations]
 
 
@@ -200,14 +186,13 @@ def test_the_order_of_the_layers_in_time(monkeypatch):
   method = fs.FedDualMatch(**SMALL)
   engine = tiny.build(method, net(), data())
   found = data()
-  task = Task(engine.model, cross_entropy, found, 4, 10, method.hyper, 1)
-  visit = visit_of(engine, ONE)
-  method.client(task).update(visit)
+  client = tiny.client_of(engine, fs.FedDualMatch, ONE)
+  method.client_update(client)
   x, parts = caught['start'].x[3], []
   from fedjax_syn.synthesis import ball
   from fedjax_syn.typing import Variables
 
-  w = Variables(ball.sample(fold(visit.key, 0), visit.params, 5.0), visit.stats)
+  w = Variables(ball.sample(fold(client.key, 0), client.params, 5.0), client.stats)
   rows = (np.asarray(found.x[300:330], np.float32) / 255 - 0.3061) / 0.3763
   for real, synthetic in zip(
     dm.layers(engine.model, w, jnp.asarray(rows), 'pooled'),
@@ -238,6 +223,6 @@ def test_the_radius_goes_down_in_the_next_round():
 
 
 @pytest.mark.parametrize('make', [fs.FedDM, fs.FedDualMatch])
-def test_around_a_method_that_trains_locally_is_refused(make):
-  with pytest.raises(ValueError, match="cannot be put around 'fedprox': its clients send data"):
-    make(fs.FedProx())
+def test_after_a_layer_that_trains_locally_they_are_refused(make):
+  with pytest.raises(ValueError, match="cannot come after 'fedprox': its clients send data"):
+    fs.chain(fs.FedProx(), make())

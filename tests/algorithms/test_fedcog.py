@@ -6,17 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import ClientContext, Messages, Task, weighted_mean
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedjax_syn as fs
-from fedjax_syn.algorithms.fedcog import Config, check
-from fedjax_syn.client import local
-from fedjax_syn.data.federated import shard_of
-from fedjax_syn.engine.clients import run_one
-from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.losses import cross_entropy, single_label
+from fedjax_syn.contexts import Messages, Round, Run
+from fedjax_syn.engine.rounds import weighted_mean
+from fedjax_syn.layer import SERVER_HOOKS
+from fedjax_syn.losses import cross_entropy
 from fedjax_syn.synthesis import complementary as comp
 from fedjax_syn.typing import Step, Variables
 from tests import tiny
@@ -85,27 +82,31 @@ def test_disagreement_lies_between_0_and_1(logits):
 
 
 def setup(**fields):
-  """Method, task with a net, visit of a client that lacks class 2, global and previous model."""
-  data = tiny.federated([12, 5])
+  """The layer, a client that lacks class 2 in round 2, and its previous model."""
   model = tiny.net(4, 3)
   method = fs.chain(
     fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=4),
     fs.FedCOG(**{'start': 1, 'samples': 10, **fields}),
   )
-  task = Task(model, cross_entropy, data, 2, 3, method.hyper, 2)
-  previous = model.init(jax.random.key(7))
-  transform = method.client_transforms[0](task)
-  state = transform.init(previous, None)._replace(visited=jnp.ones((), bool))
-  w = model.init(jax.random.key(1))
-  shard = shard_of(data, 0)._replace(class_counts=jnp.array([8, 4, 0]))
-  visit = ClientContext(jax.random.key(3), jnp.int32(2), w.params, {}, {}, {'fedcog': state}, shard)
-  return task, transform, visit, previous
+  layer, previous, w = method[fs.FedCOG], *(model.init(jax.random.key(i)) for i in (7, 1))
+  state = layer.client_init(None, previous, None)._replace(visited=jnp.ones((), bool))
+  engine = tiny.build(method, model, tiny.federated([12, 5]))
+  client = tiny.client_of(
+    engine, fs.FedCOG, round=2, key=jax.random.key(3), params=w.params, state=state
+  )
+  shard = client.shard._replace(class_counts=jnp.array([8, 4, 0]))
+  return layer, client._replace(shard=shard), previous
 
 
-def objective(task, w, previous, x, y, weight=0.1):
+def generated(client, **fields):
+  """What a client generates with other settings."""
+  return setup(**fields)[0].prepare(client).generated
+
+
+def objective(model, w, previous, x, y, weight=0.1):
   """Eq. 1 in numpy, summed over samples."""
   log_softmax = lambda z: z - np.log(np.exp(z).sum(-1, keepdims=True))
-  a, b = (log_softmax(np.asarray(task.model.apply(m, x).logits)) for m in (w, previous))
+  a, b = (log_softmax(np.asarray(model.apply(m, x).logits)) for m in (w, previous))
   p, q = np.exp(a), np.exp(b)
   m = (p + q) / 2
   js = 0.5 * (p * np.log(p / m) + q * np.log(q / m)).sum(-1)
@@ -113,16 +114,14 @@ def objective(task, w, previous, x, y, weight=0.1):
 
 
 def test_generation_lowers_its_objective_and_recognises_its_targets():
-  task, transform, visit, previous = setup(steps=100, lr=0.05)
-  _, before, _ = transform.prepare(visit)
-  none = setup(steps=0)
-  _, start, _ = none[1].prepare(visit)
-  w = Variables(visit.params, {})
-  first = objective(task, w, previous, start.x, np.asarray(start.y)).mean()
-  last = objective(task, w, previous, before.x, np.asarray(before.y)).mean()
-  assert last < 0.5 * first
-  np.testing.assert_array_equal(np.bincount(before.y, minlength=3), [0, 3, 7])  # lacks 0, 4, 8
-  assert (np.argmax(before.log_p, -1) == before.y).mean() > 0.9
+  layer, client, previous = setup(steps=100, lr=0.05)
+  end, start = layer.prepare(client).generated, generated(client, steps=0)
+  of = lambda g: objective(
+    client.task.model, Variables(client.params, {}), previous, g.x, np.asarray(g.y)
+  )
+  assert of(end).mean() < 0.5 * of(start).mean()
+  np.testing.assert_array_equal(np.bincount(end.y, minlength=3), [0, 3, 7])  # lacks 0, 4, 8
+  assert (np.argmax(end.log_p, -1) == end.y).mean() > 0.9
 
 
 def test_generation_is_adam_on_finite_differences_of_the_objective_in_float64():
@@ -130,10 +129,10 @@ def test_generation_is_adam_on_finite_differences_of_the_objective_in_float64():
   central differences of Eq. 1 in numpy. From the second step on it depends on the size of the gradients."""
   with jax.enable_x64(True):
     lr, steps = 0.05, 4
-    task, transform, visit, previous = setup(samples=3, steps=steps, lr=lr)
-    _, got, _ = transform.prepare(visit)
-    x = np.asarray(setup(samples=3, steps=0)[1].prepare(visit)[1].x)
-    w, y = Variables(visit.params, {}), np.asarray(got.y)
+    layer, client, previous = setup(samples=3, steps=steps, lr=lr)
+    got, model = layer.prepare(client).generated, client.task.model
+    x = np.asarray(generated(client, samples=3, steps=0).x)
+    w, y = Variables(client.params, {}), np.asarray(got.y)
     assert x.dtype == np.float64 and len(set(y)) > 1
     m, v = np.zeros_like(x), np.zeros_like(x)
     for t in range(1, steps + 1):
@@ -141,7 +140,7 @@ def test_generation_is_adam_on_finite_differences_of_the_objective_in_float64():
       for index in np.ndindex(x.shape):
         h = np.zeros_like(x)
         h[index] = 1e-5
-        up, down = (objective(task, w, previous, x + s * h, y).mean() for s in (1, -1))
+        up, down = (objective(model, w, previous, x + s * h, y).mean() for s in (1, -1))
         g[index] = (up - down) / 2e-5
       m, v = 0.5 * m + 0.5 * g, 0.9 * v + 0.1 * g**2
       x = x - lr * (m / (1 - 0.5**t)) / (np.sqrt(v / (1 - 0.9**t)) + 1e-8)
@@ -150,9 +149,10 @@ def test_generation_is_adam_on_finite_differences_of_the_objective_in_float64():
 
 @pytest.mark.parametrize('batch', [1, 3, 10])
 def test_the_batch_of_generation_changes_no_result(batch):
-  a, b = (setup(steps=5, batch=size)[1].prepare(setup()[2])[1] for size in (0, batch))
+  client = setup()[1]
+  a, b = (generated(client, steps=5, batch=size) for size in (0, batch))
   np.testing.assert_allclose(a.x, b.x, rtol=0, atol=1e-5)
-  assert np.abs(a.x - setup(steps=0)[1].prepare(setup()[2])[1].x).max() > 1e-2
+  assert np.abs(a.x - generated(client, steps=0).x).max() > 1e-2
 
 
 def test_more_samples_than_a_cache_holds_are_generated_in_parts_on_a_cpu(monkeypatch):
@@ -160,47 +160,51 @@ def test_more_samples_than_a_cache_holds_are_generated_in_parts_on_a_cpu(monkeyp
   whole, start = (setup(samples=70, steps=n, batch=70) for n in (5, 0))
   monkeypatch.setattr(comp, 'AT_A_TIME', {jax.default_backend(): 32})
   parts = setup(samples=70, steps=5)
-  text = lambda made: str(jax.make_jaxpr(made[1].prepare)(made[2]))
-  assert '32,2,2,1' in text(parts) and '32,2,2,1' not in text(whole)
-  x, by_parts, noise = (made[1].prepare(made[2])[1].x for made in (whole, parts, start))
+
+  def text(layer, client, _):
+    return str(jax.make_jaxpr(lambda key: layer.prepare(client._replace(key=key)))(client.key))
+
+  assert '32,2,2,1' in text(*parts) and '32,2,2,1' not in text(*whole)
+  x, by_parts, noise = (
+    layer.prepare(client).generated.x for layer, client, _ in (whole, parts, start)
+  )
   np.testing.assert_allclose(x, by_parts, rtol=0, atol=1e-5)
   assert x.shape == (70, 2, 2, 1) and np.abs(x - noise).max() > 1e-2
 
 
 def test_sources_of_table_5():
-  """Noise is not moved; without a local model, or before its first visit, there is nothing to disagree with."""
-  visit = setup()[2]
-  made = {
-    s: setup(source=s, steps=20)[1].prepare(visit)[1].x for s in ('noise', 'global', 'global+local')
-  }
-  np.testing.assert_array_equal(made['noise'], setup(steps=0)[1].prepare(visit)[1].x)
-  assert np.abs(made['global'] - made['global+local']).max() > 1e-4
-  new = visit.state['fedcog']._replace(visited=jnp.zeros((), bool))
-  fresh = setup(steps=20)[1].prepare(visit._replace(state={'fedcog': new}))[1].x
-  np.testing.assert_allclose(fresh, made['global'], rtol=0, atol=1e-6)
+  """Noise is not moved; without a local model, or before its first training, there is nothing to disagree with."""
+  client = setup()[1]
+  sources = ('noise', 'global', 'global+local')
+  x = {source: generated(client, source=source, steps=20).x for source in sources}
+  np.testing.assert_array_equal(x['noise'], generated(client, steps=0).x)
+  assert np.abs(x['global'] - x['global+local']).max() > 1e-4
+  new = client.state._replace(visited=jnp.zeros((), bool))
+  fresh = generated(client._replace(state=new), steps=20).x
+  np.testing.assert_allclose(fresh, x['global'], rtol=0, atol=1e-6)
 
 
 def test_weights_and_loss_by_hand():
   """Counts 8, 4, 0 lack 0 + 4 + 8 = 12 beside 12: both weights are 1/2. At the start of a round the model is its own
   teacher, so that only half of the cross-entropy is left (Lemma A.5); elsewhere KL(teacher || model) is added."""
-  task, transform, visit, _ = setup(steps=10, kd_batch=10)
-  ctx = transform.prepare(visit)
-  np.testing.assert_allclose(ctx[2], (0.5, 0.5), rtol=1e-6)
+  layer, client, _ = setup(steps=10, kd_batch=10)
+  prepared, model = layer.prepare(client), client.task.model
+  np.testing.assert_allclose((prepared.real_weight, prepared.kd_weight), (0.5, 0.5), rtol=1e-6)
   rng = np.random.default_rng(0)
   x = jnp.asarray(rng.normal(size=(4, 2, 2, 1)), jnp.float32)
   step = Step(jax.random.key(0), 0, x, jnp.array([0, 1, 0, 1]), jnp.array([1.0, 1, 1, 0]), {})
 
   def plain(params, step):
-    out = task.model.apply(Variables(params, {}), step.x)
+    out = model.apply(Variables(params, {}), step.x)
     return cross_entropy(out.logits, step.y, step.mask), out
 
-  loss = transform.loss(ctx, plain)
-  value, out = loss(visit.params, step)
-  np.testing.assert_allclose(value, 0.5 * plain(visit.params, step)[0], rtol=1e-5)
+  loss = functools.partial(layer.loss, client._replace(prepared=prepared), plain)
+  value, out = loss(client.params, step)
+  np.testing.assert_allclose(value, 0.5 * plain(client.params, step)[0], rtol=1e-5)
   assert out.logits.shape == (4, 3) and out.features.shape[0] == 4
-  other = task.model.init(jax.random.key(11)).params
-  log_q = jax.nn.log_softmax(task.model.apply(Variables(other, {}), ctx[1].x).logits)
-  kl = (np.exp(ctx[1].log_p) * (ctx[1].log_p - log_q)).sum(-1).mean()
+  other, own = model.init(jax.random.key(11)).params, prepared.generated
+  log_q = jax.nn.log_softmax(model.apply(Variables(other, {}), own.x).logits)
+  kl = (np.exp(own.log_p) * (own.log_p - log_q)).sum(-1).mean()
   want = 0.5 * plain(other, step)[0] + 0.5 * kl
   np.testing.assert_allclose(loss(other, step)[0], want, rtol=1e-5)
   assert kl > 0.01
@@ -259,26 +263,16 @@ def test_the_message_has_fedavgs_form_so_that_masked_sums_give_the_same_model():
   """Each pair of clients adds and subtracts a random mask: a server that sees sums alone gets the engine's model."""
   data, model, method = tiny.federated((12, 3, 5)), tiny.net(4, 3), small()
   plain = fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=4)
-  assert (method.aggregate, method.server_transforms, method.every_message) == (None, (), False)
   engine = tiny.build(method, model, data)
   state, _ = engine.run(0, engine.init(0), 1)
-
-  def messages(method, clients_state):
-    task = Task(model, cross_entropy, data, 3, 3, method.hyper, 2, objective=single_label)
-    client, sent = local.close(method, task), []
-    for i in range(3):
-      key = fold(stream(0, Purpose.CLIENT, 2), i)
-      rows = jax.tree.map(lambda leaf, i=i: leaf[i], clients_state)
-      visit = ClientContext(
-        key, jnp.int32(2), state.params, state.stats, {}, rows, shard_of(data, i)
-      )
-      sent.append(run_one(client, visit)[0])
-    return sent
-
-  sent = messages(method, state.clients)
+  task = engine.task(2)
+  assert not any(engine.chain.having(hook, task) for hook in ('aggregate', *SERVER_HOOKS))
+  assert 'individual updates' not in engine.chain.requires
+  sent = [engine.message(0, state, client) for client in range(3)]
+  fedavg = tiny.build(plain, model, data).message(0, state._replace(clients={}), 0)
   form = lambda message: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), message)
-  assert form(sent[0]) == form(messages(plain, {})[0])
-  masked = [message.body for message in sent]
+  assert form(sent[0]) == form(fedavg)
+  masked = [message.payload for message in sent]
   for i, j in ((0, 1), (0, 2), (1, 2)):
     key = jax.random.fold_in(jax.random.key(5), 3 * i + j)
     mask = jax.tree.map(lambda leaf, key=key: jax.random.normal(key, leaf.shape), masked[0])
@@ -286,8 +280,10 @@ def test_the_message_has_fedavgs_form_so_that_masked_sums_give_the_same_model():
     masked[j] = jax.tree.map(jnp.subtract, masked[j], mask)
   total = jax.tree.map(lambda *leaves: sum(leaves), *masked)
   weight = jnp.array([message.weight for message in sent])
-  got, _ = weighted_mean(None, state.params, Messages(weight, total, total, None))
-  assert np.abs(masked[0]['params']['w1'] - sent[0].body['params']['w1']).max() > 0.5
+  messages = Messages(weight, total, total, None)
+  round = Round(task, jax.random.key(0), jnp.int32(2), state.params, {}, messages)
+  got, _ = weighted_mean(round)
+  assert np.abs(masked[0]['params']['w1'] - sent[0].payload['params']['w1']).max() > 0.5
   want, report = engine.run(0, state, 1)
   assert report['fedcog/recognised'] >= 0  # it generated
   for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want.params), strict=True):
@@ -354,4 +350,4 @@ def test_under_dynafed_both_phases_pass():
 )
 def test_what_cannot_work_is_refused_in_one_line(fields, line):
   with pytest.raises(ValueError, match=line):
-    check(Config(**fields), 70)
+    fs.chain(fs.FedCOG(**fields)).resolve(Run(70, None, ('fedcog',)))

@@ -8,11 +8,9 @@ import pytest
 import fedjax_syn as fs
 from fedjax_syn import config as config_lib
 from fedjax_syn import privacy
-from fedjax_syn.contexts import Task
-from fedjax_syn.losses import cross_entropy
 from fedjax_syn.synthesis import distribution as dm
 from tests import tiny
-from tests.algorithms.test_data_methods import ONE, SMALL, SOME, data, net, visit_of
+from tests.algorithms.test_data_methods import ONE, SMALL, SOME, data, net, updated
 from tests.test_accountant import gaussian_epsilon
 
 
@@ -26,7 +24,7 @@ def settings(**fields):
 
 def mechanism_of(**fields):
   engine = tiny.build(fs.FedDualMatch(**SMALL, **fields), net(), data())
-  return engine.method.mechanism
+  return engine.mechanism
 
 
 def test_features_are_cut_to_the_bound_and_short_ones_stay():
@@ -131,8 +129,7 @@ def test_a_wide_bound_changes_nothing_and_noise_changes_what_is_sent(clipping):
   def sent(**fields):
     method = fs.FedDualMatch(**SMALL, **fields)
     engine = tiny.build(method, net(8), data())
-    task = Task(engine.model, cross_entropy, data(), 4, 10, method.hyper, 1)
-    return jax.jit(method.client(task).update)(visit_of(engine, SOME))[0].body['feddualmatch']['x']
+    return updated(engine, SOME)[0].payload['feddualmatch']['x']
 
   plain, wide = sent(), sent(clip=1e6, clipping=clipping)
   np.testing.assert_allclose(plain, wide, rtol=0, atol=1e-4)

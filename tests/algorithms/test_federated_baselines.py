@@ -115,7 +115,7 @@ def test_contrastive_loss_by_hand():
   )
 
 
-def test_moon_keeps_the_local_model_of_the_last_visit():
+def test_moon_keeps_the_local_model_of_a_client_s_last_round():
   engine = tiny.build(
     fs.chain(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=4), fs.MOON()),
     tiny.net(4, 3),
@@ -128,7 +128,7 @@ def test_moon_keeps_the_local_model_of_the_last_visit():
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
   first = engine.init(0).params
   for a, b in zip(jax.tree.leaves(kept), jax.tree.leaves(first), strict=True):
-    np.testing.assert_array_equal(a[1], b)  # no sample, no visit
+    np.testing.assert_array_equal(a[1], b)  # no sample, no training
 
 
 def test_moons_projection_head_becomes_the_models_head():
@@ -187,7 +187,7 @@ def test_neutral_settings_are_fedavg(name):
 @pytest.mark.slow  # their float64 counterparts would fail as well
 @pytest.mark.parametrize('make', [fs.FedAvgM, fs.FedSAM, fs.FedDecorr, fs.MOON])
 def test_other_settings_are_not(make):
-  pairs = zip(params_after(make(base())), fedavg_params(), strict=True)
+  pairs = zip(params_after(fs.chain(base(), make())), fedavg_params(), strict=True)
   assert max(float(np.abs(a - b).max()) for a, b in pairs) > 1e-5
 
 
@@ -259,7 +259,8 @@ LOGGED = {
 
 @pytest.mark.parametrize(('name', 'key'), LOGGED.items())
 def test_methods_that_change_the_loss_only_are_seen_in_the_log(name, key):
-  method = algorithms.wrapper(name)(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=4))
+  layer = algorithms.layer_class(name)()
+  method = fs.chain(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=4), layer)
   model = create('mlp', shape=(2, 2, 1), num_classes=3, width=5, depth=1)
   engine = tiny.build(method, model, tiny.federated([6, 0, 3]))
   _, report = engine.run(0, engine.init(0), 2)  # Ditto's models are apart from the second round on

@@ -7,9 +7,7 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn.algorithms.fedreg import ascend, coefficients
-from fedjax_syn.contexts import Task
 from fedjax_syn.engine import Layout
-from fedjax_syn.losses import cross_entropy
 from fedjax_syn.typing import Model, Output, Step, Variables
 from tests import tiny
 
@@ -38,23 +36,22 @@ def ascend_by_numpy(x, y, w, eta, k):
 
 
 def setup(**fields):
-  """Transform, task, global and local weights, and a batch whose last sample is padding."""
+  """The layer, a client, global and local weights, and a batch whose last sample is padding."""
   method = fs.FedReg(**fields)
-  data = tiny.federated([3, 2])
-  hyper = {name: {k: jnp.asarray(v) for k, v in h.items()} for name, h in method.hyper.items()}
-  task = Task(linear(), cross_entropy, data, 2, 3, hyper, 1)
+  engine = tiny.build(method, linear(), tiny.federated([3, 2]))
   rng = np.random.default_rng(1)
   w_global, w = rng.normal(size=(2, 4, 3)).astype(np.float32)
   x, y = rng.normal(size=(4, 4)).astype(np.float32), np.array([0, 2, 1, 1])
   mask = jnp.array([1.0, 1.0, 1.0, 0.0])
   step = Step(jax.random.key(0), 0, jnp.asarray(x.reshape(4, 2, 2, 1)), jnp.asarray(y), mask, {})
-  return method.client_transforms[0](task), task, w_global, w, x, y, step
+  client = tiny.client_of(engine, fs.FedReg, params={'w': jnp.asarray(w_global)})
+  return method, client, w_global, w, x, y, step
 
 
 @pytest.mark.parametrize('eta', [0.1, 1e-3])
 def test_ascent_against_numpy(eta):
-  _, task, w_global, _, x, y, step = setup()
-  got = ascend(task, Variables({'w': jnp.asarray(w_global)}, {}), step, eta, 7).reshape(4, 4)
+  _, client, w_global, _, x, y, step = setup()
+  got = ascend(client.task, Variables(client.params, {}), step, eta, 7).reshape(4, 4)
   np.testing.assert_allclose(got[:3], ascend_by_numpy(x, y, w_global, eta, 7)[:3], atol=1e-5)
   np.testing.assert_allclose(
     np.abs(got[:3] - x[:3]).max(), 7 * eta, rtol=1e-2
@@ -111,7 +108,7 @@ def test_projection_of_a_step_by_hand():
 @pytest.mark.parametrize('labels', ['hard', 'soft'])
 def test_projection_against_numpy(labels):
   """Softmax regression: the gradient of CE(t, softmax(x W)) is x^T (p - t) / rows, at 0.3 w + 0.7 w_global."""
-  transform, _, w_global, w, x, y, step = setup(
+  method, client, w_global, w, x, y, step = setup(
     beta=0.3, eta_s=0.3, eta_p=0.05, iterations=3, perturbed_labels=labels
   )
   x, y, between = x[:3], y[:3], 0.3 * w + 0.7 * w_global
@@ -125,33 +122,31 @@ def test_projection_against_numpy(labels):
   a = max(0, (drift * g2).sum() / (g2**2).sum())
   b = max(0, ((drift - a * g2) * g3).sum() / (g3**2).sum())
   assert a > 0 and b > 0
-  context = Variables({'w': jnp.asarray(w_global)}, {})
-  got = transform.step(context, None, {'w': jnp.asarray(w)}, None, step)['w']
+  got = method.step(client, None, {'w': jnp.asarray(w)}, None, step)['w']
   np.testing.assert_allclose(got, w - a * g2 - b * g3, rtol=0, atol=2e-5)
 
 
 def test_a_batch_of_padding_changes_nothing():
-  transform, _, w_global, w, _, _, step = setup()
+  method, client, _, w, _, _, step = setup()
   new = {'w': jnp.asarray(w)}
   empty = step._replace(mask=jnp.zeros(4))
-  got = transform.step(Variables({'w': jnp.asarray(w_global)}, {}), None, new, None, empty)
+  got = method.step(client, None, new, None, empty)
   np.testing.assert_array_equal(got['w'], w)
 
 
-def params_after(method, optimizer='sgd', **kwargs):
-  engine = tiny.build(
-    method(fs.FedAvg(lr=0.1, optimizer=optimizer, batch_size=2)), tiny.net(4, 3), **kwargs
-  )
+def params_after(*layers, optimizer='sgd', **kwargs):
+  base = fs.FedAvg(lr=0.1, optimizer=optimizer, batch_size=2)
+  engine = tiny.build(fs.chain(base, *layers), tiny.net(4, 3), **kwargs)
   return jax.tree.leaves(engine.run(0, engine.init(0), 3)[0].params)
 
 
 @pytest.mark.parametrize('optimizer', ['sgd', pytest.param('adam', marks=pytest.mark.slow)])
 def test_neutral_setting_is_fedavg_and_others_are_not(optimizer):
-  run = lambda method: params_after(method, optimizer, data=tiny.federated([4, 0, 3]))
-  plain = run(lambda base: base)
+  run = lambda *layers: params_after(*layers, optimizer=optimizer, data=tiny.federated([4, 0, 3]))
+  plain = run()
 
   def distance(**fields):
-    pairs = zip(run(lambda base: fs.chain(base, fs.FedReg(**fields))), plain, strict=True)
+    pairs = zip(run(fs.FedReg(**fields)), plain, strict=True)
     return max(float(np.abs(a - b).max()) for a, b in pairs)
 
   assert distance(gamma=1.0, projection=False) <= 1e-6
@@ -166,7 +161,7 @@ def test_layouts_agree_in_float64():
     data = tiny.federated([5, 0, 1, 3])
     data = data._replace(mean=data.mean.astype(jnp.float64), std=data.std.astype(jnp.float64))
     one, blocks = (
-      params_after(fs.FedReg, data=data, layout=layout)
+      params_after(fs.FedReg(), data=data, layout=layout)
       for layout in (Layout(1, 'loop', 1), Layout(3, 'blocks', 2))
     )
     for a, b in zip(one, blocks, strict=True):

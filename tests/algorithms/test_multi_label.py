@@ -1,17 +1,17 @@
 """Several labels per sample: FedCOG against numpy, evaluation against scikit-learn, who works and who refuses."""
 
-import importlib
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import ClientContext, Task
 from sklearn import metrics as sk
 
 import fedjax_syn as fs
+from fedjax_syn import algorithms
 from fedjax_syn.data import datasets
-from fedjax_syn.data.federated import Proxy, shard_of
+from fedjax_syn.data.federated import Proxy
 from fedjax_syn.losses import multi_label
 from fedjax_syn.typing import Step, Variables
 from tests import tiny
@@ -62,14 +62,14 @@ def setup(**fields):
   """A client with 6 samples and 8, 1, 0 of the labels: 9 / 6 labels per sample, lacking 0, 7, 8."""
   data, model = federated(), tiny.net(4, LABELS)
   method = fs.chain(base(), fs.FedCOG(**{'start': 1, 'samples': 10, 'lr': 0.05, **fields}))
-  task = Task(model, multi_label.loss, data, 3, LABELS, method.hyper, 2, objective=multi_label)
-  transform = method.client_transforms[0](task)
-  previous = model.init(jax.random.key(7))
-  state = transform.init(previous, None)._replace(visited=jnp.ones((), bool))
-  w = model.init(jax.random.key(1))
-  shard = shard_of(data, 0)._replace(class_counts=jnp.array([8, 1, 0]), size=jnp.array(6))
-  visit = ClientContext(jax.random.key(3), jnp.int32(2), w.params, {}, {}, {'fedcog': state}, shard)
-  return task, transform, visit, previous
+  layer, previous, w = method[fs.FedCOG], *(model.init(jax.random.key(i)) for i in (7, 1))
+  state = layer.client_init(None, previous, None)._replace(visited=jnp.ones((), bool))
+  engine = tiny.build(method, model, data)
+  client = tiny.client_of(
+    engine, fs.FedCOG, round=2, key=jax.random.key(3), params=w.params, state=state
+  )
+  shard = client.shard._replace(class_counts=jnp.array([8, 1, 0]), size=jnp.array(6))
+  return layer, client._replace(shard=shard), previous
 
 
 def bernoulli(model, variables, x):
@@ -78,9 +78,9 @@ def bernoulli(model, variables, x):
   return np.stack([1 - p, p], -1)
 
 
-def objective(task, w, previous, x, y, weight=0.1):
+def objective(model, w, previous, x, y, weight=0.1):
   """Eq. 1 with means over labels, in numpy, summed over samples."""
-  p, q = (bernoulli(task.model, v, x) for v in (w, previous))
+  p, q = (bernoulli(model, v, x) for v in (w, previous))
   m = (p + q) / 2
   js = 0.5 * (p * np.log(p / m) + q * np.log(q / m)).sum(-1).mean(-1)
   ce = -np.log(np.where(y > 0, p[..., 1], p[..., 0])).mean(-1)
@@ -89,65 +89,64 @@ def objective(task, w, previous, x, y, weight=0.1):
 
 def test_targets_are_what_is_lacking_and_generation_recognises_them():
   """15 labels of ten samples by 7 : 8."""
-  task, transform, visit, previous = setup(steps=200)
-  _, made, _ = transform.prepare(visit)
-  _, start, _ = setup(steps=0)[1].prepare(visit)
-  np.testing.assert_array_equal(made.y.sum(0), [0, 7, 8])
-  w = Variables(visit.params, {})
-  first, last = (objective(task, w, previous, g.x, np.asarray(g.y)) for g in (start, made))
+  layer, client, previous = setup(steps=200)
+  prepared, model = layer.prepare(client), client.task.model
+  end, start = prepared.generated, setup(steps=0)[0].prepare(client).generated
+  np.testing.assert_array_equal(end.y.sum(0), [0, 7, 8])
+  w = Variables(client.params, {})
+  first, last = (objective(model, w, previous, g.x, np.asarray(g.y)) for g in (start, end))
   assert last < 0.7 * first
-  assert made.log_p.shape == (10, LABELS, 2)
-  np.testing.assert_allclose(np.exp(made.log_p), bernoulli(task.model, w, made.x), atol=1e-6)
-  recognised = (np.argmax(made.log_p, -1) == made.y).mean()
+  assert end.log_p.shape == (10, LABELS, 2)
+  np.testing.assert_allclose(np.exp(end.log_p), bernoulli(model, w, end.x), atol=1e-6)
+  recognised = (np.argmax(end.log_p, -1) == end.y).mean()
   assert recognised > 0.8
-  ctx = transform.prepare(visit)
-  np.testing.assert_allclose(transform.metrics(ctx, visit, w)['recognised'], recognised)
+  logged = layer.client_metrics(client._replace(prepared=prepared), w)
+  np.testing.assert_allclose(logged['recognised'], recognised)
 
 
 def test_generation_follows_the_finite_differences_of_its_objective():
   """Adam's first step is its rate times the sign of the gradient."""
   with jax.enable_x64(True):
-    task, transform, visit, previous = setup(steps=1)
-    _, made, _ = transform.prepare(visit)
-    x = np.asarray(setup(steps=0)[1].prepare(visit)[1].x)
-    w, y = Variables(visit.params, {}), np.asarray(made.y)
+    layer, client, previous = setup(steps=1)
+    end, model = layer.prepare(client).generated, client.task.model
+    x = np.asarray(setup(steps=0)[0].prepare(client).generated.x)
+    w, y = Variables(client.params, {}), np.asarray(end.y)
     for index in [(0, 0, 0, 0), (3, 1, 0, 0), (9, 1, 1, 0)]:
       h = np.zeros_like(x)
       h[index] = 1e-5
-      up, down = (objective(task, w, previous, x + s * h, y) for s in (1, -1))
-      moved = (np.asarray(made.x) - x)[index]
+      up, down = (objective(model, w, previous, x + s * h, y) for s in (1, -1))
+      moved = (np.asarray(end.x) - x)[index]
       np.testing.assert_allclose(moved, -0.05 * np.sign(up - down), rtol=1e-3)
 
 
 @pytest.mark.parametrize('divergence', ['paper', 'code'])
 def test_distillation_by_hand(divergence):
   """9 labels are held and 15 lacking: weights 9/24 and 15/24; no KL where the model is its own teacher (Lemma A.5)."""
-  task, transform, visit, _ = setup(steps=10, kd_batch=10, divergence=divergence)
-  ctx = transform.prepare(visit)
-  np.testing.assert_allclose(ctx[2], (9 / 24, 15 / 24), rtol=1e-6)
+  layer, client, _ = setup(steps=10, kd_batch=10, divergence=divergence)
+  client = client._replace(prepared=layer.prepare(client))
+  own, weights, model = client.prepared.generated, client.prepared[2:], client.task.model
+  np.testing.assert_allclose(weights, (9 / 24, 15 / 24), rtol=1e-6)
   x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 2, 2, 1)), jnp.float32)
   y = jnp.array([[0, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 1]])
   step = Step(jax.random.key(0), 0, x, y, jnp.array([1.0, 1, 1, 0]), {})
 
   def plain(params, step):
-    out = task.model.apply(Variables(params, {}), step.x)
+    out = model.apply(Variables(params, {}), step.x)
     return multi_label.loss(out.logits, step.y, step.mask), out
 
-  loss = transform.loss(ctx, plain)
+  loss = functools.partial(layer.loss, client, plain)
   np.testing.assert_allclose(
-    loss(visit.params, step)[0], 9 / 24 * plain(visit.params, step)[0], rtol=1e-5
+    loss(client.params, step)[0], 9 / 24 * plain(client.params, step)[0], rtol=1e-5
   )
-  other = task.model.init(jax.random.key(11)).params
-  p, q = (
-    bernoulli(task.model, Variables(v, {}), ctx[1].x).astype(float) for v in (visit.params, other)
-  )
+  other = model.init(jax.random.key(11)).params
+  p, q = (bernoulli(model, Variables(v, {}), own.x).astype(float) for v in (client.params, other))
   kl = (p * np.log(p / q)).sum(-1).mean()
   want = 9 / 24 * plain(other, step)[0] + 15 / 24 * kl
   np.testing.assert_allclose(loss(other, step)[0], want, rtol=1e-4)
-  hard = setup(steps=10, kd_batch=10, divergence=divergence, supervision='hard')[1]
-  ce = -np.log(np.where(np.asarray(ctx[1].y) > 0, q[..., 1], q[..., 0])).mean()
+  hard = setup(steps=10, kd_batch=10, divergence=divergence, supervision='hard')[0]
+  ce = -np.log(np.where(np.asarray(own.y) > 0, q[..., 1], q[..., 0])).mean()
   want = 9 / 24 * plain(other, step)[0] + 15 / 24 * ce
-  np.testing.assert_allclose(hard.loss(ctx, plain)(other, step)[0], want, rtol=1e-4)
+  np.testing.assert_allclose(hard.loss(client, plain, other, step)[0], want, rtol=1e-4)
 
 
 def train(method, rounds, data=None):
@@ -190,8 +189,7 @@ def test_uniform_targets_and_a_shared_set(shared):
   ],
 )
 def test_who_works(name):
-  module = importlib.import_module(f'fedjax_syn.algorithms.{name}')
-  method = getattr(module, name)(base())
+  method = fs.chain(base(), algorithms.layer_class(name)())
   data = federated()
   if name in ('moon', 'scaffold'):
     method = fs.chain(method, fs.FedCOG(start=0, samples=6, steps=3, kd_batch=3))
@@ -201,10 +199,9 @@ def test_who_works(name):
 
 @pytest.mark.parametrize('name', REFUSE)
 def test_who_refuses(name):
-  module = importlib.import_module(f'fedjax_syn.algorithms.{name}')
-  data = federated()
+  layer, data = algorithms.layer_class(name)(), federated()
   with pytest.raises(ValueError) as error:
-    train(getattr(module, name)(base()), 1, data._replace(proxy=Proxy(data.x, data.y)))
+    train(fs.chain(base(), layer), 1, data._replace(proxy=Proxy(data.x, data.y)))
   assert str(error.value) == (
     f"algorithm='{name}': needs one class per sample, and these data have several labels per sample"
   )

@@ -1,10 +1,11 @@
 """Ditto and FedRep against numbers worked by hand, at their neutral settings, and what they keep to themselves."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import Client, Task
 
 import fedjax_syn as fs
 from fedjax_syn.typing import Variables
@@ -159,7 +160,7 @@ def test_fedreps_personal_model_is_the_mean_body_with_the_tuned_head():
 @pytest.mark.exact
 @pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
 def test_fedrep_moves_only_what_it_should(optimizer):
-  """The global head rests, and heads of clients without a visit; without head passes all of them do."""
+  """The global head rests, and heads of clients that do not train; without head passes all of them do."""
   fields = {'momentum': 0.9, 'weight_decay': 0.1} if optimizer == 'sgd' else {}
   base = fs.FedAvg(lr=0.05, optimizer=optimizer, batch_size=2, epochs=0, steps=2, **fields)
   data, model = tiny.federated([4, 0, 3, 6]), tiny.net(4, 3)
@@ -168,10 +169,10 @@ def test_fedrep_moves_only_what_it_should(optimizer):
   np.testing.assert_array_equal(state.params['w1'], start['w1'])
   assert np.abs(np.asarray(state.params['w0']) - start['w0']).max() > 1e-3
   heads = own_heads(state)
-  np.testing.assert_array_equal(heads[1], start['w1'])  # no sample, no visit
+  np.testing.assert_array_equal(heads[1], start['w1'])  # no sample, no training
   moved = np.abs(heads - start['w1']).max(axis=(1, 2)) > 1e-3
   assert moved.sum() >= 2
-  frozen = fs.chain(base._replace(client=base.client._replace(steps=1)), fs.FedRep(head=0))
+  frozen = fs.chain(dataclasses.replace(base, steps=1), fs.FedRep(head=0))
   _, state = after(frozen, 2, model, data)
   np.testing.assert_array_equal(own_heads(state), np.broadcast_to(start['w1'], heads.shape))
 
@@ -232,17 +233,20 @@ def test_heads_cost_no_bytes():
 def test_fedexp_measures_what_is_sent():
   """The representation moves by 0.5, the head, which stays, by 7: ||d_i||^2 is 0.25."""
   method = fs.chain(sgd(), fs.FedRep(), fs.FedExP())
-  task = Task(tiny.product(1.0, 2.0), tiny.half_square, tiny.two_points(), 2, 1, method.hyper, 1)
-  (transform,) = (t for t in (b(task) for b in method.client_transforms) if t.name == 'fedexp')
-  before = Variables({'body': jnp.asarray(1.0), 'head': jnp.asarray(2.0)}, {})
+  engine = tiny.build(method, tiny.product(1.0, 2.0), tiny.two_points(), loss=tiny.half_square)
+  before = {'body': jnp.asarray(1.0), 'head': jnp.asarray(2.0)}
+  client = tiny.client_of(engine, fs.FedExP, params=before)
   trained = Variables({'body': jnp.asarray(1.5), 'head': jnp.asarray(9.0)}, {})
-  assert transform.finish(None, before, trained, 3)[0] == 0.25
+  assert method[fs.FedExP].finish(client, trained, 3)[0] == 0.25
   with pytest.raises(ValueError, match='use fedrep.fedexp'):
     fs.chain(sgd(), fs.FedExP(), fs.FedRep())
 
 
 def test_refusals():
-  written = fs.FedAvg()._replace(client=lambda task: Client(lambda *_: {}, lambda visit: None))
-  for wrap in (fs.FedRep, fs.Ditto):
+  class Sends(fs.Layer):
+    def client_update(self, client):
+      raise NotImplementedError
+
+  for layer in (fs.FedRep(), fs.Ditto()):
     with pytest.raises(ValueError, match='does not train locally'):
-      wrap(written)
+      fs.chain(Sends(), layer)

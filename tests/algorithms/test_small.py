@@ -151,16 +151,25 @@ def test_fedmix_draws_no_client_without_samples():
   np.testing.assert_allclose(images[0], want, rtol=1e-4, atol=1e-6)
 
 
-def test_every_method_is_found_with_a_line_and_wraps_its_base():
+def test_every_method_is_known_with_a_line_and_by_its_name():
   names = algorithms.names()
   assert {'fedavg', 'scaffold', 'fedmix', 'fedopt', 'dynafed'} <= set(names)
   assert all(line and len(line) < 130 for line in names.values())
-  assert algorithms.wrapper('scaffold')(fs.FedAvg()).name == 'scaffold'
+  assert algorithms.layer_class('scaffold') is fs.SCAFFOLD
+  assert fs.chain(fs.FedAvg(), fs.SCAFFOLD()).name == 'scaffold'
+  assert fs.chain(fs.SCAFFOLD(), fs.FedMix()).name == 'scaffold+fedmix'
 
 
 def test_compositions_are_refused_in_one_line():
-  with pytest.raises(ValueError, match=r"'scaffold' is already part of 'scaffold\+fedmix'"):
+  with pytest.raises(ValueError, match=r"'scaffold\+fedmix\+scaffold': 'scaffold' is there twice"):
     fs.chain(fs.SCAFFOLD(), fs.FedMix(), fs.SCAFFOLD())
+
+  class Keeps(fs.Layer):
+    def aggregate(self, round):
+      return round.params, {}
+
+  class AlsoKeeps(Keeps):
+    pass
+
   with pytest.raises(ValueError, match='both replace the aggregation'):
-    mean = lambda task: lambda key, old, messages: old
-    fs.FedAvg().extend('a', aggregate=mean).extend('b', aggregate=mean)
+    fs.chain(Keeps(), AlsoKeeps())

@@ -1,19 +1,18 @@
 """Tokens: the text model by hand, and FedCOG's data behind the embedding (A.1.2)."""
 
-import importlib
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import ClientContext, Task
 
 import fedjax_syn as fs
+from fedjax_syn import algorithms, models
 from fedjax_syn import config as config_lib
-from fedjax_syn import models
 from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import fortunes
-from fedjax_syn.data.federated import from_partition, shard_of
+from fedjax_syn.data.federated import from_partition
 from fedjax_syn.data.partition import partition
 from fedjax_syn.losses import cross_entropy, negative_log_likelihood
 from fedjax_syn.typing import Step, Variables
@@ -60,44 +59,42 @@ def setup(data, **fields):
   part = partition('natural', data.train.y, 3, client_ids=data.clients)
   placed = from_partition(data, part)
   method = fs.chain(base(), fs.FedCOG(start=0, samples=12, lr=0.05, **fields))
-  task = Task(model, cross_entropy, placed, 3, 3, method.hyper, 1)
-  transform = method.client_transforms[0](task)
-  w, previous = (model.init(jax.random.key(i)) for i in (1, 7))
-  state = transform.init(previous, None)._replace(visited=jnp.ones((), bool))
-  visit = ClientContext(
-    jax.random.key(3), jnp.int32(2), w.params, {}, {}, {'fedcog': state}, shard_of(placed, 0)
+  layer, (w, previous) = method[fs.FedCOG], (model.init(jax.random.key(i)) for i in (1, 7))
+  state = layer.client_init(None, previous, None)._replace(visited=jnp.ones((), bool))
+  engine = tiny.build(method, model, placed)
+  return layer, tiny.client_of(
+    engine, fs.FedCOG, round=2, key=jax.random.key(3), params=w.params, state=state
   )
-  return task, transform, visit
 
 
 def test_data_are_generated_behind_the_embedding(corpus):
   """The client has topic 0 alone: its data are of the two others, and move until the global model sees them."""
-  task, transform, visit = setup(corpus, steps=60)
-  _, made, _ = transform.prepare(visit)
-  _, start, _ = setup(corpus, steps=0)[1].prepare(visit)
-  assert made.x.shape == (12, fortunes.LENGTH, 8) and made.x.dtype == jnp.float32
-  np.testing.assert_array_equal(np.bincount(made.y, minlength=3), [0, 6, 6])
-  first, last = (negative_log_likelihood(g.log_p, g.y).mean() for g in (start, made))
+  layer, client = setup(corpus, steps=60)
+  end, start = (of.prepare(client).generated for of in (layer, setup(corpus, steps=0)[0]))
+  assert end.x.shape == (12, fortunes.LENGTH, 8) and end.x.dtype == jnp.float32
+  np.testing.assert_array_equal(np.bincount(end.y, minlength=3), [0, 6, 6])
+  first, last = (negative_log_likelihood(g.log_p, g.y).mean() for g in (start, end))
   assert last < 0.5 * first
-  out = task.model.apply(Variables(visit.params, {}), made.x)
-  np.testing.assert_allclose(made.log_p, jax.nn.log_softmax(out.logits), rtol=0, atol=1e-5)
+  out = client.task.model.apply(Variables(client.params, {}), end.x)
+  np.testing.assert_allclose(end.log_p, jax.nn.log_softmax(out.logits), rtol=0, atol=1e-5)
 
 
 def test_distillation_leaves_the_base_its_gradient(corpus):
   """Real tokens and embedded data share a pass: the loss is the weighted sum, and the embedding of the tokens gets
   the gradient of the base's loss."""
-  task, transform, visit = setup(corpus, steps=3, kd_batch=12)
-  ctx = transform.prepare(visit)
+  layer, client = setup(corpus, steps=3, kd_batch=12)
+  client = client._replace(prepared=layer.prepare(client))
   x, y = jnp.asarray(corpus.train.x[:5]), jnp.asarray(corpus.train.y[:5])
   step = Step(jax.random.key(0), 0, x, y, jnp.array([1.0, 1, 1, 1, 0]), {})
 
   def plain(params, step):
-    out = task.model.apply(Variables(params, {}), step.x)
+    out = client.task.model.apply(Variables(params, {}), step.x)
     return cross_entropy(out.logits, step.y, step.mask), out
 
-  real, _ = ctx[2]
-  value = lambda f: jax.value_and_grad(lambda w: f(w, step)[0])(visit.params)
-  (got, grads), (want, base_grads) = value(transform.loss(ctx, plain)), value(plain)
+  real = client.prepared.real_weight
+  value = lambda f: jax.value_and_grad(lambda w: f(w, step)[0])(client.params)
+  mixed = functools.partial(layer.loss, client, plain)
+  (got, grads), (want, base_grads) = value(mixed), value(plain)
   np.testing.assert_allclose(got, real * want, rtol=1e-5)  # the model is its own teacher
   for a, b in zip(*(jax.tree.leaves(g) for g in (grads, base_grads)), strict=True):
     np.testing.assert_allclose(a, real * b, rtol=0, atol=1e-6)
@@ -105,13 +102,14 @@ def test_distillation_leaves_the_base_its_gradient(corpus):
 
 
 @pytest.mark.parametrize(
-  'wrap, least',
-  [(lambda m: m, 2 / 3), pytest.param(fs.MOON, 0.4, marks=pytest.mark.slow)],
+  'layers, least',
+  [((), 2 / 3), pytest.param((fs.MOON(),), 0.4, marks=pytest.mark.slow)],
   ids=['fedavg', 'moon'],
 )
-def test_training_on_topics(corpus, wrap, least):
+def test_training_on_topics(corpus, layers, least):
   """One topic per client; a guess has a third right. MOON sees the embedded samples through other models too."""
-  method = fs.chain(wrap(base()), fs.FedCOG(start=4, samples=12, steps=20, lr=0.1, kd_batch=8))
+  cog = fs.FedCOG(start=4, samples=12, steps=20, lr=0.1, kd_batch=8)
+  method = fs.chain(base(), *layers, cog)
   result = fs.run(method, corpus, text_model(), rounds=6, clients=3, partition='natural')
   assert all(np.isfinite(v) for line in result.history for v in line.values())
   assert result.history[-1]['test/accuracy'] > least
@@ -121,13 +119,11 @@ def test_training_on_topics(corpus, wrap, least):
   'name', ['dynafed', 'fedgen', 'fedmix', 'feddm', 'feddualmatch', 'vhl', 'fedreg']
 )
 def test_methods_for_images_refuse(corpus, name):
-  module = importlib.import_module(f'fedjax_syn.algorithms.{name}')
+  method = fs.chain(base(), algorithms.layer_class(name)())
   with pytest.raises(
     ValueError, match=f"algorithm='{name}': needs images, and these data are tokens"
   ):
-    fs.run(
-      getattr(module, name)(base()), corpus, text_model(), rounds=1, clients=3, partition='iid'
-    )
+    fs.run(method, corpus, text_model(), rounds=1, clients=3, partition='iid')
 
 
 def test_options_for_images_refuse(corpus):

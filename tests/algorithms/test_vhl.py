@@ -4,14 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import ClientContext, Task
 
 import fedjax_syn as fs
-from fedjax_syn.data import federated
 from fedjax_syn.engine import Layout
 from fedjax_syn.losses import cross_entropy
 from fedjax_syn.models import create
-from fedjax_syn.models.extra_outputs import extra_logits, with_extra_outputs
+from fedjax_syn.models.extra_outputs import extra_logits
 from fedjax_syn.synthesis.synthetic import minibatch
 from fedjax_syn.synthesis.virtual import contrastive_loss, noise_set, render
 from fedjax_syn.typing import Step, Variables
@@ -89,23 +87,16 @@ def test_untrained_generator_separates_the_classes():
     noise_set(jax.random.key(1), 'static', (12, 12, 3), 5, 40, 0.5)
 
 
-def task_of(method, model=None, data=None):
-  data = tiny.federated([3, 2]) if data is None else data
-  model = with_extra_outputs(model or tiny.net(4, 3), SHAPE)
-  hyper = {name: {k: jnp.asarray(v) for k, v in h.items()} for name, h in method.hyper.items()}
-  return Task(model, cross_entropy, data, 2, 3, hyper, 1)
-
-
 def test_noise_is_the_same_in_every_round_and_costs_no_bytes():
   """4 * 5 + 5 + 5 * 3 = 40 parameters and 5 * 3 + 3 = 18 for the extra outputs, four clients, 4 bytes: 928."""
 
-  def shared(round, **fields):
+  def common(round, **fields):
     method = fs.VHL(**fields)
-    server = method.server_transforms[0](task_of(method))
-    return server.shared(jax.random.key(round), jnp.int32(round), None)
+    task = tiny.build(method, tiny.net(4, 3), tiny.federated([3, 2])).task(round)
+    return method.common(task, jax.random.key(round), jnp.int32(round), None)
 
-  jax.tree.map(np.testing.assert_array_equal, shared(1), shared(7))
-  assert np.abs(shared(1).z - shared(1, seed=1).z).max() > 0.1
+  jax.tree.map(np.testing.assert_array_equal, common(1), common(7))
+  assert np.abs(common(1).z - common(1, seed=1).z).max() > 0.1
   engine = tiny.build(fs.VHL(images_per_class=1000), tiny.net(4, 3), tiny.federated([3, 3, 3, 3]))
   assert engine.bytes_per_round() == (928, 928)
   assert 'vhl' not in engine.init(0).server
@@ -136,8 +127,8 @@ def test_extra_outputs_are_not_evaluated():
 def local_loss(index, padding=0.0, **fields):
   """The loss of a batch whose last sample is padding, with all that is needed to work it out again."""
   method = fs.VHL(noise_batch=5, images_per_class=4, **fields)
-  task = task_of(method)
-  params = task.model.init(jax.random.key(2)).params
+  engine = tiny.build(method, tiny.net(4, 3), tiny.federated([3, 2]))
+  params = engine.model.init(jax.random.key(2)).params
   params['extra']['bias'] = jnp.array([0.3, -0.2, 0.1])
   virtual = noise_set(jax.random.key(1), 'gaussian', SHAPE, 3, 4, 0.5)
   x = np.random.default_rng(1).normal(size=(4, *SHAPE)).astype(np.float32)
@@ -146,12 +137,12 @@ def local_loss(index, padding=0.0, **fields):
   step = Step(jax.random.key(9), jnp.int32(index), jnp.asarray(x), jnp.asarray(y), mask, {})
 
   def plain(params, step):
-    out = task.model.apply(Variables(params, {}), step.x)
+    out = engine.model.apply(Variables(params, {}), step.x)
     return cross_entropy(out.logits, step.y, step.mask), out
 
-  transform = method.client_transforms[0](task)
-  loss_fn = lambda params: transform.loss((jax.random.key(4), virtual, 6), plain)(params, step)
-  return loss_fn, params, task, virtual, x, y
+  client = tiny.client_of(engine, fs.VHL, broadcast=virtual, prepared=(jax.random.key(4), 6))
+  loss_fn = lambda params: method.loss(client, plain, params, step)
+  return loss_fn, params, engine.model, virtual, x, y
 
 
 @pytest.mark.parametrize('joint', [False, True])
@@ -191,9 +182,9 @@ def test_padding_does_not_matter():
 
 def test_noise_gets_no_gradient_from_the_alignment():
   """With the alignment alone, the gradient is that for the noise features as constants."""
-  loss_fn, params, task, virtual, x, y = local_loss(0, lambda_noise=0.0, noise_contrast=0.0)
+  loss_fn, params, model, virtual, x, y = local_loss(0, lambda_noise=0.0, noise_contrast=0.0)
   rows = minibatch(jax.random.key(4), 12, 5, jnp.int32(0))
-  features = lambda p, x: task.model.apply(Variables(p, {}), x).features
+  features = lambda p, x: model.apply(Variables(p, {}), x).features
   constant = features(params, virtual.z[rows].reshape(5, *SHAPE))
   mask = jnp.array([1.0, 1.0, 1.0, 0.0])
   labels = jnp.concatenate([jnp.asarray(y), virtual.y[rows]])
@@ -201,7 +192,7 @@ def test_noise_gets_no_gradient_from_the_alignment():
   def expected(p):
     z = jnp.concatenate([features(p, jnp.asarray(x)), constant])
     pull = contrastive_loss(z, labels, jnp.concatenate([mask, jnp.ones(5)]), 0.07)
-    real = task.model.apply(Variables(p, {}), jnp.asarray(x))
+    real = model.apply(Variables(p, {}), jnp.asarray(x))
     return pull + cross_entropy(real.logits, jnp.asarray(y), mask)
 
   got = jax.grad(lambda p: loss_fn(p)[0])(params)
@@ -249,13 +240,10 @@ def test_neutral_setting_is_fedavg_with_batch_norm():
 def test_alignment_ends_after_passes_of_the_clients_own_size():
   """Sizes 4, 3, 1 and 0 in batches of 2 are 2, 2, 1 and 0 steps a pass, of which 5 are aligned."""
   method = fs.chain(base(epochs=0, steps=7), fs.VHL())
-  transform = method.client_transforms[0](task_of(method))
-  data = tiny.federated([4, 3, 1, 0])
+  engine = tiny.build(method, tiny.net(4, 3), tiny.federated([4, 3, 1, 0]))
 
   def aligned(client):
-    shard = federated.shard_of(data, jnp.int32(client))
-    visit = ClientContext(jax.random.key(0), jnp.int32(1), None, None, {'vhl': None}, {}, shard)
-    return int(transform.prepare(visit)[2])
+    return int(method[fs.VHL].prepare(tiny.client_of(engine, fs.VHL, client))[-1])
 
   assert [aligned(client) for client in range(4)] == [10, 10, 5, 0]
 
