@@ -229,8 +229,8 @@ def _check(made: Chain) -> None:
     for key, reason in layer.conflicts().items():
       if {*key.split('+')} <= present:
         refuse(reason or f'{layer.name!r} and {key!r} do not go together')
-    for name, reason in layer.inside_of().items():
-      if name in names[:position]:
+    for key, reason in layer.inside_of().items():
+      for name in (o.name for o in inner if key in {o.name} | traits(o)):
         refuse(
           f'{layer.name!r} cannot come after {name!r}{reason and ", " + reason}; use {layer.name}+{name}'
         )

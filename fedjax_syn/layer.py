@@ -128,7 +128,7 @@ class Layer:
     return {}
 
   def inside_of(self) -> Mapping[str, str]:
-    """Returns layers that must come later in the chain, and why."""
+    """Returns layers, by name or trait, that must come later in the chain, and why."""
     return {}
 
   def server_data(self) -> str:

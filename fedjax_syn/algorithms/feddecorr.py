@@ -1,21 +1,30 @@
 """FedDecorr: local features are kept from collapsing into few directions (Shi et al., 2023)."""
 
-import dataclasses
-
 import jax.numpy as jnp
 
-from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.data import federated
 from fedjax_syn.fields import field
-from fedjax_syn.method import ClientTransform, Method
+from fedjax_syn.layer import Layer
 from fedjax_syn.typing import Array, Measured
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
+class FedDecorr(Layer):
+  """Adds beta times the correlation loss of the penultimate features to the local loss."""
+
   beta: float = field(
-    0.1, "weight of the correlation loss (paper 0.1; in FedCOG's tables 0.01)", low=0.0
+    default=0.1,
+    help="weight of the correlation loss (paper 0.1; in FedCOG's tables 0.01)",
+    low=0.0,
   )
+
+  def loss(self, client, loss_fn, w, step):  # Eq. 5
+    value, out = loss_fn(w, step)
+    return value + self.beta * correlation_loss(out.features, step.mask), out
+
+  def client_metrics(self, client, trained):
+    x, _, mask = federated.first(client.task.data, client.shard)
+    value = correlation_loss(client.task.model.apply(trained, x).features, mask)
+    return {'correlation': Measured(value, mask.sum() > 1)}  # one sample has no correlation
 
 
 def correlation_loss(features: Array, mask: Array) -> Array:
@@ -40,35 +49,3 @@ def correlation_loss(features: Array, mask: Array) -> Array:
   size = features.shape[1]
   off_diagonal = (products.sum() - jnp.trace(products)) / max(size * (size - 1), 1)
   return off_diagonal / jnp.maximum(total, 1)
-
-
-def feddecorr(base: Method | None = None, *, beta: float = 0.1) -> Method:
-  """Adds beta times the correlation loss of the penultimate features to the local loss.
-
-  Args:
-    base: a method that trains locally; FedAvg by default.
-    beta: weight of the term; 0 is the base itself.
-
-  Returns:
-    The method.
-  """
-  base = base or fedavg()
-
-  def client(task):
-    def loss(ctx, loss_fn):
-      def decorrelated(params, step):
-        value, out = loss_fn(params, step)
-        return value + task.hyper['feddecorr']['beta'] * correlation_loss(
-          out.features, step.mask
-        ), out
-
-      return decorrelated
-
-    def metrics(ctx, visit, trained):
-      x, _, mask = federated.first(task.data, visit.shard)
-      found = correlation_loss(task.model.apply(trained, x).features, mask)
-      return {'correlation': Measured(found, mask.sum() > 1)}  # one sample has no correlation
-
-    return ClientTransform('feddecorr', loss=loss, metrics=metrics)
-
-  return base.extend('feddecorr', client=client, hyper={'beta': beta})

@@ -32,8 +32,9 @@ class Head(nn.Module):
     return self.classifier(z)
 
 
-def with_projection(model: Model, shape: tuple[int, int, int], size: int) -> Model:
-  """Puts a projection head between a model's features and a new classifier.
+@functools.cache  # compiled programs are looked up by their Model
+def with_projection(model: Model, shape: tuple[int, ...], size: int) -> Model:
+  """Puts a projection head between a model's features and a new classifier; equal arguments give one Model.
 
   Args:
     model: the network; its own classifier is not used any more.
