@@ -7,8 +7,18 @@ import sys
 from typing import Any
 
 from fedjax_syn import own_layers
+from fedjax_syn.algorithms.abavg import ABAVG
+from fedjax_syn.algorithms.dp import DP
 from fedjax_syn.algorithms.fedavg import FedAvg
+from fedjax_syn.algorithms.fedavgm import FedAvgM
+from fedjax_syn.algorithms.feddecorr import FedDecorr
+from fedjax_syn.algorithms.fedexp import FedExP
+from fedjax_syn.algorithms.fednova import FedNova
+from fedjax_syn.algorithms.fedopt import FedOpt
 from fedjax_syn.algorithms.fedprox import FedProx
+from fedjax_syn.algorithms.fedreg import FedReg
+from fedjax_syn.algorithms.fedsam import FedSAM
+from fedjax_syn.algorithms.moon import MOON
 from fedjax_syn.algorithms.scaffold import SCAFFOLD
 from fedjax_syn.chains import Chain, chain
 from fedjax_syn.fields import ConfigError
@@ -19,8 +29,18 @@ BASE = 'fedavg'
 LAYERS: dict[str, type[Layer]] = {
   layer.name: layer
   for layer in (
+    ABAVG,
+    DP,
     FedAvg,
+    FedAvgM,
+    FedDecorr,
+    FedExP,
+    FedNova,
+    FedOpt,
     FedProx,
+    FedReg,
+    FedSAM,
+    MOON,
     SCAFFOLD,
   )
 }

@@ -3,9 +3,54 @@
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.method import ClientTransform, LocalTraining, Method
+from fedjax_syn.contexts import ClientContext
+from fedjax_syn.layer import Layer, overrides
 from fedjax_syn.typing import Array
+
+
+class FedNova(Layer):
+  """Averages (y_i - x) / a_i and takes a step of the mean a: x + (sum_i p_i a_i) sum_i p_i (y_i - x) / a_i.
+
+  With equal steps everywhere it changes nothing. Clients train by SGD; they send the normalised difference instead of
+  the difference, and a_i, one number. A message therefore says only the direction of a client's model. The a_i know of
+  momentum and of FedProx's pull, wherever it is in the chain. Whatever else a layer adds to a gradient, or weight decay,
+  counts as part of it: it belongs to the local objective.
+  """
+
+  def provides(self):
+    return frozenset({'aggregate only'})
+
+  def requires(self):
+    return frozenset({'sgd'})
+
+  def conflicts(self):
+    return {
+      'persistent momentum': "'fednova' counts steps whose momentum begins at zero: use client.persistent=False, or"
+      ' client.momentum=0'
+    }
+
+  def finish(self, client, trained, steps):
+    return jnp.maximum(_accumulated(client, steps), 1.0), None
+
+  def postprocess_update(self, client, payload):
+    a = payload['fednova']
+    return payload | {'params': jax.tree.map(lambda d: d / a, payload['params'])}
+
+  def aggregate(self, round):
+    a = round.messages.mean('fednova')
+    d = round.messages.mean('params')
+    new = jax.tree.map(lambda w, d: w + a * d, round.params, d)
+    return new, {'effective_steps': a}
+
+
+def _accumulated(client: ClientContext, steps: Array) -> Array:
+  """Returns a_i = ||a_i||_1 of a client's steps, []."""
+  task = client.task
+  momentum = task.local.momentum
+  pulls = [layer.proximal() for layer in task.chain if overrides(layer, 'proximal')]
+  if not pulls:
+    return effective_steps(steps, momentum)
+  return pulled_steps(steps, momentum, task.learning_rate(client.round) * sum(pulls))
 
 
 def effective_steps(steps: Array, momentum: float) -> Array:
@@ -44,54 +89,3 @@ def pulled_steps(steps: Array, momentum: float, decay: Array) -> Array:
   one = jnp.ones((), jnp.result_type(float))
   total = jax.lax.fori_loop(1, jnp.maximum(steps, 1), earlier, (one, one, one))[2]
   return jnp.where(steps > 0, total, 0)
-
-
-def fednova(base: Method | None = None) -> Method:
-  """Averages (y_i - x) / a_i and takes a step of the mean a: x + (sum_i p_i a_i) sum_i p_i (y_i - x) / a_i.
-
-  Args:
-    base: a method that trains locally by SGD; SGD of rate 0.01 by default.
-
-  Returns:
-    The method; with equal steps everywhere it is the base itself. Clients send the normalised difference
-    instead of the difference, and a_i, one number. The a_i know of momentum and of FedProx's pull, wherever it stands in the
-    chain. Whatever else a layer adds to a gradient, or weight decay, counts as part of it: it belongs to the local objective.
-
-  Raises:
-    ValueError: if the clients' optimizer is not SGD, its momentum is 1 or kept between visits; if the base's server looks at each client's
-      model (FedDF, FedBE, FedGen), of which a message says only the direction.
-  """
-  base = base or fedavg(0.01, optimizer='sgd')
-  momentum = base.client.momentum if isinstance(base.client, LocalTraining) else 0.0
-  if momentum is None or momentum >= 1:
-    raise ValueError(
-      'fednova counts the steps of SGD with momentum below 1: use client.optimizer=sgd and such a client.momentum'
-    )
-  if momentum and base.client.persistent:
-    raise ValueError(
-      'fednova counts steps whose momentum begins at zero: use client.persistent=False, or client.momentum=0'
-    )
-
-  def client(task):
-    def finish(ctx, visit, trained, steps):
-      if not task.pull:
-        return jnp.maximum(effective_steps(steps, momentum), 1.0), None
-      eta = task.hyper['client']['lr'] * (task.local or base.client).schedule(visit.round)
-      mu = sum(pull(task.hyper) for pull in task.pull)
-      return jnp.maximum(pulled_steps(steps, momentum, eta * mu), 1.0), None
-
-    def seal(key, body):
-      a = body['fednova']
-      return body | {'params': jax.tree.map(lambda d: d / a, body['params'])}
-
-    return ClientTransform('fednova', finish=finish, seal=seal)
-
-  def aggregate(task):
-    def step(key, old, messages):
-      a = messages.mean('fednova')
-      new = jax.tree.map(lambda w, d: w + a * d, old, messages.mean('params'))
-      return new, {'fednova/effective_steps': a}
-
-    return step
-
-  return base.extend('fednova', client=client, aggregate=aggregate, sums_only=True)
