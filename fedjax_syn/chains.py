@@ -29,6 +29,7 @@ TRAITS = {
   'aggregate only': 'leaves only the sum of the updates to be used',
   'full history': 'records every round from the first one on',
   'private parameters': 'keeps a part of the model on the clients',
+  'proximal term': 'adds a proximal term to the local loss',
 }
 SERVER_DATA = ('', 'images', 'labels')  # from the least that a layer can need to the most
 
@@ -86,8 +87,11 @@ class Chain:
 
   @property
   def on_server(self) -> list[Layer]:
-    """Layers that act on the server; their order numbers the keys of their random draws."""
-    return [layer for layer in self.layers if overrides(layer, *SERVER_HOOKS)]
+    """Layers that act on the server in some phase; their order numbers the keys of their random draws."""
+    first_rounds = (1, *(phase + 1 for phase in self.phases))
+    tasks = [Task(self, None, first_round=first) for first in first_rounds]  # all that `when` sees
+    acts = lambda layer: any(has(layer, hook, task) for hook in SERVER_HOOKS for task in tasks)
+    return [layer for layer in self.layers if acts(layer)]
 
   @property
   def local(self) -> Any:
@@ -258,4 +262,5 @@ def _first(layers: tuple[Layer, ...], hook: str) -> Layer | None:
 def traits(layer: Layer) -> frozenset[str]:
   """Returns what a layer provides, by what it says and by the hooks that it has."""
   own = {'private parameters'} if overrides(layer, 'private') else set()
+  own |= {'proximal term'} if overrides(layer, 'proximal') else set()
   return layer.provides() | own

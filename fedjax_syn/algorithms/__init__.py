@@ -11,6 +11,7 @@ from fedjax_syn.algorithms.abavg import ABAVG
 from fedjax_syn.algorithms.dp import DP
 from fedjax_syn.algorithms.fedavg import FedAvg
 from fedjax_syn.algorithms.fedavgm import FedAvgM
+from fedjax_syn.algorithms.fedcog import FedCOG
 from fedjax_syn.algorithms.feddecorr import FedDecorr
 from fedjax_syn.algorithms.fedexp import FedExP
 from fedjax_syn.algorithms.fednova import FedNova
@@ -33,6 +34,7 @@ LAYERS: dict[str, type[Layer]] = {
     DP,
     FedAvg,
     FedAvgM,
+    FedCOG,
     FedDecorr,
     FedExP,
     FedNova,

@@ -1,105 +1,28 @@
 """FedCOG: clients generate data that complement theirs and distil the global model on them (Ye et al., ICLR 2024)."""
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.contexts import Task
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
+from fedjax_syn.layer import Layer, when
 from fedjax_syn.losses import negative_log_likelihood, per_sample
-from fedjax_syn.method import ClientTransform, Method, ServerTransform
-from fedjax_syn.models.generator import image_generator
 from fedjax_syn.synthesis import complementary as comp
 from fedjax_syn.synthesis.synthetic import minibatch
 from fedjax_syn.typing import Array, Output, PRNGKey, Variables
 
 SOURCES = ('noise', 'global', 'global+local')
 
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-  start: int = field(
-    50, 'T0: generation from round T0 + 1 on (paper and code 50)', low=0, high=2**31 - 1
-  )
-  samples: int = field(
-    256, 'generated samples of a client in a round (paper and code 256)', low=1, high=10**6
-  )
-  steps: int = field(100, 'generation steps (paper 100, code 500)', low=0, high=10**7)
-  lr: float = field(0.01, "generation's rate, Adam with betas 0.5 and 0.9 (code)", above=0.0)
-  source: str = field(
-    'global+local',
-    "Table 5: 'noise', 'global' (no disagreement) or 'global+local'",
-    choices=SOURCES,
-  )
-  lambda_dis: float = field(0.1, 'weight of the disagreement (paper and code 0.1)', low=0.0)
-  divergence: str = field(
-    'paper',
-    "Jensen-Shannon as in Eq. 2, or clipped as in the 'code'",
-    choices=tuple(comp.DIVERGENCES),
-  )
-  labels: str = field(
-    'complementary',
-    "target labels: 'complementary' (A.1.1, code) or 'uniform'",
-    choices=('complementary', 'uniform'),
-  )
-  weights: str = field(
-    'free',
-    "'free': by what is lacking (A.3.2, code), or 'fixed': 1 and lambda_kd",
-    choices=('free', 'fixed'),
-  )
-  lambda_kd: float = field(
-    0.01, "weight of the distillation for weights='fixed' (paper 0.01)", low=0.0
-  )
-  supervision: str = field(
-    'soft',
-    "'soft': the global model's predictions, or 'hard': the target labels",
-    choices=('soft', 'hard'),
-  )
-  kd_batch: int = field(64, 'generated samples in a local step (code 64)', low=1, high=10**9)
-  batch: int = field(
-    0,
-    'samples generated at a time: memory and time, not result; 0: what is fast here (32 on a CPU, else all)',
-    low=0,
-    high=10**9,
-  )
-  shared: bool = field(
-    False, "one set for all clients, from the global model alone (A.2); needs source 'global'"
-  )
-  generator: bool = field(False, 'a convolutional generator between noise and images (A.5.1)')
-  total_variation: float = field(0.0, 'weight of the total variation (code: none)', low=0.0)
-  statistics: float = field(0.0, 'weight of the BatchNorm statistics (code: 0)', low=0.0)
-
-
-def check(block: Config, rounds: int) -> None:
-  """Refuses settings that cannot work together, with one line.
-
-  Args:
-    block: the fields.
-    rounds: rounds of the run.
-
-  Raises:
-    ValueError: naming the key, the value and what would work.
-  """
-  if block.start >= rounds:
-    raise ValueError(
-      f'fedcog.start={block.start} must be smaller than rounds={rounds}: nothing would be generated'
-    )
-  if block.shared and block.source == 'global+local':
-    raise ValueError(
-      "fedcog.shared=True needs fedcog.source='global' or 'noise': local models differ by client"
-    )
-  if block.batch and (block.generator or block.statistics):
-    raise ValueError(
-      f'fedcog.batch={block.batch}: with a generator or BatchNorm statistics samples depend on each other; use 0'
-    )
+generating = when(lambda self, task: task.first_round > self.start)
+generating_together = when(lambda self, task: self.shared and task.first_round > self.start)
 
 
 class Generated(NamedTuple):
-  """A client's complementary data of one round."""
+  """The complementary data of a client in one round, D^_k."""
 
   x: Array  # [samples, height, width, channels], or embedded tokens [samples, length, width]
   y: Array  # target labels, [samples] or multi-hot [samples, labels]
@@ -107,166 +30,231 @@ class Generated(NamedTuple):
 
 
 class Previous(NamedTuple):
-  """Per-client state: the local model at the end of the client's last visit."""
+  """Per-client state: the local model at the end of the client's last local training."""
 
   model: Variables
-  visited: Array  # [], bool
+  visited: Array  # [], bool: whether it has trained
 
 
-def fedcog(base: Method | None = None, **fields) -> Method:
-  """Puts generation and distillation around local training, from round T0 + 1 on (Algorithm 1).
+class Prepared(NamedTuple):
+  """What a client has before its local steps."""
 
-  Generation (Eq. 1) moves inputs down CE(global) + lambda_dis (1 - JS(global, previous local model)); local training
-  (Eq. 3) adds the KL divergence from the global model's predictions on them. What a client sends stays what it was.
+  key: PRNGKey  # of the order in which generated samples are used
+  generated: Generated
+  real_weight: Array | float
+  kd_weight: Array | float
 
-  Args:
-    base: a method that trains locally; FedAvg by default.
-    **fields: see `Config`.
 
-  Returns:
-    The method. A client's previous local model is that of its last visit, before T0 too; one that has not
-    trained yet has none to disagree with, so that its data come from the global model alone (in the
-    authors' code: from an untrained network of its own). The predictions are those on the images that are
-    kept (code: of the iteration with the lowest loss). weights='free' scales all of the base's loss.
+class FedCOG(Layer):
+  """Generates data before local training and distils the global model on them in it, from round T0 + 1 on.
 
-    With several labels per sample, losses, divergences and distillation are means over the labels, each a
-    distribution over absent and present; target labels are those of `complementary.label_sets`.
+  Line numbers are those of the paper's Algorithm 1. A client sends what it would send without this layer, and keeps its
+  last local model, also of the rounds before T0. A client that has not trained yet has no such model to disagree with:
+  its data come from the global model alone (in the authors' code: from an untrained network of its own). The
+  predictions are those on the images that are kept (code: those of the iteration with the lowest loss). weights='free'
+  scales all of the loss of the layers before this one.
 
-    Of tokens the data are generated where they are real-valued, behind the global model's embedding (A.1.2); so
-    the base's loss sees real samples embedded too, by the model that is trained.
-
-  Raises:
-    TypeError: if a field does not exist.
-    ValueError: if the fields do not go together.
+  With several labels per sample, losses, divergences and distillation are means over the labels, each a distribution
+  over absent and present; target labels are those of `complementary.label_sets`. Of tokens, the data are generated
+  where they are real-valued, behind the global model's embedding (A.1.2); so the loss of the layers before this one
+  sees real samples embedded too, by the model that is trained.
   """
-  c = Config(**fields)
-  check(c, c.start + 1)
-  base = base or fedavg()
 
-  def generate(task, key: PRNGKey, w: Variables, previous: Previous | None, y: Array) -> Generated:
-    shape = comp.input_shape(task.model, w.params, task.data.x)
-    h = task.hyper['fedcog']
+  start: int = field(
+    default=50,
+    help='T0: generation from round T0 + 1 on (paper and code 50)',
+    low=0,
+    high=2**31 - 1,
+  )
+  samples: int = field(
+    default=256,
+    help='generated samples of a client in a round (paper and code 256)',
+    low=1,
+    high=10**6,
+  )
+  steps: int = field(default=100, help='generation steps (paper 100, code 500)', low=0, high=10**7)
+  lr: float = field(
+    default=0.01, help="generation's rate, Adam with betas 0.5 and 0.9 (code)", above=0.0
+  )
+  source: str = field(
+    default='global+local',
+    help="Table 5: 'noise', 'global' (no disagreement) or 'global+local'",
+    choices=SOURCES,
+  )
+  lambda_dis: float = field(
+    default=0.1, help='weight of the disagreement (paper and code 0.1)', low=0.0
+  )
+  divergence: str = field(
+    default='paper',
+    help="Jensen-Shannon as in Eq. 2, or clipped as in the 'code'",
+    choices=tuple(comp.DIVERGENCES),
+  )
+  labels: str = field(
+    default='complementary',
+    help="target labels: 'complementary' (A.1.1, code) or 'uniform'",
+    choices=('complementary', 'uniform'),
+  )
+  weights: str = field(
+    default='free',
+    help="'free': by what is lacking (A.3.2, code), or 'fixed': 1 and lambda_kd",
+    choices=('free', 'fixed'),
+  )
+  lambda_kd: float = field(
+    default=0.01, help="weight of the distillation for weights='fixed' (paper 0.01)", low=0.0
+  )
+  supervision: str = field(
+    default='soft',
+    help="'soft': the global model's predictions, or 'hard': the target labels",
+    choices=('soft', 'hard'),
+  )
+  kd_batch: int = field(
+    default=64, help='generated samples in a local step (code 64)', low=1, high=10**9
+  )
+  batch: int = field(
+    default=0,
+    help='samples generated at a time: memory and time, not result; 0: what is fast here (32 on a CPU, else all)',
+    low=0,
+    high=10**9,
+  )
+  shared: bool = field(
+    default=False,
+    help="one set for all clients, from the global model alone (A.2); needs source 'global'",
+  )
+  generator: bool = field(
+    default=False, help='a convolutional generator between noise and images (A.5.1)'
+  )
+  total_variation: float = field(
+    default=0.0, help='weight of the total variation (code: none)', low=0.0, static=True
+  )
+  statistics: float = field(
+    default=0.0, help='weight of the BatchNorm statistics (code: 0)', low=0.0, static=True
+  )
+
+  def check(self):
+    if self.shared and self.source == 'global+local':
+      raise ValueError(
+        "fedcog.shared=True needs fedcog.source='global' or 'noise': local models differ by client"
+      )
+    if self.batch and self._all_at_once():
+      raise ValueError(
+        f'fedcog.batch={self.batch}: with a generator or BatchNorm statistics samples depend on each other; use 0'
+      )
+
+  def resolve(self, run):
+    if self.start >= run.rounds:
+      raise ValueError(
+        f'fedcog.start={self.start} must be smaller than rounds={run.rounds}: nothing would be generated'
+      )
+    return self
+
+  def phases(self):
+    return (self.start,) if self.start else ()
+
+  def requires(self):
+    return frozenset({'pixels'} if self.generator or self.total_variation else ())
+
+  def conflicts(self):
+    if self.weights == 'fixed':
+      return {}
+    return {
+      'fednova+proximal term inside': "'fednova' knows the proximal term of 'fedprox' by its mu, and"
+      " fedcog.weights='free' scales it by client: use fedcog.weights='fixed', or fedcog+fedprox"
+    }
+
+  def client_init(self, task, initial, shard):
+    return Previous(initial, jnp.zeros((), bool))
+
+  @generating_together
+  def common(self, task, key, round, w):  # A.2: one set for all clients
+    y = comp.target_labels(None, 1.0, self.samples, task.num_classes, task.data.y.ndim > 1)
+    return self._generate(task, key, w, None, y)
+
+  @generating
+  def prepare(self, client):  # line 5: generate D^_k
+    task, counts = client.task, client.shard.class_counts
+    if self.shared:
+      generated = client.broadcast
+    else:
+      each = counts.sum() / jnp.maximum(client.shard.size, 1)  # labels per sample
+      d = counts if self.labels == 'complementary' else None
+      y = comp.target_labels(d, each, self.samples, task.num_classes, task.data.y.ndim > 1)
+      w = Variables(client.params, client.stats)
+      previous = client.state if self.source == 'global+local' else None
+      generated = self._generate(task, fold(client.key, 0), w, previous, y)
+    weights = comp.loss_weights(counts) if self.weights == 'free' else (1.0, self.lambda_kd)
+    return Prepared(fold(client.key, 0, 1), generated, *weights)
+
+  def _generate(
+    self, task: Task, key: PRNGKey, w: Variables, previous: Previous | None, y: Array
+  ) -> Generated:
+    """Returns the inputs that minimise L_gen, Eq. 1, of the global model w and a client's previous local model."""
 
     def log_p(model, x):
       return task.objective.log_distribution(task.model.apply(model, x, train=False).logits)
 
-    def losses(x, y):
+    def l_gen(x, y):  # Eq. 1, of each sample: L_c + lambda_dis L_dis
       own = log_p(w, x)
       loss = negative_log_likelihood(own, y)
       if previous is not None:
         # A pass of its own: both models under one vmap need as many operations, and on a CPU took 1.15 times as long
         # on Fashion-MNIST's images and 0.85 times on CIFAR's.
-        js = per_sample(comp.DIVERGENCES[c.divergence](own, log_p(previous.model, x)))
-        loss += jnp.where(previous.visited, h['lambda_dis'], 0.0) * (1 - js)
-      if c.total_variation:
-        loss += h['total_variation'] * comp.total_variation(x)
-      if c.statistics:
-        loss += h['statistics'] * comp.statistics_gap(task.model, w, x)
+        divergence = comp.DIVERGENCES[self.divergence](own, log_p(previous.model, x))
+        l_dis = 1 - per_sample(divergence)  # Eq. 2
+        loss += jnp.where(previous.visited, self.lambda_dis, 0.0) * l_dis
+      if self.total_variation:
+        loss += self.total_variation * comp.total_variation(x)
+      if self.statistics:
+        loss += self.statistics * comp.statistics_gap(task.model, w, x)
       return loss
 
-    steps = 0 if c.source == 'noise' else c.steps
-    if c.generator:
-      made = image_generator(shape)
-      start = made.init(fold(key, 0)), comp.noise(fold(key, 0, 1), c.samples, (made.noise,))
-      through = lambda inputs, y: losses(made.apply(*inputs), y)
-      x = made.apply(*comp.optimise(through, start, y, steps=steps, lr=h['lr']))
-    else:
-      x = comp.noise(fold(key, 0, 1), c.samples, shape)
-      # BatchNorm statistics are those of all samples together.
-      some = c.batch or (0 if c.statistics else comp.AT_A_TIME.get(jax.default_backend(), 0))
-      x = comp.optimise(losses, x, y, steps=steps, lr=h['lr'], batch_size=some)
+    shape = comp.input_shape(task.model, w.params, task.data.x)
+    inputs, images = comp.starting_point(key, self.samples, shape, self.generator)
+    inputs = comp.optimise(
+      lambda inputs, y: l_gen(images(inputs), y),
+      inputs,
+      y,
+      steps=0 if self.source == 'noise' else self.steps,
+      lr=self.lr,
+      batch_size=self._at_a_time(),
+    )
+    x = images(inputs)
     return Generated(x, y, log_p(w, x))
 
-  def uniform_targets(task, each):
-    if task.data.y.ndim > 1:
-      return comp.label_sets(jnp.zeros(task.num_classes), each, c.samples)
-    return comp.uniform_labels(task.num_classes, c.samples)
-
-  def complementary_targets(task, counts, each):
-    if task.data.y.ndim > 1:
-      return comp.label_sets(comp.complement(counts), each, c.samples)
-    return comp.complementary_labels(counts, c.samples)
-
-  def client(task):
-    generating = task.first_round > c.start
-
-    def prepare(visit):
-      counts = visit.shard.class_counts
-      if c.shared:
-        generated = visit.broadcast['fedcog']
-      else:
-        each = counts.sum() / jnp.maximum(visit.shard.size, 1)  # labels per sample
-        y = uniform_targets(task, each)
-        if c.labels == 'complementary':
-          y = complementary_targets(task, counts, each)
-        previous = visit.state['fedcog'] if c.source == 'global+local' else None
-        w = Variables(visit.params, visit.stats)
-        generated = generate(task, fold(visit.key, 0), w, previous, y)
-      lacking, held = comp.complement(counts).sum(), jnp.maximum(counts.sum(), 1)
-      share = lacking / (lacking + held)  # A.3.2
-      weights = (
-        (1 - share, share) if c.weights == 'free' else (1.0, task.hyper['fedcog']['lambda_kd'])
-      )
-      return fold(visit.key, 0, 1), generated, weights
-
-    def loss(ctx, loss_fn):
-      key, generated, (real_weight, kd_weight) = ctx
-      size = min(c.kd_batch, c.samples)
-      inside = task.model.embed or (lambda params, x: x)
-
-      def distilled(params, step):
-        rows = minibatch(key, c.samples, size, step.index)
-        batch = step.y.shape[0]
-        # Real and generated samples share a pass; the mask keeps the latter out of the base's loss.
-        joint = step._replace(
-          x=jnp.concatenate([inside(params, step.x), generated.x[rows]]),
-          y=jnp.concatenate([step.y, generated.y[rows]]),
-          mask=jnp.concatenate([step.mask, jnp.zeros(size, step.mask.dtype)]),
-        )
-        value, out = loss_fn(params, joint)
-        log_q = task.objective.log_distribution(out.logits[batch:])
-        if c.supervision == 'soft':
-          kd = optax.losses.kl_divergence_with_log_targets(log_q, generated.log_p[rows])
-        else:
-          kd = negative_log_likelihood(log_q, generated.y[rows])
-        weight = real_weight if out.weight is None else real_weight * out.weight
-        out = Output(out.logits[:batch], out.features[:batch], out.stats, weight)
-        return real_weight * value + kd_weight * kd.mean(), out
-
-      return distilled
-
-    def metrics(ctx, visit, trained):
-      _, generated, (_, kd_weight) = ctx
-      agreed = jnp.argmax(generated.log_p, axis=-1) == generated.y
-      return {'recognised': agreed.mean(), 'kd_weight': kd_weight}
-
-    return ClientTransform(
-      'fedcog',
-      metrics=metrics if generating else None,
-      init=lambda initial, shard: Previous(initial, jnp.zeros((), bool)),
-      prepare=prepare if generating else None,
-      loss=loss if generating else None,
-      finish=lambda ctx, visit, trained, steps: (None, Previous(trained, jnp.ones((), bool))),
+  @generating
+  def loss(self, client, loss_fn, w, step):  # line 8, Eq. 3: L_c + lambda_kd L_kd
+    task, (key, generated, real_weight, kd_weight) = client.task, client.prepared
+    size, batch = min(self.kd_batch, self.samples), step.y.shape[0]
+    rows = minibatch(key, self.samples, size, step.index)
+    inside = task.model.embed or (lambda params, x: x)
+    # Real and generated samples share a pass; the mask keeps the latter out of the loss of the layers before this one.
+    joint = step._replace(
+      x=jnp.concatenate([inside(w, step.x), generated.x[rows]]),
+      y=jnp.concatenate([step.y, generated.y[rows]]),
+      mask=jnp.concatenate([step.mask, jnp.zeros(size, step.mask.dtype)]),
     )
+    l_c, out = loss_fn(w, joint)
+    log_q = task.objective.log_distribution(out.logits[batch:])
+    if self.supervision == 'soft':
+      l_kd = optax.losses.kl_divergence_with_log_targets(log_q, generated.log_p[rows])
+    else:
+      l_kd = negative_log_likelihood(log_q, generated.y[rows])
+    weight = real_weight if out.weight is None else real_weight * out.weight
+    out = Output(out.logits[:batch], out.features[:batch], out.stats, weight)
+    return real_weight * l_c + kd_weight * l_kd.mean(), out
 
-  def server(task):
-    def shared(key, round, w):
-      return generate(task, key, w, None, uniform_targets(task, 1.0))
+  def finish(self, client, trained, steps):
+    return None, Previous(trained, jnp.ones((), bool))
 
-    return ServerTransform('fedcog', shared=shared if task.first_round > c.start else None)
+  @generating
+  def client_metrics(self, client, trained):
+    generated = client.prepared.generated
+    recognised = jnp.argmax(generated.log_p, axis=-1) == generated.y
+    return {'recognised': recognised.mean(), 'kd_weight': client.prepared.kd_weight}
 
-  scaled = base.pull and c.weights == 'free'
-  conflicts = {
-    'fednova': "'fednova' knows the pull of 'fedprox' by its mu, and fedcog.weights='free' scales it by client: use"
-    " fedcog.weights='fixed', or put fedprox around fedcog"
-  }
-  rates = ('lr', 'lambda_dis', 'lambda_kd', 'total_variation', 'statistics')
-  return base.extend(
-    'fedcog',
-    client=client,
-    server=server if c.shared else None,
-    phases=(c.start,) if c.start else (),
-    needs=('pixels',) if c.generator or c.total_variation else (),
-    conflicts=conflicts if scaled else {},
-    hyper={name: getattr(c, name) for name in rates},
-  )
+  def _all_at_once(self) -> bool:
+    """Says whether the loss of a sample depends on the others: BatchNorm statistics are those of all together."""
+    return self.generator or bool(self.statistics)
+
+  def _at_a_time(self) -> int:
+    """Returns how many samples are generated at a time; 0: all."""
+    return 0 if self._all_at_once() else self.batch or comp.AT_A_TIME.get(jax.default_backend(), 0)

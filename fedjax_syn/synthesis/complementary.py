@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn.keys import fold
+from fedjax_syn.models.generator import image_generator
 from fedjax_syn.models.layers import DECAY
 from fedjax_syn.typing import Array, Model, Params, PRNGKey, PyTree, Variables
 
@@ -17,6 +19,36 @@ AT_A_TIME = {'cpu': 32}
 def complement(class_counts: Array) -> Array:
   """How many samples of each class a client lacks: max(d) - d, [classes]. Source: FedCOG, Appendix A.1.1."""
   return class_counts.max() - class_counts
+
+
+def target_labels(
+  class_counts: Array | None, each: float | Array, budget: int, classes: int, several: bool
+) -> Array:
+  """Deals the target labels of generated samples.
+
+  Args:
+    class_counts: d, [classes], the client's samples of each class, which are complemented (A.1.1); None: all alike.
+    each: [], labels per sample.
+    budget: how many samples.
+    classes: how many.
+    several: whether a sample has several labels.
+
+  Returns:
+    int32 [budget], or multi-hot [budget, classes].
+  """
+  if several:
+    lacking = jnp.zeros(classes) if class_counts is None else complement(class_counts)
+    return label_sets(lacking, each, budget)
+  if class_counts is None:
+    return uniform_labels(classes, budget)
+  return complementary_labels(class_counts, budget)
+
+
+def loss_weights(class_counts: Array) -> tuple[Array, Array]:
+  """Returns the weights of real and of generated data in the loss, by what is lacking. Source: FedCOG, A.3.2."""
+  lacking, held = complement(class_counts).sum(), jnp.maximum(class_counts.sum(), 1)
+  share = lacking / (lacking + held)
+  return 1 - share, share
 
 
 def complementary_labels(class_counts: Array, budget: int) -> Array:
@@ -163,6 +195,27 @@ def optimise(
   cut = lambda a: jnp.concatenate([a, a[:fill]]).reshape(-1, size, *a.shape[1:])
   moved = jax.lax.map(run, (jax.tree.map(cut, inputs), cut(y)))
   return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:samples], moved)
+
+
+def starting_point(
+  key: PRNGKey, samples: int, shape: tuple[int, ...], generator: bool
+) -> tuple[PyTree, Callable[[PyTree], Array]]:
+  """Draws what generation begins from.
+
+  Args:
+    key: for the noise.
+    samples: how many.
+    shape: of one input.
+    generator: whether a convolutional generator makes images of the noise, and is moved too (A.5.1).
+
+  Returns:
+    What is moved, and what makes inputs [samples, *shape] of it.
+  """
+  if not generator:
+    return noise(fold(key, 0, 1), samples, shape), lambda x: x
+  made = image_generator(shape)
+  moved = made.init(fold(key, 0)), noise(fold(key, 0, 1), samples, (made.noise,))
+  return moved, lambda moved: made.apply(*moved)
 
 
 def input_shape(model: Model, params: Params, x: Array) -> tuple[int, ...]:
