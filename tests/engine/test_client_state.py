@@ -12,7 +12,7 @@ from fedjax_syn import checkpoint, experiment, loop, models
 from fedjax_syn.data import datasets, federated
 from fedjax_syn.data.partition import partition
 from fedjax_syn.engine import Engine, Layout, client_state
-from fedjax_syn.engine.rounds import place
+from fedjax_syn.engine.mesh import place
 from tests import tiny
 from tests.runs import config_of
 
@@ -81,7 +81,7 @@ def test_three_rounds_are_bit_for_bit_those_on_the_device(name, digits):
   [
     pytest.param(Layout(1, 'loop', 1), 'fixed', 0.5, marks=pytest.mark.slow),
     (Layout(3, 'blocks', 2), 'fixed', 1.0),
-    (Layout(2, 'blocks', 1), 'poisson', 0.3),  # 8 slots, most of them empty
+    (Layout(2, 'blocks', 1), 'poisson', 0.3),  # a cohort of 8 places, most of them empty
   ],
 )
 def test_layouts_samplers_and_empty_clients(layout, sampler, participation):
@@ -126,7 +126,7 @@ def test_a_round_sees_a_cohort_s_rows(monkeypatch):
       seen.extend(leaf.shape[0] for leaf in jax.tree.leaves(tree.clients))
     return place(tree, sharding)
 
-  monkeypatch.setattr('fedjax_syn.engine.rounds.place', watched)
+  monkeypatch.setattr('fedjax_syn.engine.engine.place', watched)
   method = fs.chain(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2), fs.SCAFFOLD())
   for budget, rows in ((0, 8), (1, 2)):
     seen.clear()
@@ -170,14 +170,15 @@ def test_seeds_side_by_side_have_their_rows_on_the_device():
 def test_a_state_given_by_a_checkpoint_is_not_written_to():
   kept = {'a': np.zeros((3, 2))}
   kept['a'].flags.writeable = False
-  store = client_state.on_host(np.ones(3, int), 1, lambda seed, number: jax.numpy.zeros(1, int))
+  store = client_state.OnHost(num_clients=3, cohort_size=1)
+  sample = lambda number: np.zeros(1, int)
   state = loop.State(np.int32(0), {}, {}, {}, kept)
 
   def advance(state, rounds):
     rows = jax.tree.map(lambda leaf: leaf + 1, state.clients)
     return state._replace(round=state.round + 1, clients=rows), {'diverged_round': 0}
 
-  state, _ = store.run(advance, 0, state, 2)
+  state, _ = store.run(advance, sample, np.ones(3, int), state, 2)
   np.testing.assert_array_equal(state.clients['a'], [[2, 2], [0, 0], [0, 0]])
   np.testing.assert_array_equal(kept['a'], 0)
 

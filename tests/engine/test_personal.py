@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_syn.method import Client, Message, Method
 
 import fedjax_syn as fs
+from fedjax_syn.contexts import Message
 from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.engine.personal import Personal, own_accuracy, report
 from fedjax_syn.typing import Variables
@@ -179,20 +179,24 @@ def test_with_hardly_any_rate_every_client_has_the_global_model():
   assert float(measured.difference.max()) < 1e-6
 
 
-def test_a_client_that_does_not_train_has_the_global_model_or_its_own():
-  def update(visit):
-    return Message(jnp.ones(()), {}), {}, {}
+class Sends(fs.Layer):
+  def client_update(self, client):
+    return Message(jnp.ones(()), {}), None, {}
 
-  client = Client(init=lambda initial, shard: {}, update=update)
-  own = client._replace(personal=lambda visit: Variables({'w': visit.params['w'] + 2}, visit.stats))
+
+class SendsAndOwns(Sends):
+  def personal(self, client, trained):
+    return Variables({'w': trained.params['w'] + 2}, trained.stats)
+
+
+def test_a_client_that_does_not_train_has_the_global_model():
   data, (x, y) = tiny.two_points(), (np.zeros((1, 1, 1, 1), np.uint8), np.zeros(1, int))
-  for written in (client, own):
-    engine = tiny.build(
-      Method('written', lambda task: written), tiny.quadratic(1.0), data, loss=tiny.half_square
-    )
-    measured = engine.personal(x, y)(0, engine.init(0))
-    np.testing.assert_array_equal(measured.difference, [0.0, 0.0])
-    np.testing.assert_array_equal(measured.accuracy, [1.0, 1.0])
+  engine = tiny.build(Sends(), tiny.quadratic(1.0), data, loss=tiny.half_square)
+  measured = engine.personal(x, y)(0, engine.init(0))
+  np.testing.assert_array_equal(measured.difference, [0.0, 0.0])
+  np.testing.assert_array_equal(measured.accuracy, [1.0, 1.0])
+  with pytest.raises(ValueError, match='its personal is not called'):
+    fs.chain(SendsAndOwns())
 
 
 def test_report_leaves_out_who_has_nothing_and_what_is_not_finite():

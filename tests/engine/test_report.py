@@ -4,15 +4,11 @@ import types
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-from fedjax_syn.engine.together import reports_of
 
 import fedjax_syn as fs
 from fedjax_syn import results
-from fedjax_syn.algorithms import _sets
 from fedjax_syn.algorithms.feddualmatch import Server
-from fedjax_syn.data.federated import shard_of
 from fedjax_syn.engine.report import numbers, round_report
 from fedjax_syn.synthesis.class_sets import ClassSet
 from fedjax_syn.typing import Measured
@@ -24,7 +20,7 @@ def base():
 
 
 def test_means_are_over_those_that_measured_something():
-  """Sizes 1, 3, 0 and 4. The loss by size, without the second client's: (1 * 2 + 4 * 7) / 5 = 6. The transform's
+  """Sizes 1, 3, 0 and 4. The loss by size, without the second client's: (1 * 2 + 4 * 7) / 5 = 6. The layer's
   number over the first and the last: (10 + 40) / 2 = 25; nobody measured the other one."""
   there = jnp.array([True, False, True, True])
   report = numbers(
@@ -89,9 +85,14 @@ def test_empty_rounds_are_those_whose_line_has_no_loss(sampler, participation, s
 
 
 def test_seeds_side_by_side_leave_out_what_is_theirs():
-  loss = Measured(np.array([0.0, 2.0]), np.array([False, True]))
-  report = {'train/loss': loss, 'diverged_round': np.zeros(2)}
-  assert reports_of(report, 2) == [{'diverged_round': 0}, {'diverged_round': 0, 'train/loss': 2}]
+  """One of two seeds draws nobody with a sample."""
+  engine = tiny.build(base(), tiny.net(4, 3), tiny.federated([0, 0, 4]), participation=1 / 3)
+  empty = {seed: engine.empty_rounds(seed, 0, 1) for seed in range(20)}
+  seeds = [min(seed for seed in empty if empty[seed] == kind) for kind in (1, 0)]
+  _, (none, one) = engine.run_side_by_side(seeds, [engine.init(seed) for seed in seeds], 1)
+  assert set(none) == {'diverged_round', 'diverged_client'}
+  assert set(one) == {'train/loss', 'padding_efficiency', *none}
+  assert one['train/loss'] > 0
 
 
 def test_where_every_draw_has_a_sample_no_draw_is_repeated(monkeypatch):
@@ -113,12 +114,11 @@ def test_the_summary_counts_from_where_a_seed_began_to_where_it_ended():
 
 def test_a_client_that_has_distilled_nothing_has_no_loss():
   """One that has too little of every class; of the other's two classes one is present, with a loss of 3."""
-  task = types.SimpleNamespace(num_classes=2, data=tiny.federated([4], classes=2))
 
   def measured(present):
     own = ClassSet(jnp.zeros((2, 1, 2, 2, 1)), jnp.array(present))
-    distil = lambda visit: (own, lambda x, k, steps: 3.0 + 0.0 * x.sum(), 1)
-    return _sets.client('feddm', task, distil, 1, 1).update(None)[2]['loss']
+    _, report = fs.FedDM()._message(own, lambda x, c, iterations: 3.0 + 0.0 * x.sum(), 1)
+    return report['loss']
 
   assert numbers({'loss': measured([False, True])}) == {'loss': 3}
   assert numbers({'loss': measured([False, False])}) == {}
@@ -126,31 +126,25 @@ def test_a_client_that_has_distilled_nothing_has_no_loss():
 
 @pytest.mark.parametrize(('matches', 'there'), [(0, False), (1, True)])
 def test_without_gradient_matching_there_is_no_distance(matches, there):
-  method = fs.FedDualMatch(matches=matches)
-  server = method.server_transforms[0](types.SimpleNamespace(hyper=method.hyper))
-  report = server.metrics(Server(jnp.ones(()), jnp.zeros(()), jnp.ones(()), None))
+  state = Server(jnp.ones(()), jnp.zeros(()), jnp.ones(()), None)
+  report = fs.FedDualMatch(matches=matches).server_metrics(state)
   assert ('distance' in numbers(report)) is there
   assert {'radius', 'images'} <= set(numbers(report))
 
 
 def test_a_single_sample_has_no_correlation():
   """Its features minus their mean are 0, and a 0 would count in the mean over the clients."""
-  data, model = tiny.federated([5, 1]), tiny.net(4, 3)
-  transform = fs.FedDecorr().client_transforms[0](types.SimpleNamespace(data=data, model=model))
-  trained = model.init(jax.random.key(0))
+  method, model = fs.FedDecorr(), tiny.net(4, 3)
+  engine, trained = tiny.build(method, model, tiny.federated([5, 1])), model.init(jax.random.key(0))
   five, one = (
-    numbers(transform.metrics(None, types.SimpleNamespace(shard=shard_of(data, k)), trained))
-    for k in (0, 1)
+    numbers(method.client_metrics(tiny.client_of(engine, fs.FedDecorr, client), trained))
+    for client in (0, 1)
   )
   assert five['correlation'] > 0 and one == {}
 
 
 def test_before_its_synthesis_dynafed_has_no_loss():
-  method = fs.DynaFed(length=2, segment=1)
-  task = types.SimpleNamespace(
-    hyper=method.hyper, data=tiny.federated([4]), num_classes=3, model=tiny.net(4, 3), mesh=None
-  )
-  metrics = method.server_transforms[0](task).metrics
+  metrics = fs.DynaFed(length=2, segment=1).server_metrics
   losses = jnp.array([5.0, 4.0])
   told = [
     numbers(metrics(types.SimpleNamespace(iteration=jnp.int32(i), losses=losses)))

@@ -379,6 +379,6 @@ def test_refusals():
   with pytest.raises(ValueError, match=r'layout.devices=64'):
     Engine(METHODS['adam'](), tiny.net(4, 3), data, layout=Layout(devices=64))
   with pytest.raises(ValueError, match='exactly one'):
-    fs.FedAvg(epochs=1, steps=3)
-  with pytest.raises(ValueError, match='already part'):
+    fs.chain(fs.FedAvg(epochs=1, steps=3))
+  with pytest.raises(ValueError, match="'scaffold' is there twice"):
     fs.chain(fs.SCAFFOLD(), fs.SCAFFOLD())
