@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from fedjax_syn.method import Task, for_rounds
 
 import fedjax_syn as fs
 from fedjax_syn import api, arguments
@@ -22,7 +21,7 @@ def no_work(monkeypatch):
   def build(method, model, data, **_):
     raise AssertionError('was not refused')
 
-  monkeypatch.setattr(api.engine_lib, 'build', build)
+  monkeypatch.setattr(api.engine_lib, 'Engine', build)
 
 
 def run(method=None, dataset='digits', model='mlp', **more):
@@ -72,15 +71,11 @@ def run(method=None, dataset='digits', model='mlp', **more):
       'layout.client_state_bytes=2.5: must be an integer',
     ),
     ({'layout': Layout(form='x')}, "layout.form='x': unknown"),
-    ({'method': 'fedavg'}, "method='fedavg': must be a Method, as fedavg() returns one, not str"),
-    ({'method': fs.FedAvg}, 'must be a Method, as fedavg() returns one, not function'),
+    ({'method': 'fedavg'}, "method='fedavg': must be a chain of layers, as in fs.chain(fs."),
+    ({'method': fs.FedProx}, 'must be a chain of layers, as in fs.chain(FedProx())'),
     ({'model': None}, 'model=None: must be a Model or the name of one'),
     ({'dataset': (0, 1)}, 'dataset must be a fedjax_syn.data.datasets.Dataset, got tuple'),
     ({'data_dir': 3}, 'data_dir=3: must be a string'),
-    (
-      {'method': fs.chain(fs.FedAvg(schedule='cosine', rounds=5), fs.FedProx()), 'rounds': 3},
-      "rounds=3: the schedule of 'fedprox' was made for rounds=5",
-    ),
   ],
 )
 def test_what_the_command_line_refuses_is_refused_from_python(given, line):
@@ -216,45 +211,32 @@ def test_loading_checks_its_arguments(given, line):
   assert line in str(refused.value)
 
 
-def rates(method, rounds):
-  """Learning rates of local training in rounds 1, 2, ... by the method's own schedule."""
-  method = for_rounds(method, rounds)
-  local = method.client
-  return [float(local.schedule(np.float32(r))) for r in range(1, rounds + 1)]
+def engine_of(*layers, rounds=0, **fields):
+  method = fs.chain(fs.FedAvg(lr=0.5, optimizer='sgd', **fields), *layers)
+  return tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), rounds=rounds)
 
 
-@pytest.mark.parametrize('wrap', [lambda base: base, fs.FedProx, fs.SCAFFOLD])
-def test_a_cosine_ends_with_the_run_that_it_is_used_in(wrap):
+@pytest.mark.parametrize('layers', [(), (fs.FedProx(),), (fs.SCAFFOLD(),)])
+def test_a_cosine_ends_with_the_run_that_it_is_used_in(layers):
   """(1 + cos(pi (r - 1) / R)) / 2 for rounds r = 1..R, and not 0 from round 2 on."""
   rounds = 6
-  expected = [(1 + np.cos(np.pi * r / rounds)) / 2 for r in range(rounds)]
-  np.testing.assert_allclose(
-    rates(wrap(fs.FedAvg(schedule='cosine', optimizer='sgd')), rounds), expected, atol=1e-6
-  )
-  same = fs.FedAvg(schedule='cosine', rounds=rounds, optimizer='sgd')
-  np.testing.assert_allclose(rates(wrap(same), rounds), expected, atol=1e-6)
+  task = engine_of(*layers, schedule='cosine', rounds=rounds).task()
+  rates = [float(task.learning_rate(np.float32(r))) for r in range(1, rounds + 1)]
+  expected = [0.5 * (1 + np.cos(np.pi * r / rounds)) / 2 for r in range(rounds)]
+  np.testing.assert_allclose(rates, expected, atol=1e-6)
 
 
 def test_scaffold_corrects_by_the_rate_of_the_round_of_its_run():
-  """The step of its client transform moves by eta (c - c_i), eta the rate times the cosine's factor."""
-  method = for_rounds(
-    fs.chain(fs.FedAvg(lr=0.5, schedule='cosine', optimizer='sgd'), fs.SCAFFOLD()), 4
-  )
-  hyper = {'client': {'lr': 0.5}}
-  data = tiny.two_points()
-  task = Task(tiny.quadratic(1.0), None, data, 2, 1, hyper, 1, local=method.client)
-  (transform,) = (build(task) for build in method.client_transforms)
-  visit = type(
-    'Visit', (), {'state': {'scaffold': 1.0}, 'broadcast': {'scaffold': 2.0}, 'round': 3}
-  )
-  _, _, eta = transform.prepare(visit)
-  assert float(eta) == pytest.approx(0.5 * (1 + np.cos(np.pi / 2)) / 2, abs=1e-6)
+  """Its step moves by eta (c - c_i), eta the rate times the cosine's factor: c = 2, c_i = 1, round 3 of 4."""
+  layer = fs.SCAFFOLD(correction='step')
+  engine = engine_of(layer, schedule='cosine', rounds=4)
+  client = tiny.client_of(engine, fs.SCAFFOLD, round=3, state=1.0, broadcast=2.0)
+  moved = layer.step(client, None, 0.0, None, None)
+  assert float(moved) == pytest.approx(-0.5 * (1 + np.cos(np.pi / 2)) / 2, abs=1e-6)
 
 
 def test_a_cosine_of_unknown_length_cannot_be_used():
-  with pytest.raises(
-    ValueError, match=r'rounds is not known here: fedavg\(\.\.\., rounds=\.\.\.\)'
-  ):
-    fs.FedAvg(schedule='cosine').client.schedule(1)
-  plain = fs.FedAvg()
-  assert for_rounds(plain, 3) is plain
+  with pytest.raises(ValueError, match='rounds is not known here'):
+    engine_of(schedule='cosine').task().learning_rate(1)
+  assert engine_of(rounds=3).setting == engine_of(rounds=4).setting  # no program depends on it
+  assert engine_of(schedule='cosine', rounds=3).setting != engine_of(schedule='cosine').setting

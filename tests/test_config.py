@@ -166,20 +166,16 @@ def test_whatever_a_field_holds_it_passes_or_is_refused_in_one_line_that_names_i
 
 OUTSIDE = '''
 """A method from outside."""
-import dataclasses
-from fedjax_syn.fields import field
+import fedjax_syn as fs
 
-@dataclasses.dataclass(frozen=True)
-class Config:
-  strength: float = field(0.5, 'how much', low=0.0)
-  wanted: int = field(5, 'rounds wanted', low=1)
+class Mine(fs.Layer):
+  strength: float = fs.field(0.5, 'how much', low=0.0)
+  wanted: int = fs.field(5, 'rounds wanted', low=1)
 
-def check(block, rounds):
-  if block.wanted > rounds:
-    raise ValueError(f'mine.wanted={block.wanted} must not exceed rounds={rounds}')
-
-def mine(base=None, *, strength=0.5, wanted=5):
-  return base.extend('mine', hyper={'strength': strength})
+  def resolve(self, run):
+    if self.wanted > run.rounds:
+      raise ValueError(f'mine.wanted={self.wanted} must not exceed rounds={run.rounds}')
+    return self
 '''
 
 
@@ -187,7 +183,7 @@ def mine(base=None, *, strength=0.5, wanted=5):
 def outside(tmp_path, monkeypatch):
   (tmp_path / 'outside_method.py').write_text(OUTSIDE)
   monkeypatch.syspath_prepend(tmp_path)
-  return 'outside_method:mine'
+  return 'outside_method:Mine'
 
 
 def test_a_method_outside_the_package_brings_its_fields_along(outside):

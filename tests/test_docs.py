@@ -168,4 +168,5 @@ def test_an_own_method_gets_its_setting(path, setting, tmp_path, monkeypatch):
   block, _, name = setting.partition('.')
   words = [f'--config.algorithm=my_method:{block}', f'--config.{setting}=0.25']
   resolved = config_lib.check(launcher.load_config(launcher.DEFAULT, words))
-  assert algorithms.create(resolved.algorithm, resolved).hyper[block] == {name: 0.25}
+  *_, own = algorithms.create(resolved.algorithm, resolved)
+  assert own.name == block and getattr(own, name) == 0.25

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from fedjax_syn.method import ServerTransform
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,9 +10,7 @@ from fedjax_syn import loop
 from fedjax_syn.clock import Clock, Spans
 from tests.fake_engine import ITERATIONS, PHASE, Fake
 
-LEARNING = fs.FedAvg().extend(
-  'dynafed', server=lambda task: ServerTransform('dynafed'), phases=(PHASE,)
-)
+LEARNING = fs.chain(fs.DynaFed(length=PHASE))
 
 
 def steps_of(plan, *, method=LEARNING, fake=None, seed=0, state=None, resumed=False, personal=None):

@@ -8,10 +8,9 @@ import jax
 import numpy as np
 import pytest
 import safetensors
-from fedjax_syn.method import ClientTransform, ServerTransform
 
 import fedjax_syn as fs
-from fedjax_syn import assemble, experiment, export, privacy, progress, same_run, stored
+from fedjax_syn import api, assemble, experiment, export, privacy, progress, same_run, stored
 from fedjax_syn import config as config_lib
 from fedjax_syn.privacy import Mechanism, Sampling
 from tests import tiny
@@ -217,28 +216,25 @@ def test_with_noise_no_figure_shows_real_images():
   assert set(sets) == {'synthetic', 'noise'}  # and 'real' without noise
 
 
-def layer(name, **parts):
-  """A layer of a user's own around a base."""
-  return lambda base: base.extend(name, **{k: lambda task, v=v: v for k, v in parts.items()})
+class Tenfold(fs.Layer):
+  def postprocess_update(self, client, payload):
+    return jax.tree.map(lambda leaf: 10 * leaf, payload)
 
 
-def test_layers_around_dp_see_no_message_and_change_none():
+class Looks(fs.Layer):
+  def server_update(self, round, new):
+    return round.messages.mean('params'), None
+
+
+def test_layers_after_dp_see_no_message_and_change_none():
   """Ten times a bounded update is not bounded, and the sum of the updates has no noise."""
-  tenfold = layer(
-    'tenfold',
-    client=ClientTransform(
-      'tenfold', seal=lambda key, body: jax.tree.map(lambda leaf: 10 * leaf, body)
-    ),
-  )
-  reads = lambda key, round, own, before, new, messages: (messages.mean('params'), own)
-  looks = layer('looks', server=ServerTransform('looks', update=reads))
   base = fs.FedAvg(lr=0.1, optimizer='sgd')
-  two_points_round(fs.chain(tenfold(base), fs.DP()))
-  two_points_round(fs.chain(looks(base), fs.DP(noise_multiplier=0.0)))
+  two_points_round(fs.chain(base, Tenfold(), fs.DP()))
+  two_points_round(fs.chain(base, Looks(), fs.DP(noise_multiplier=0.0)))
   for method, line in (
-    (tenfold(fs.chain(base, fs.DP())), "'tenfold' changes what clients send after 'dp'"),
+    (fs.chain(base, fs.DP(), Tenfold()), "'tenfold' changes what clients send after 'dp'"),
     (
-      looks(fs.chain(base, fs.DP())),
+      fs.chain(base, fs.DP(), Looks()),
       "'dp' protects the aggregated model, and a server .* reads the clients' 'params'",
     ),
   ):
@@ -260,12 +256,19 @@ def test_a_run_says_what_its_epsilon_does_not_cover(tmp_path, fake, capsys):
   assert 'epsilon' not in capsys.readouterr().out
 
 
-def test_from_python_a_target_is_not_taken_for_granted():
-  """dp(target_epsilon=8) had the default noise and said nothing."""
+def test_from_python_a_target_is_kept_by_the_whole_run(monkeypatch):
+  """DP(target_epsilon=8) had the default noise and said nothing: now it is that of the whole run, all seeds."""
   run = functools.partial(fs.run, dataset='digits', model='mlp', rounds=60, clients=20)
-  with pytest.raises(
-    ValueError, match=r'target_epsilon=8: noise_multiplier=1 gives .* over all seeds'
-  ):
-    run(fs.chain(fs.FedAvg(), fs.DP(target_epsilon=8.0)), seeds=(0, 1, 2))
+  noise = []
+
+  def engine(method, *_, **options):
+    noise.append(method[fs.DP].noise_multiplier)
+    raise RuntimeError('as far as needed')
+
+  monkeypatch.setattr(api.engine_lib, 'Engine', engine)
+  with pytest.raises(RuntimeError, match='as far as needed'):
+    run(fs.chain(fs.DP(target_epsilon=8.0)), seeds=(0, 1, 2))
+  stated = privacy.epsilon(Mechanism(noise[0], 1e-5), Sampling('fixed', 20, 1.0, 60, seeds=3))
+  assert 7.8 < stated <= 8.0
   with pytest.raises(ValueError, match='noise_multiplier=1e-30: must be 0'):
     run(fs.chain(fs.FedAvg(), fs.DP(noise_multiplier=1e-30)))

@@ -92,12 +92,12 @@ def test_every_part_of_a_data_set_that_changes_a_result_has_a_digest():
 MODULE = """
 import dataclasses
 import numpy as np
-from fedjax_syn.algorithms.fedavg import fedavg
+import fedjax_syn as fs
 from fedjax_syn.data import datasets
 
-def mine(base=None):
+class Mine(fs.Layer):
   {body}
-  return base or fedavg()
+  weight: float = 0.0
 
 def rows():
   data = datasets.load('digits')
@@ -160,7 +160,7 @@ def test_a_method_that_raises_before_the_first_round_leaves_no_folder_that_refus
   fake, tmp_path, module, capsys
 ):
   name = module()
-  settings = {'algorithm': f'{name}:mine', 'seeds': (0,), 'rounds': 3}
+  settings = {'algorithm': f'{name}:Mine', 'seeds': (0,), 'rounds': 3}
 
   def broken(what, seed, round):
     if (what, round) == ('round', 1):

@@ -13,10 +13,10 @@ from tests.runs import config_of
 pytest_plugins = ['tests.run_fixtures']
 
 METHOD = """
-from fedjax_syn.algorithms.fedavg import fedavg
+import fedjax_syn as fs
 
-def mine(base=None):
-  return base or fedavg()
+class Mine(fs.Layer):
+  pass
 """
 
 
@@ -31,7 +31,7 @@ def method(tmp_path, monkeypatch):
 
 
 def own_config(method, **more):
-  return config_of(algorithm=f'{method.stem}:mine', seeds=(0,), **more)
+  return config_of(algorithm=f'{method.stem}:Mine', seeds=(0,), **more)
 
 
 def test_the_hash_of_a_run_follows_the_files_that_its_config_names(method):
@@ -52,7 +52,7 @@ def test_a_folder_of_another_version_of_a_method_is_refused(fake, method, tmp_pa
   method.write_text(METHOD + '\n# another version\n')
   assert experiment.run_experiment(own_config(method), folder) == 2
   error = capsys.readouterr().err
-  assert f'another version of {method.stem}:mine' in error and error.count('\n') == 1
+  assert f'another version of {method.stem}:Mine' in error and error.count('\n') == 1
 
 
 def test_a_run_goes_on_with_the_data_it_began_with_or_not_at_all(fake, tmp_path, capsys):
@@ -106,8 +106,8 @@ def test_the_algorithm_that_a_config_compares_with_is_trained_alone_if_asked_for
 
 def test_refusals_say_what_to_type(method, capsys):
   load = lambda *settings: launcher.load_config(str(launcher.DEFAULT), settings)
-  with pytest.raises(ValueError, match=f'{method.stem} has no class Config.*compose.md'):
-    load(f'--config.algorithm={method.stem}:mine', '--config.mine.mu=1')
+  with pytest.raises(ValueError, match='mine.mu=.*Mine.*has no fields'):
+    load(f'--config.algorithm={method.stem}:Mine', '--config.mine.mu=1')
   for settings, hint in (
     (['--config.rounds=10'], '--config.dynafed.length=5'),
     (['--config.dynafed.length=3', '--config.dynafed.segment=5'], '--config.dynafed.segment=3'),

@@ -167,21 +167,17 @@ def test_the_folder_names_data_that_are_not_the_config_file_s(runs):
 
 
 def test_a_method_beside_the_working_folder_needs_no_fork(runs, monkeypatch):
-  """An algorithm `package.module:function` brings its fields, whatever the order of the settings."""
+  """An algorithm `package.module:Class` brings its fields, whatever the order of the settings."""
   pathlib.Path('beside_method.py').write_text(
-    'import dataclasses\n'
-    'from fedjax_syn.fields import field\n'
-    '@dataclasses.dataclass(frozen=True)\n'
-    'class Config:\n'
-    "  strength: float = field(0.5, 'how much', low=0.0)\n"
-    'def mine(base=None, **fields):\n'
-    "  return base.extend('mine')\n"
+    'import fedjax_syn as fs\n'
+    'class Mine(fs.Layer):\n'
+    "  strength: float = fs.field(0.5, 'how much', low=0.0)\n"
   )
   monkeypatch.syspath_prepend('.')
-  start('--config.mine.strength=2', '--config.algorithm=beside_method:mine')
+  start('--config.mine.strength=2', '--config.algorithm=beside_method:Mine')
   ((config, workdir, _),) = runs
   assert config.mine.strength == 2.0
-  assert workdir.name.startswith('dynafed_digits-beside_method.mine-')
+  assert workdir.name.startswith('dynafed_digits-beside_method.Mine-')
 
 
 def test_a_finished_branch_needs_its_beginning_no_more(runs, capsys):
