@@ -122,11 +122,12 @@ def test_comments_of_a_field_are_those_above_it_and_beside_it():
 
 def own_method(path):
   """The example of a method of one's own on a page, as a file that a reader would save."""
-  (code,) = [code for code in blocks(words_of(path), 'python') if 'class Config' in code]
-  if path == OWN:  # the function stands in a cell
-    cells = [''.join(cell['source']) for cell in json.loads(path.read_text())['cells']]
-    code += '\n\n' + next(text for text in cells if text.startswith('def calibrated'))
-  return code
+  if path != OWN:
+    (code,) = [code for code in blocks(words_of(path), 'python') if 'class Proximal' in code]
+    return code
+  (imports,) = blocks(words_of(path), 'python')  # the class is in a cell
+  cells = [''.join(cell['source']) for cell in json.loads(path.read_text())['cells']]
+  return imports + '\n\n' + next(text for text in cells if text.startswith('class Calibrated'))
 
 
 def save_own_method(path, folder, monkeypatch):
@@ -166,7 +167,7 @@ def test_commands_are_found():
 def test_an_own_method_gets_its_setting(path, setting, tmp_path, monkeypatch):
   save_own_method(path, tmp_path, monkeypatch)
   block, _, name = setting.partition('.')
-  words = [f'--config.algorithm=my_method:{block}', f'--config.{setting}=0.25']
+  words = [f'--config.algorithm=my_method:{block.title()}', f'--config.{setting}=0.25']
   resolved = config_lib.check(launcher.load_config(launcher.DEFAULT, words))
   *_, own = algorithms.create(resolved.algorithm, resolved)
   assert own.name == block and getattr(own, name) == 0.25
