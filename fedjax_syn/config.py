@@ -91,11 +91,16 @@ def override(config: ml_collections.ConfigDict, key: str, text: str) -> None:
     ConfigError: if there is no such field or the text is not of its type. A tuple of one is written
       '1,': a lone '1' is refused, since `seeds=3` may have meant three seeds.
   """
-  if key in ('algorithm', 'compare'):  # a method from outside the package brings its block along
+  if key in ('algorithm', 'compare'):  # a layer from outside the package brings its block along
     check_algorithm(key, coerce(key, text, str))
-    outside = tuple(dict.fromkeys([*config.get('outside', ()), *_outside(text)]))
-    with config.unlocked():
-      config.update({k: v for k, v in get_default(*outside).items() if k not in config})
+    other = config.get('compare' if key == 'algorithm' else 'algorithm', '')
+    before = _blocks(config.get('outside', ()))
+    outside = _outside(config.get('outside', ()), text, str(other))
+    taken = {k for k, cls in _blocks(outside).items() if cls is not before.get(k, cls)}
+    with config.unlocked(), config.ignore_type():
+      config.update(
+        {k: v for k, v in get_default(*outside).items() if k not in config or k in taken}
+      )
       config.outside = outside
   known = leaves(*config.get('outside', ()))
   if key not in known:
@@ -152,7 +157,8 @@ def check(config: Any) -> Resolved:
   outside = coerce('outside', flat.get('outside', ()), tuple[str, ...])
   for word in outside:
     _check_name('outside', word, 'algorithms')
-  outside = tuple(dict.fromkeys([*outside, *_outside(*words)]))
+  outside = _outside(outside, *words)
+  _check_blocks(words)
   known = leaves(*outside)
   for key, value in flat.items():
     if key not in known:
@@ -214,9 +220,14 @@ def _check_name(key: str, value: str, kind: str) -> None:
     return
   if kind == 'algorithms':
     try:
-      algorithms.layer_class(value)
+      layer = algorithms.layer_class(value)
     except ValueError as error:
       raise ConfigError(f'{key}={error}') from error
+    if layer.name in (*SECTIONS, *Resolved.__dataclass_fields__, algorithms.BASE):
+      raise ConfigError(
+        f'{key}={shown(value)}: {layer.name!r}, the name of its block, is that of another part of the config;'
+        ' rename the class'
+      )
     return
   try:
     found = getattr(importlib.import_module(module), function, None)
@@ -310,8 +321,30 @@ def to_json(config: Any) -> str:
   return json.dumps(to_dict(config), sort_keys=True, indent=2)
 
 
-def _outside(*words: str) -> list[str]:
-  return [part for word in words for part in word.split('+') if ':' in part]
+def _outside(outside: Iterable[str], *words: str) -> tuple[str, ...]:
+  """Returns the layers from outside the package whose blocks a config has.
+
+  Args:
+    outside: which were so before; one whose block a layer in use has by now is left out.
+    *words: `algorithm` and `compare`.
+  """
+  used = [part for word in words for part in word.split('+') if part]
+  taken = {algorithms.block_name(part) for part in used}
+  kept = [word for word in outside if word in used or algorithms.block_name(word) not in taken]
+  return tuple(dict.fromkeys([*kept, *(part for part in used if ':' in part)]))
+
+
+def _check_blocks(words: Iterable[str]) -> None:
+  """Refuses two layers in use that have one block."""
+  owners: dict[str, str] = {}
+  for key, word in zip(('algorithm', 'compare'), words, strict=True):
+    for part in word.split('+'):
+      other = owners.setdefault(algorithms.block_name(part), part)
+      if other != part:
+        name = algorithms.block_name(part)
+        raise ConfigError(
+          f'{key}={shown(word)}: {part!r} and {other!r} both have the block {name!r}; rename one of the classes'
+        )
 
 
 def _blocks(outside: Iterable[str]) -> dict[str, type]:

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 import types
 from pathlib import Path
@@ -27,10 +28,11 @@ def load(word: str) -> type[Layer]:
     ValueError: in one line, if the file or module cannot be imported or has no such layer.
   """
   place, _, name = word.rpartition(':')
+  path = path_of(place)
+  if path and not os.path.isfile(path):
+    raise ValueError(f'{shown(word)}: cannot be imported (there is no file {path})')
   try:
-    module = _file(path) if (path := path_of(place)) else importlib.import_module(place)
-  except FileNotFoundError as error:
-    raise ValueError(f'{shown(word)}: cannot be imported (there is no file {path})') from error
+    module = _file(path) if path else importlib.import_module(place)
   except Exception as error:  # a user's module may fail in any way
     missing = place, place.partition('.')[0]
     own = not place or isinstance(error, ModuleNotFoundError) and error.name in missing
@@ -65,26 +67,35 @@ def word_of(layer: type[Layer]) -> str:
   return f'{path if by_file else module}:{name}'
 
 
+def called(word: str) -> str:
+  """Returns a word without the folders of its file, 'file.py:Class'; others as they are."""
+  place, colon, name = word.rpartition(':')
+  return f'{Path(place).name}{colon}{name}' if path_of(place) else word
+
+
 def path_of(place: str) -> str:
   """Returns the path that the part of a word before ':Class' means; '' for a module."""
-  return str(Path(place).expanduser().resolve()) if place.endswith('.py') else ''
+  return os.path.realpath(os.path.expanduser(place)) if place.endswith('.py') else ''
 
 
 def module_name(place: str) -> str:
-  """Returns the name of a module in `sys.modules`: it depends on a file's path alone, since two files may have one name."""
-  if not (path := path_of(place)):
-    return place
-  return f'{_PREFIX}{Path(path).stem}_{hashlib.sha256(path.encode()).hexdigest()[:8]}'
+  """Returns what a layer's module is called in `sys.modules`, once it is imported."""
+  path = path_of(place)
+  return _file(path).__name__ if path else place
 
 
 @functools.cache  # another import would make another class
-def _file(path: str):
-  name = module_name(path)
+def _file(path: str) -> types.ModuleType:
+  """Imports a file under a name that follows from its content: two files may have one name, and one may be moved."""
+  content = Path(path).read_bytes()
+  name = f'{_PREFIX}{Path(path).stem}_{hashlib.sha256(content).hexdigest()[:8]}'
+  if name in sys.modules:
+    return sys.modules[name]
   spec = importlib.util.spec_from_file_location(name, path)
-  module = importlib.util.module_from_spec(spec)
+  module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
   sys.modules[name] = module
   try:
-    spec.loader.exec_module(module)
+    spec.loader.exec_module(module)  # type: ignore[union-attr]
   except BaseException:
     del sys.modules[name]
     raise

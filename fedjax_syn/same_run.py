@@ -14,14 +14,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedjax_syn import algorithms
+from fedjax_syn import algorithms, own_layers
 from fedjax_syn import config as config_lib
 from fedjax_syn.client.optimizers import ENDING
 from fedjax_syn.fields import ConfigError, coerce
 from fedjax_syn.schema import SECTIONS, Resolved, flatten, plain
 
 OWN_FOLDERS = ('folder', 'arrays')  # data.name that says nothing of what data.dir holds
-_CODE = re.compile(r'([A-Za-z_][\w.]*):([A-Za-z_]\w*)')  # package.module:function
+_CODE = re.compile(
+  r'([A-Za-z_][\w.]*|.+\.py):([A-Za-z_]\w*)'
+)  # package.module:function, FILE.py:Class
+METHODS = ('algorithm', 'compare')
 
 
 def hash8(config: Any) -> str:
@@ -48,27 +51,29 @@ def _digest(fields: Mapping[str, Any], code: Mapping[str, str]) -> str:
 
 
 def own_code(config: Any) -> dict[str, str]:
-  """Returns, for each `module:function` that a field in use names, a hash of the file in which it is written.
+  """Returns, for each `module:function` or `FILE:Class` that a field in use names, a hash of the file in which it is written.
 
   A config says by it which method, network or data set is meant, and not what is written there: a run of another
   version is another run. The file is that of the module; if the function comes from another file, that one counts
   too. What these import is not looked at.
   """
-  hashes = {}
-  for word in _words(identity(config)):
-    module, _, name = word.partition(':')
-    if (path := _file_of(module)) is None:
+  hashes, counts = {}, identity(config)
+  for word in _words({key: value for key, value in used(config).items() if key in counts}):
+    place, _, name = word.rpartition(':')
+    if (path := own_layers.path_of(place) or _file_of(place)) is None:
       continue
-    hashes[word] = _hash_of_file(path)
+    called = own_layers.called(word)
+    hashes[called] = _hash_of_file(path)
+    module = own_layers.module_name(place)
     defined = getattr(getattr(sys.modules.get(module), name, None), '__module__', module)
     written = _file_of(defined) if isinstance(defined, str) else None
     if written not in (None, path):
-      hashes[f'{word} in {defined}'] = _hash_of_file(written)
+      hashes[f'{called} in {defined}'] = _hash_of_file(written)
   return hashes
 
 
 def _words(fields: Mapping[str, Any]) -> Iterator[str]:
-  """The `module:function` of a run's fields, each once."""
+  """The `module:function` and `FILE:Class` of a run's fields, each once."""
   texts = [value for value in fields.values() if isinstance(value, str)]
   parts = [part for text in texts for part in text.split('+') if _CODE.fullmatch(part)]
   return iter(dict.fromkeys(p for p in parts if not p.startswith(config_lib.TFDS)))
@@ -185,11 +190,14 @@ def _fields(config: Mapping[str, Any], known: Resolved) -> dict[str, Any]:
   wanted = {k: leaf.default for k, leaf in leaves.items() if _in_use(k, parts)} | {
     k: v for k, v in flat.items() if _in_use(k, parts)
   }
-  return {
+  fields = {
     key: _value(key, value, leaves.get(key))
     for key, value in wanted.items()
     if key not in leaves or leaves[key].rules.get('identity', True)
   }
+  # Where a file of a user's lies makes no other run; what is written in it does.
+  called = lambda word: '+'.join(map(own_layers.called, str(word).split('+')))
+  return fields | {key: called(fields[key]) for key in METHODS if key in fields}
 
 
 def _value(key: str, value: Any, leaf: config_lib.Leaf | None) -> Any:

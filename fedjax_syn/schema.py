@@ -101,7 +101,8 @@ class Resolved:
   """A checked config; `blocks` holds the algorithms' own dataclasses by name."""
 
   algorithm: str = field(
-    'dynafed', "method (--list=algorithms), or several joined inside out by '+'"
+    'dynafed',
+    "method (--list=algorithms, or your own: FILE.py:Class), or several joined inside out by '+'",
   )
   compare: str = field('', "a method to train first and draw beside; '' is none")
   rounds: int = field(200, 'rounds of communication, 1..rounds', low=1, high=2**31 - 1)
@@ -143,8 +144,8 @@ class Resolved:
   )
   outside: tuple[str, ...] = field(
     (),
-    'filled in by itself: the package.module:function methods of `algorithm` and `compare`, whose blocks'
-    ' stand beside those of the package',
+    'filled in by itself: your own layers, module:Class or FILE.py:Class, of `algorithm` and `compare`, whose'
+    ' blocks are beside those of the package',
     identity=False,
   )
   data: Data = Data()

@@ -14,6 +14,8 @@ from fedjax_syn.typing import PyTree
 
 PACKAGES = ('fedjax_syn', 'optax')  # whose NamedTuples states are made of
 
+MOVED = {'fedjax_syn.method:State': 'fedjax_syn.contexts:State'}  # in checkpoints of older versions
+
 
 def encode(tree: PyTree) -> tuple[dict[str, np.ndarray], dict]:
   """Splits a tree into named arrays and a JSON description of everything else.
@@ -87,19 +89,20 @@ def decode(arrays: dict[str, np.ndarray], structure: dict) -> PyTree:
     if 'impl' in structure:
       return jax.random.wrap_key_data(jnp.asarray(array), impl=structure['impl'])
     return array
-  module, _, name = structure['named'].partition(':')
+  named = structure['named']
+  module, _, name = MOVED.get(named, named).partition(':')
   # A file must not decide which code is imported: a user's own module is there already, by the config.
   known = module in sys.modules or module.partition('.')[0] in PACKAGES
   try:
     kind = importlib.import_module(module) if known else None
-  except ImportError:
+    for part in name.split('.'):
+      kind = getattr(kind, part, None)
+  except ImportError:  # also of names that a module had once
     kind = None
-  for part in name.split('.'):
-    kind = getattr(kind, part, None)
   fields = structure['fields']
   is_tuple = isinstance(kind, type) and issubclass(kind, tuple)
   if not is_tuple or getattr(kind, '_fields', None) != tuple(fields):
-    raise ValueError(f'the checkpoint holds a {structure["named"]} that this version does not know')
+    raise ValueError(f'the checkpoint holds a {named} that this version does not know')
   return kind(**{key: decode(arrays, node) for key, node in fields.items()})
 
 

@@ -1,6 +1,7 @@
 """Configs that files bring along: code that they name is imported only if the caller trusts the file.
 
-A config names a user's own methods, networks and data sets as `module:function`, and checking it imports and calls them.
+A config names a user's own layers as `module:Class` or `FILE:Class`, and networks and data sets as `module:function`;
+checking it imports and calls them.
 A command line or a script may do that. A folder or a model that came from elsewhere may not.
 """
 
@@ -16,7 +17,7 @@ TRUST = 'data.trusted'  # what a file says of itself counts for nothing
 
 
 def code_of(content: Mapping[str, Any]) -> dict[str, str]:
-  """Returns what a config names of code outside of the package: `module:function` by key.
+  """Returns what a config names of code outside of the package by key, `module:function` or `FILE:Class`.
 
   Args:
     content: nested dicts or dotted keys, of whatever version; nothing is imported.
@@ -46,9 +47,10 @@ def check(content: Mapping[str, Any], where: Any, trusted: bool) -> Resolved:
   if trusted:
     return config_lib.check(content)
   for key, word in code_of(content).items():
-    module = word.partition(':')[0]
+    module = word.rpartition(':')[0]
+    kind = 'file' if module.endswith('.py') else 'module'
     raise ValueError(
-      f'{where}: {key}={word!r} names code, and module {module!r} is not imported because a file says so; if you'
+      f'{where}: {key}={word!r} names code, and {kind} {module!r} is not imported because a file says so; if you'
       ' trust this file, say so: trusted=True, or --trusted on the command line'
     )
   flat = {key: value for key, value in flatten(content).items() if key != TRUST}

@@ -216,11 +216,12 @@ def default_workdir(config, config_name: str, settings: Iterable[str] = ()) -> p
     settings: what the command line changed: other data than the file's are named.
   """
   from fedjax_syn import config as config_lib
-  from fedjax_syn import continuation, same_run
+  from fedjax_syn import continuation, own_layers, same_run
 
   resolved = config_lib.check(config)
   named = any(s.lstrip('-').startswith('config.data.name=') for s in settings)
-  words = config_name, *([resolved.data.name] if named else []), resolved.algorithm
+  method = '+'.join(map(own_layers.called, resolved.algorithm.split('+')))
+  words = config_name, *([resolved.data.name] if named else []), method
   name = '-'.join(words).replace(':', '.').replace('/', '.')  # 'tfds:emnist/letters' is one folder
   runs = pathlib.Path('runs')
   before = continuation.folder_of(resolved, runs.glob(f'{glob.escape(name)}-{HASH}'))

@@ -15,7 +15,7 @@ from tests.runs import config_of, outcome
 
 
 def put_fake(patch, **behaviour):
-  patch.setattr(assemble, 'build', Fake(**behaviour).build)
+  patch.setattr(assemble, 'Engine', Fake(**behaviour).build)
 
 
 def put_stubs(patch):

@@ -140,7 +140,7 @@ def test_api_run_refuses_by_name(wrong):
 
 
 def test_api_run_warns_of_a_seed_that_diverged(monkeypatch):
-  monkeypatch.setattr(api.engine_lib, 'build', Fake(diverge={1: 2}).build)
+  monkeypatch.setattr(api.engine_lib, 'Engine', Fake(diverge={1: 2}).build)
   with pytest.warns(UserWarning, match='seed 1 diverged in round 2'):
     result = api.run(fs.DynaFed(), 'digits', 'mlp', rounds=PHASE + 1, seeds=(0, 1))
   rounds = lambda seed: [line['round'] for line in result.history if line['seed'] == seed]

@@ -75,7 +75,8 @@ def create(
 
   Returns:
     The model, with `init(key) -> Variables`; `apply(variables, x [batch, height, width, channels],
-    train=False, mask=None) -> Output`; `head(params, features) -> logits`; `is_head(path)`.
+    train=False, mask=None) -> Output`; `head(params, features) -> logits`; `is_head(path)`. Equal arguments
+    give one model, except of a function outside the package.
 
   Raises:
     ValueError: if a name or an argument is unknown or does not fit.
@@ -101,7 +102,7 @@ def create(
       raise ValueError(f'{argument} = {value}: it must be at least {least}')
   if conv == 'auto':
     given['conv'] = FASTEST.get(jax.default_backend(), 'xla')
-  build = _load(name) if ':' in name else MODELS[_one_of('name', name, MODELS)][0]
+  build = _load(name) if ':' in name else _built_in(_one_of('name', name, MODELS))
   try:
     model = build(shape=tuple(shape), num_classes=num_classes, width=width, depth=depth, **given)
   except Exception as error:
@@ -114,6 +115,12 @@ def create(
   if not isinstance(model, Model):
     raise ValueError(f'model.name = {name!r}: it returned a {type(model).__name__}, not a Model')
   return model
+
+
+@functools.cache
+def _built_in(name: str) -> Callable[..., Model]:
+  """A network of `MODELS`: equal arguments give one Model, by which compiled programs are looked up."""
+  return functools.cache(MODELS[name][0])
 
 
 def _one_of(argument: str, value: str, known: Iterable[str]) -> str:

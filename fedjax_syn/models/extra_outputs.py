@@ -1,5 +1,7 @@
 """Outputs beside a network's classes, on the same features, for samples that are none of its classes."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -10,6 +12,7 @@ NAME = 'extra'  # the key of the outputs' parameters
 STREAM = 2**20  # of the initial key, far from the numbers that a network folds or splits
 
 
+@functools.cache  # compiled programs are looked up by the model
 def with_extra_outputs(model: Model, shape: tuple[int, int, int]) -> Model:
   """Doubles the outputs of a model: its own logits stay what they are, `extra_logits` gives the others.
 

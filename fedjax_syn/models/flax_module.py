@@ -1,5 +1,6 @@
 """Any Flax module (linen) as a `Model`: its last Dense layer is found, and is the head."""
 
+import functools
 import inspect
 from typing import Any
 
@@ -12,6 +13,7 @@ from fedjax_syn.typing import Array, Model, Output, Params, PRNGKey, Variables
 OPTIONAL = ('num_classes', 'width', 'depth', 'norm', 'pooling', 'init', 'conv', 'shape')
 
 
+@functools.cache  # compiled programs are looked up by the model
 def from_class(cls: type[nn.Module], name: str, **settings: Any) -> Model:
   """Makes a model of a module's class, giving it those of the settings that it has fields for.
 

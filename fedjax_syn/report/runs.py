@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_syn import checkpoint, metrics, paths, run_folder
+from fedjax_syn import algorithms, checkpoint, metrics, paths, run_folder
 from fedjax_syn.schema import SECTIONS
 from fedjax_syn.stored import DamagedError, read_bytes
 
@@ -143,7 +143,7 @@ def used(config: Mapping[str, Any]) -> dict[str, Any]:
   Returns:
     Values by dotted key; not `compare` and `trackers`, which change nothing in the run itself.
   """
-  blocks = {word.rpartition(':')[2] for word in config['algorithm'].split('+')}
+  blocks = {algorithms.block_name(word) for word in config['algorithm'].split('+')}
   out = {}
   for key, value in config.items():
     if not isinstance(value, Mapping):
