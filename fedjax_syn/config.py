@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from fedjax_syn import algorithms, arguments, privacy
+from fedjax_syn import algorithms, arguments, blocks, privacy
 from fedjax_syn.chains import TRAITS, Chain
 from fedjax_syn.contexts import Run
 from fedjax_syn.data import kinds
@@ -54,7 +54,7 @@ def names(kind: str) -> dict[str, str]:
 def leaves(*outside: str) -> dict[str, Leaf]:
   """Returns every field by its dotted key; `outside` are methods outside the package."""
   out: dict[str, Leaf] = {}
-  for prefix, cls in {'': Resolved, **SECTIONS, **_blocks(outside)}.items():
+  for prefix, cls in {'': Resolved, **SECTIONS, **blocks.classes(outside)}.items():
     out |= _leaves_of(prefix, cls)
   return out
 
@@ -94,13 +94,13 @@ def override(config: ml_collections.ConfigDict, key: str, text: str) -> None:
   if key in ('algorithm', 'compare'):  # a layer from outside the package brings its block along
     check_algorithm(key, coerce(key, text, str))
     other = config.get('compare' if key == 'algorithm' else 'algorithm', '')
-    before = _blocks(config.get('outside', ()))
-    outside = _outside(config.get('outside', ()), text, str(other))
-    taken = {k for k, cls in _blocks(outside).items() if cls is not before.get(k, cls)}
+    before = blocks.classes(config.get('outside', ()))
+    outside = blocks.outside(config.get('outside', ()), text, str(other))
     with config.unlocked(), config.ignore_type():
-      config.update(
-        {k: v for k, v in get_default(*outside).items() if k not in config or k in taken}
-      )
+      for name, cls in blocks.classes(outside).items():
+        if name in config and cls is not before.get(name, cls):  # of another class by now
+          del config[name]
+      config.update({k: v for k, v in get_default(*outside).items() if k not in config})
       config.outside = outside
   known = leaves(*config.get('outside', ()))
   if key not in known:
@@ -157,8 +157,11 @@ def check(config: Any) -> Resolved:
   outside = coerce('outside', flat.get('outside', ()), tuple[str, ...])
   for word in outside:
     _check_name('outside', word, 'algorithms')
-  outside = _outside(outside, *words)
-  _check_blocks(words)
+  new = {algorithms.block_name(word) for word in {*blocks.outside((), *words)} - {*outside}}
+  if 'outside' in flat:  # it says whose the blocks are, and by it these are the package's
+    flat = {k: v for k, v in flat.items() if k.partition('.')[0] not in new & {*algorithms.LAYERS}}
+  outside = blocks.outside(outside, *words)
+  blocks.check(words)
   known = leaves(*outside)
   for key, value in flat.items():
     if key not in known:
@@ -170,8 +173,8 @@ def check(config: Any) -> Resolved:
     check_range(key, value, leaf.rules)
     values.setdefault(section, {})[name] = value
   sections = {name: cls(**values[name]) for name, cls in SECTIONS.items()}
-  blocks = {name: cls(**values.get(name, {})) for name, cls in _blocks(outside).items()}
-  resolved = Resolved(**values[''] | {'outside': outside}, **sections, blocks=blocks)
+  layers = {name: cls(**values.get(name, {})) for name, cls in blocks.classes(outside).items()}
+  resolved = Resolved(**values[''] | {'outside': outside}, **sections, blocks=layers)
   resolved = _resolve_blocks(resolved)
   _check_names(resolved)
   _check_combinations(resolved)
@@ -182,16 +185,16 @@ def _resolve_blocks(resolved: Resolved) -> Resolved:
   """Lets the methods in use fill in what follows from the rest of the config."""
   words = tuple(word for word in (resolved.algorithm, resolved.compare) if word)
   run = Run(resolved.rounds, privacy.sampling_of(resolved), words)
-  blocks = dict(resolved.blocks)
+  layers = dict(resolved.blocks)
   for part in resolved.parts:
     if part == algorithms.BASE:
       continue
     name = algorithms.block_name(part)
     try:
-      blocks[name] = blocks[name].resolve(run)
+      layers[name] = layers[name].resolve(run)
     except ValueError as error:
       raise ConfigError(str(error)) from error
-  return dataclasses.replace(resolved, blocks=blocks)
+  return dataclasses.replace(resolved, blocks=layers)
 
 
 def check_algorithm(key: str, word: str) -> None:
@@ -312,44 +315,13 @@ def _check_traits(word: str, method: Chain, name: str) -> None:
 def to_dict(config: Any) -> dict[str, Any]:
   """Returns a ConfigDict, a nested mapping or a Resolved as nested plain dicts, with lists for tuples."""
   fields = plain(config)
-  blocks = fields.pop('blocks') if isinstance(config, Resolved) else {}
-  return fields | blocks
+  layers = fields.pop('blocks') if isinstance(config, Resolved) else {}
+  return fields | {name: block for name, block in layers.items() if block}
 
 
 def to_json(config: Any) -> str:
   """Returns the config as canonical JSON: every block, sorted keys, tuples as lists."""
   return json.dumps(to_dict(config), sort_keys=True, indent=2)
-
-
-def _outside(outside: Iterable[str], *words: str) -> tuple[str, ...]:
-  """Returns the layers from outside the package whose blocks a config has.
-
-  Args:
-    outside: which were so before; one whose block a layer in use has by now is left out.
-    *words: `algorithm` and `compare`.
-  """
-  used = [part for word in words for part in word.split('+') if part]
-  taken = {algorithms.block_name(part) for part in used}
-  kept = [word for word in outside if word in used or algorithms.block_name(word) not in taken]
-  return tuple(dict.fromkeys([*kept, *(part for part in used if ':' in part)]))
-
-
-def _check_blocks(words: Iterable[str]) -> None:
-  """Refuses two layers in use that have one block."""
-  owners: dict[str, str] = {}
-  for key, word in zip(('algorithm', 'compare'), words, strict=True):
-    for part in word.split('+'):
-      other = owners.setdefault(algorithms.block_name(part), part)
-      if other != part:
-        name = algorithms.block_name(part)
-        raise ConfigError(
-          f'{key}={shown(word)}: {part!r} and {other!r} both have the block {name!r}; rename one of the classes'
-        )
-
-
-def _blocks(outside: Iterable[str]) -> dict[str, type]:
-  parts = [*(name for name in algorithms.LAYERS if name != algorithms.BASE), *outside]
-  return {algorithms.block_name(part): algorithms.layer_class(part) for part in parts}
 
 
 def _no_such(key: str, known: Iterable[str], outside: Iterable[str]) -> str:

@@ -67,7 +67,7 @@ def own_code(config: Any) -> dict[str, str]:
     module = own_layers.module_name(place)
     defined = getattr(getattr(sys.modules.get(module), name, None), '__module__', module)
     written = _file_of(defined) if isinstance(defined, str) else None
-    if written not in (None, path):
+    if defined != module and written not in (None, path):
       hashes[f'{called} in {defined}'] = _hash_of_file(written)
   return hashes
 

@@ -67,7 +67,7 @@ BAD = [
   ({'algorithm': '.:x'}, "algorithm='.:x': cannot be imported"),
   (
     {'algorithm': 'clipped.py:clipped'},
-    "algorithm='clipped.py:clipped': cannot be imported (No module named 'clipped'); write clipped:clipped, without .py",
+    "algorithm='clipped.py:clipped': cannot be imported (there is no file /",
   ),
   (
     {'model.name': 'json:nothing'},
@@ -119,11 +119,11 @@ BAD = [
   ),
   (
     {'algorithm': 'json:loads'},
-    "algorithm='json:loads': the JSON object must be str",
+    "algorithm='json:loads': is a function, and a method is a class since version 0.2: write class Loads(",
   ),
   (
     {'algorithm': 'builtins:repr'},
-    "algorithm='builtins:repr': builtins:repr returns a str, not a Method",
+    "algorithm='builtins:repr': is no subclass of fedjax_syn.Layer",
   ),
   (
     {'algorithm': 'dp', 'dp.target_epsilon': 1e-9},

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import json
 import pathlib
+import sys
 
 import ml_collections
 import pytest
@@ -176,14 +177,32 @@ class Mine(fs.Layer):
     if self.wanted > run.rounds:
       raise ValueError(f'mine.wanted={self.wanted} must not exceed rounds={run.rounds}')
     return self
+
+class FedProx(fs.Layer):
+  pull: float = fs.field(0.5, 'how much', low=0.0)
+
+class Data(fs.Layer):
+  pass
 '''
 
 
-@pytest.fixture
-def outside(tmp_path, monkeypatch):
-  (tmp_path / 'outside_method.py').write_text(OUTSIDE)
+@pytest.fixture(
+  params=[
+    'outside_method',
+    'outside_method.py',
+    './outside_method.py',
+    '~/outside_method.py',
+    'path',
+  ]
+)
+def outside(request, tmp_path, monkeypatch):
+  path = tmp_path / 'outside_method.py'
+  path.write_text(OUTSIDE)
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setenv('HOME', str(tmp_path))
   monkeypatch.syspath_prepend(tmp_path)
-  return 'outside_method:Mine'
+  yield f'{path if request.param == "path" else request.param}:Mine'
+  sys.modules.pop('outside_method', None)
 
 
 def test_a_method_outside_the_package_brings_its_fields_along(outside):
@@ -210,6 +229,30 @@ def test_a_method_s_own_check_sees_the_rounds(outside):
     check(config)
   config.algorithm = 'fedavg'  # the check of an unused method is not asked, but its block may stay
   assert check(config).mine.wanted == 5
+
+
+def test_a_class_may_have_the_name_of_a_method_and_its_block_then_is_its_own(outside):
+  own = outside.replace(':Mine', ':FedProx')
+  config = get_default()
+  override(config, 'algorithm', own)
+  override(config, 'fedprox.pull', '2')
+  assert check(config).fedprox.pull == 2.0 and check(json.loads(to_json(config))) == check(config)
+  with pytest.raises(ConfigError, match=f'fedprox.mu.*{own} has no such field; it has pull'):
+    override(config, 'fedprox.mu', '1')
+  for key, word, other in (('algorithm', f'fedprox+{own}', ''), ('compare', own, 'fedprox')):
+    both = changed({'algorithm': other or 'dynafed', key: word})
+    with pytest.raises(ConfigError, match=f"^{key}=.*both have the block 'fedprox'; rename"):
+      check(both)
+  config = get_default()
+  config.algorithm = own  # in a file: the block in it is the package's still
+  assert check(config).fedprox.pull == 0.5
+  override(config, 'algorithm', 'fedprox')  # the package's again, with its own fields
+  assert check(config).fedprox.mu == 0.01 and check(config).outside == ()
+
+
+def test_a_class_cannot_have_the_name_of_another_part_of_the_config(outside):
+  with pytest.raises(ConfigError, match="^algorithm='.*:Data': 'data', the name of its block"):
+    override(get_default(), 'algorithm', outside.replace(':Mine', ':Data'))
 
 
 def test_json_comes_back_as_the_same_config():
@@ -251,7 +294,7 @@ NOT_OF_A_RUN = {
 def test_every_field_in_use_that_changes_a_result_changes_the_hash():
   """Each number plus one (or halved where a share), each word another word: no two hashes agree."""
   base = check(get_default())
-  flat = same_run.used(base)
+  flat, leaves = same_run.used(base), config_lib.leaves()
   other = {
     bool: lambda v: not v,
     int: lambda v: v + 1,
@@ -262,7 +305,10 @@ def test_every_field_in_use_that_changes_a_result_changes_the_hash():
   hashes = {hash8(base)}
   for key, value in flat.items():
     section, _, name = key.rpartition('.')
-    new = {name: other[type(value)](value)}
+    choices = leaves[key].rules['choices']
+    new = {name: next((c for c in choices or () if c != value), None)}
+    if not choices or not isinstance(value, str):
+      new = {name: other[type(value)](value)}
     if section in base.blocks:
       blocks = {**base.blocks, section: dataclasses.replace(base.blocks[section], **new)}
       changed_one = dataclasses.replace(base, blocks=blocks)

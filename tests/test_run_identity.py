@@ -97,7 +97,6 @@ from fedjax_syn.data import datasets
 
 class Mine(fs.Layer):
   {body}
-  weight: float = 0.0
 
 def rows():
   data = datasets.load('digits')
@@ -112,7 +111,7 @@ def module(tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(tmp_path / 'code')
   (tmp_path / 'code').mkdir()
 
-  def write(body='', change=''):
+  def write(body='pass', change=''):
     sys.modules.pop(name, None)
     (tmp_path / 'code' / f'{name}.py').write_text(MODULE.format(body=body, change=change))
     return name
@@ -219,10 +218,10 @@ def test_comparing_imports_nothing_that_a_stored_config_names(tmp_path, monkeypa
 def test_code_that_a_package_passes_on_counts(tmp_path, monkeypatch):
   package = tmp_path / 'own_package_of_continuation'
   package.mkdir()
-  (package / '__init__.py').write_text('from own_package_of_continuation.inside import mine\n')
-  (package / 'inside.py').write_text(MODULE.format(body='', change=''))
+  (package / '__init__.py').write_text('from own_package_of_continuation.inside import Mine\n')
+  (package / 'inside.py').write_text(MODULE.format(body='pass', change=''))
   monkeypatch.syspath_prepend(tmp_path)
-  word = 'own_package_of_continuation:mine'
+  word = 'own_package_of_continuation:Mine'
   before = same_run.own_code(config_of(algorithm=word))
   assert list(before) == [word, f'{word} in own_package_of_continuation.inside']
   (package / 'inside.py').write_text(MODULE.format(body='"another"', change=''))
@@ -230,6 +229,28 @@ def test_code_that_a_package_passes_on_counts(tmp_path, monkeypatch):
   assert before[word] == after[word] and before != after
   for name in [m for m in sys.modules if m.startswith('own_package_of_continuation')]:
     del sys.modules[name]
+
+
+def test_where_the_file_of_a_layer_lies_makes_no_other_run(fake, tmp_path, monkeypatch, capsys):
+  for folder in ('a', 'b', 'c'):
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / 'own.py').write_text(MODULE.format(body='pass', change=''))
+  (tmp_path / 'c' / 'own.py').write_text(MODULE.format(body='"another"', change=''))
+  monkeypatch.chdir(tmp_path / 'a')
+  settings = lambda place: {'algorithm': f'{place}own.py:Mine', 'seeds': (0,), 'rounds': 3}
+  config = config_of(**settings(''))
+  assert list(same_run.own_code(config)) == ['own.py:Mine']
+  assert str(launcher.default_workdir(config, 'x')).startswith('runs/x-own.py.Mine-')
+  assert run(tmp_path / 'run', **settings('')) == 0
+  (tmp_path / 'run' / 'summary.json').unlink()
+  for place in (f'{tmp_path}/a/', '../b/'):
+    assert same_run.hash8(config_of(**settings(place))) == same_run.hash8(config)
+    assert run(tmp_path / 'run', **settings(place)) == 0
+  capsys.readouterr()
+  assert run(tmp_path / 'run', **settings('../c/')) == 2
+  assert 'another version of own.py:Mine' in refusal(capsys)
+  assert run(tmp_path / 'run', **settings('../d/')) == 2
+  assert f'there is no file {tmp_path}/d/own.py' in refusal(capsys)
 
 
 def test_the_default_folder_is_that_of_the_same_run_whatever_it_is_called(
