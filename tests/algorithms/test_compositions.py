@@ -65,6 +65,18 @@ def test_what_has_no_meaning_is_refused(build, line):
     build()
 
 
+def test_fedreg_must_be_inside_of_whatever_keeps_parameters_on_the_client():
+  """By the hook, not by FedRep's name."""
+
+  class Own(fs.Layer):
+    def private(self, model, path):
+      return model.is_head(path)
+
+  with pytest.raises(ValueError, match="'fedreg' cannot come after 'own', .*; use fedreg.own"):
+    fs.chain(sgd(), Own(), fs.FedReg())
+  assert fs.chain(sgd(), fs.FedReg(), Own()).name == 'fedreg+own'
+
+
 def test_what_fednova_can_count_is_accepted():
   for method in (
     fs.chain(sgd(momentum=0.9), fs.SCAFFOLD(), fs.FedNova()),

@@ -11,6 +11,7 @@ import pytest
 from fedjax_syn import models
 from fedjax_syn.models.init import INITS
 from fedjax_syn.models.layers import FORMS, Conv, GroupNorm, avg_pool, max_pool
+from fedjax_syn.models.projection import with_projection
 from fedjax_syn.models.resnet import Block
 from fedjax_syn.typing import Variables
 
@@ -119,6 +120,14 @@ def test_is_head_selects_the_last_layer_and_nothing_else(name):
   output = model.apply(Variables(headless, {}), x)
   assert not output.logits.any()
   np.testing.assert_allclose(output.features, features, atol=1e-6)
+
+
+def test_equal_projection_heads_are_one_model():
+  """Compiled programs are looked up by their Model: methods that differ in a number only must share it."""
+  model = models.create('mlp', num_classes=3, shape=(2, 2, 1), width=4, depth=1)
+  projected = with_projection(model, (2, 2, 1), 5)
+  assert with_projection(model, (2, 2, 1), 5) is projected
+  assert with_projection(model, (2, 2, 1), 6) is not projected
 
 
 @pytest.mark.parametrize(
