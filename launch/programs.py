@@ -19,7 +19,7 @@ import optax
 
 from fedjax_syn import engine as engine_lib
 from fedjax_syn import models, paths
-from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.algorithms.fedavg import FedAvg
 from fedjax_syn.data import datasets, federated
 from fedjax_syn.data import partition as partition_lib
 from fedjax_syn.data.augment import dsa
@@ -121,11 +121,11 @@ def prepare_rounds(work: Rounds, variant: Variant, data_dir: str = '') -> Progra
   """Builds the engine, and compiles it by running the first round."""
   data, test, _ = load_data(work, data_dir)
   began = time.perf_counter()
-  method = fedavg(work.lr, optimizer=work.optimizer, batch_size=work.batch)
+  method = FedAvg(lr=work.lr, optimizer=work.optimizer, batch_size=work.batch)
   model = make_model(work, variant.form)
   share = work.sampled / work.clients
   layout = engine_lib.Layout(lanes=variant.lanes)
-  engine = engine_lib.build(method, model, data, participation=share, layout=layout)
+  engine = engine_lib.Engine(method, model, data, participation=share, layout=layout)
   evaluate = engine.evaluator(*test) if work.eval_every else None
   seeds = range(SEED, SEED + work.seeds)
 
@@ -136,7 +136,7 @@ def prepare_rounds(work: Rounds, variant: Variant, data_dir: str = '') -> Progra
       new = []
       for first in range(0, work.seeds, variant.seeds):
         group = slice(first, first + variant.seeds)
-        after, reports = engine.run_together(tuple(seeds[group]), states[group], chunk)
+        after, reports = engine.run_side_by_side(tuple(seeds[group]), states[group], chunk)
         if failed := max(report['diverged_round'] for report in reports):
           raise ValueError(f'diverged in round {failed:g}')
         new += after

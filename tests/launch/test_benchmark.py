@@ -55,7 +55,7 @@ def test_the_cnn_has_34_million_operations():
 def test_cohorts_are_those_of_the_engine_and_cost_counts_their_images(monkeypatch):
   """Clients whose kept optimizer state moves in a round are those that took part in it."""
   work = workloads.smoke(jobs()['w3']).work
-  monkeypatch.setattr(programs, 'fedavg', functools.partial(fs.FedAvg, persistent=True))
+  monkeypatch.setattr(programs, 'FedAvg', functools.partial(fs.FedAvg, persistent=True))
   program = programs.prepare_rounds(work, workloads.Variant(), '')
   data, _, note = programs.load_data(work, '')
   assert 'random' in note
