@@ -4,7 +4,6 @@ Measuring needs the model that they were distilled for: from the last checkpoint
 the run would. The sets of the last round itself are in synthetic/, and `export.py` writes them.
 """
 
-import dataclasses
 import functools
 import pathlib
 from typing import NamedTuple
@@ -12,29 +11,23 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from fedjax_syn.engine.messages import make_message
-from fedjax_syn.engine.visits import servers_of
-from fedjax_syn.method import Method, State, Task
 
-from fedjax_syn import algorithms, assemble, checkpoint, figures, run_folder
+from fedjax_syn import assemble, figures, restore
 from fedjax_syn import config as config_lib
-from fedjax_syn import trusted as trust
-from fedjax_syn.algorithms import feddm
-from fedjax_syn.client.optimizers import optimizer
+from fedjax_syn.algorithms.feddm import FedDM
+from fedjax_syn.algorithms.feddualmatch import FedDualMatch
+from fedjax_syn.contexts import State
 from fedjax_syn.data import federated
+from fedjax_syn.engine import Engine
 from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.losses import objective_of
+from fedjax_syn.layer import Layer
 from fedjax_syn.server import sets as sets_lib
 from fedjax_syn.synthesis import ball, gradient, set_diagnostics
 from fedjax_syn.synthesis import distribution as dm
 from fedjax_syn.synthesis.class_sets import ClassSet
 from fedjax_syn.typing import Variables
 
-SERVER_OPTIMIZERS = {
-  'feddm': feddm.server_optimizer,
-  'feddualmatch': lambda block, lr: optimizer(block.server_optimizer)(lr),
-}
-NAMES = tuple(SERVER_OPTIMIZERS)
+NAMES = (FedDM.name, FedDualMatch.name)
 MODELS = 3  # drawn within the ball, for numbers that hold for all models in it
 POINTS = 5  # along fine-tuning, for sigma_g
 
@@ -44,15 +37,19 @@ class Subject(NamedTuple):
 
   config: config_lib.Resolved
   problem: assemble.Problem
-  method: Method
-  task: Task
+  engine: Engine
   state: State
   seed: int
 
   @property
+  def layer(self) -> Layer:
+    """FedDM or FedDualMatch, with its fields."""
+    return self.engine.chain.layers[-1]
+
+  @property
   def name(self) -> str:
     """The method's."""
-    return self.method.name
+    return self.layer.name
 
 
 def open_subject(
@@ -69,50 +66,18 @@ def open_subject(
   Raises:
     ValueError: if its clients send no sets, it has no checkpoint, or its data set is not there.
   """
-  stored = run_folder.config(folder)
-  if stored is None:
-    raise ValueError(f'{folder}: holds no config.json; name the folder of a run')
-  config = trust.check(stored['config'], folder, trusted)
-  if config.algorithm not in NAMES:
-    raise ValueError(f'{folder}: algorithm={config.algorithm!r}: its clients send no sets')
-  newest = {checkpoint.seed_of(p): p for p in checkpoint.found(folder / 'checkpoints')}
-  seeds = [s for s in (config.seeds if seed is None else [seed]) if s in newest]
-  states = ((s, checkpoint.read(newest[s]).tree) for s in seeds)
-  seed, state = next(((s, t) for s, t in states if t is not None), (seed, None))
-  if state is None:
-    which = 'any seed' if seed is None else f'seed {seed}'
-    raise ValueError(f'{folder}: no checkpoint of {which} holds a model')
-  if data_dir is not None:
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, dir=data_dir))
-  try:
-    problem = assemble.load(config)
-  except OSError as error:
-    raise ValueError(str(error)) from error
-  if problem.dataset.checksum != stored['dataset']['checksum']:
-    raise ValueError(f'data.name={config.data.name!r}: differs from the data set of the run')
-  method, data = algorithms.create(config.algorithm, config), problem.data
-  num_clients, num_classes = data.class_counts.shape
-  objective = objective_of(data.y)
-  task = Task(
-    problem.model,
-    objective.loss,
-    data,
-    num_clients,
-    num_classes,
-    method.hyper,
-    first_round=1,
-    cohort=config.client.participation * num_clients,
-    objective=objective,
-  )
-  return Subject(config, problem, method, task, jax.tree.map(jnp.asarray, state), seed)
+  opened = restore.read(folder, trusted)
+  if opened.config.algorithm not in NAMES:
+    raise ValueError(f'{folder}: algorithm={opened.config.algorithm!r}: its clients send no sets')
+  run = restore.restore(opened, seed, data_dir=data_dir)
+  return Subject(run.config, run.problem, run.engine, run.state, run.seed)
 
 
 def distil(subject: Subject) -> ClassSet:
   """Distils every client's set of the round after the checkpoint, leaves [clients, ...]."""
-  task_of = lambda data, hyper, first_round: subject.task._replace(data=data, hyper=hyper)
-  message = make_message(subject.method, task_of, subject.task.data, subject.task.hyper)
-  sent = (message(subject.seed, subject.state, k) for k in range(subject.task.num_clients))
-  found = [sets_lib.received(one.body[subject.name]) for one in sent]
+  message = functools.partial(subject.engine.message, subject.seed, subject.state)
+  sent = (message(client) for client in range(subject.engine.setting.num_clients))
+  found = [sets_lib.received(one.payload[subject.name]) for one in sent]
   return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
 
 
@@ -128,14 +93,15 @@ def measure(subject: Subject, sets: ClassSet) -> dict[str, float | None]:
     after gradient matching; None for FedDM, which has none), means over a few models within the ball; 'sigma_d',
     'sigma_d_same_shares', the largest over these models and the clients; 'sigma_g', the largest along fine-tuning.
   """
-  block = subject.config.blocks[subject.name]
-  task, (w, stats) = subject.task, (subject.state.params, subject.state.stats)
-  matching = subject.name == 'feddualmatch' and block.matches > 0
-  layers = block.layers if subject.name == 'feddualmatch' else 'last+logits'
+  layer, task = subject.layer, subject.engine.task()
+  w, stats = subject.state.params, subject.state.stats
+  dual = isinstance(layer, FedDualMatch)
+  matching = dual and layer.matches > 0
+  layers = layer.layers if dual else 'last+logits'
   key = stream(subject.seed, Purpose.DIAGNOSE, 2)
-  radius = block.radius
-  if subject.name == 'feddualmatch':
-    radius = gradient.radius(task.model, w, stats, sets, block.radius_lr)
+  radius = layer.radius
+  if dual:
+    radius = gradient.radius(task.model, w, stats, sets, layer.radius_lr)
 
   @jax.jit
   def at(i, data, sets):
@@ -153,7 +119,7 @@ def measure(subject: Subject, sets: ClassSet) -> dict[str, float | None]:
     if matching:
       target = gradient.union_gradient(task.model, drawn, stats, sets)
       match = lambda s: gradient.match(
-        task.model, drawn, stats, s, target, block.match_steps, block.match_lr
+        task.model, drawn, stats, s, target, layer.match_steps, layer.match_lr
       )
       matched, _ = jax.lax.map(match, sets)
       after = set_diagnostics.on_sets(task.model, drawn, stats, matched)
@@ -176,9 +142,9 @@ def measure(subject: Subject, sets: ClassSet) -> dict[str, float | None]:
 
 def _sigma_g(subject: Subject, sets: ClassSet) -> float:
   """The largest mean difference at some points of fine-tuning on S, as the server of the method fine-tunes."""
-  block, task = subject.config.blocks[subject.name], subject.task
+  layer, task = subject.layer, subject.engine.task()
   w, stats = subject.state.params, subject.state.stats
-  rule = SERVER_OPTIMIZERS[subject.name](block, block.server_lr)
+  rule = layer._server_optimizer()
   key = stream(subject.seed, Purpose.DIAGNOSE, 3)
 
   @functools.partial(jax.jit, static_argnums=1)
@@ -191,11 +157,11 @@ def _sigma_g(subject: Subject, sets: ClassSet) -> float:
       [sets],
       rule,
       steps=steps,
-      batch_size=block.server_batch,
+      batch_size=layer.server_batch,
     )
     return set_diagnostics.gradient_difference(task.model, tuned, stats, sets)
 
-  points = np.linspace(0, block.server_steps, POINTS).astype(int)
+  points = np.linspace(0, layer.server_steps, POINTS).astype(int)
   return max(float(at(sets, int(steps))) for steps in points)
 
 
@@ -210,7 +176,7 @@ def draw(subject: Subject, sets: ClassSet, path: pathlib.Path) -> None:
   client = int(sets.present.sum(axis=-1).argmax())
   present = np.flatnonzero(np.asarray(sets.present[client]))
   x = np.asarray(sets.x[client])[present]
-  labels = np.eye(subject.task.num_classes)[np.repeat(present, x.shape[1])]
+  labels = np.eye(subject.problem.dataset.num_classes)[np.repeat(present, x.shape[1])]
   dataset = subject.problem.dataset
   title = f'{dataset.title}, {subject.name}, client {client}, round {int(subject.state.round) + 1}'
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -226,9 +192,8 @@ def draw(subject: Subject, sets: ClassSet, path: pathlib.Path) -> None:
 
 def _steps(subject: Subject) -> int:
   """By how many iterations a set is distilled, in all its stages."""
-  servers = servers_of(subject.method, subject.task)
-  learned = (t.synthetic(subject.state.server[t.name]) for t in servers if t.synthetic is not None)
-  return next(int(found['iterations'][-1]) for found in learned if found is not None)
+  learned = subject.engine.artifacts(subject.state)
+  return int(learned['iterations'][-1]) if learned else 0
 
 
 def inspect(

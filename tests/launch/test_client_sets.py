@@ -9,7 +9,6 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn import experiment, workdir
-from fedjax_syn.algorithms.feddualmatch import Config
 from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.synthesis import gradient
 from launch import after, client_sets, export, inspect_run, spec
@@ -52,7 +51,7 @@ def test_the_sets_are_those_that_the_run_would_send(folder):
   )
   state, _ = engine.run(0, subject.state, 1)
   w, stats = jax.tree.map(np.asarray, client_sets.open_subject(folder, 0).state[1:3])
-  radius = gradient.radius(subject.problem.model, w, stats, sets, Config().radius_lr)
+  radius = gradient.radius(subject.problem.model, w, stats, sets, fs.FedDualMatch().radius_lr)
   np.testing.assert_allclose(state.server['feddualmatch'].radius, radius, rtol=1e-3)
 
 

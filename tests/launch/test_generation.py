@@ -43,28 +43,28 @@ def test_the_run_s_own_data_are_generated_again(folder):
   generate = generation.generator(subject)
   shares = []
   for client in range(5):
-    made = generate(generation.visit_of(subject, client), subject.problem.data)
+    made = generate(generation.context_of(subject, client), subject.problem.data)
     shares.append(np.mean(np.argmax(made.log_p, axis=-1) == made.y))
   (line,) = [line for line in lines_of(folder) if line['round'] == 3]
   assert line['fedcog/recognised'] == pytest.approx(np.mean(shares), abs=1e-6)
   assert line['fedcog/recognised'] > 0
 
 
-def test_layers_that_send_something_down_are_visited_too(tmp_path):
+def test_layers_that_send_something_down_are_there_too(tmp_path):
   """SCAFFOLD's control variates come down, FedCOG's shared noise is drawn by every client."""
   config = config_of(**CHANGES, **{'fedcog.shared': True, 'fedcog.source': 'global'})
   config.algorithm = 'scaffold+fedcog'
   subject = generation.begin_subject(config)
-  visit, data = generation.visit_of(subject, 1), subject.problem.data
+  client, data = generation.context_of(subject, 1), subject.problem.data
   begin, step, _ = generation.distilling(subject)
-  assert np.isfinite(step(begin(visit, data), data).loss_sum)
+  assert np.isfinite(step(begin(client, data), data).loss_sum)
 
 
 def test_more_steps_move_the_same_noise_further(folder):
   subject = generation.open_subject(folder, 0)
-  visit, data = generation.visit_of(subject, 1), subject.problem.data
+  client, data = generation.context_of(subject, 1), subject.problem.data
   made = [
-    generation.generator(generation.with_fields(subject, steps=n))(visit, data) for n in (0, 2, 40)
+    generation.generator(generation.with_fields(subject, steps=n))(client, data) for n in (0, 2, 40)
   ]
   loss = [
     -np.take_along_axis(np.asarray(m.log_p), np.asarray(m.y)[:, None], 1).mean() for m in made
