@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn.algorithms.dynafed import Config, check
+from fedjax_syn.contexts import Run
 from fedjax_syn.synthesis.synthetic import soft_cross_entropy
 from tests import tiny
 
@@ -55,7 +55,7 @@ def run():
     others.append(jax.tree.map(np.asarray, other.params))
   assert dyna.pending(state)
   state, _ = synthesise(dyna, state)
-  learned = dyna.synthetic(state)
+  learned = dyna.artifacts(state)
   at_l = jax.tree.map(np.asarray, state)
   state, _ = dyna.run(0, state, 1)
   return dyna, plain, models, others, learned, at_l, state
@@ -163,9 +163,9 @@ def test_several_segments_mini_batches_augmentation_and_cosine():
   assert report['diverged_round'] == 0 and int(state.round) == 5
 
 
-def test_it_wraps_scaffold_and_keeps_its_state():
+def test_after_scaffold_it_keeps_its_state():
   engine = engine_of(fs.chain(base(), fs.SCAFFOLD(), fs.DynaFed(**FIELDS)))
-  assert engine.method.name == 'scaffold+dynafed'
+  assert engine.chain.name == 'scaffold+dynafed'
   state, _ = engine.run(0, engine.init(0), 3)
   assert set(state.server) == {'scaffold', 'dynafed'} and set(state.clients) == {'scaffold'}
   state, _ = synthesise(engine, state)
@@ -189,6 +189,10 @@ def test_a_synthesis_that_blows_up_stops_at_its_iteration():
   assert report['synthesis/iteration'] == 1 and 'iteration 1' in report['reason']
 
 
+def resolved(rounds, **fields):
+  return fs.chain(fs.DynaFed(**fields)).resolve(Run(rounds, None, ('dynafed',)))
+
+
 @pytest.mark.parametrize(
   'fields, rounds, message',
   [
@@ -204,8 +208,8 @@ def test_a_synthesis_that_blows_up_stops_at_its_iteration():
 )
 def test_refusals(fields, rounds, message):
   with pytest.raises(ValueError, match=message):
-    check(Config(**fields), rounds)
+    resolved(rounds, **fields)
 
 
 def test_length_of_exactly_a_segment_works_with_the_initial_model():
-  check(Config(length=5, segment=5), 6)
+  resolved(6, length=5, segment=5)

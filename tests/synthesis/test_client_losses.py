@@ -9,21 +9,14 @@ import optax
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn.contexts import Task
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.losses import cross_entropy
 from fedjax_syn.synthesis.client_losses import round_losses
 from fedjax_syn.synthesis.finetuning import finetune
 from fedjax_syn.synthesis.synthetic import SyntheticSet
 from fedjax_syn.synthesis.trajectory import inner_loss
 from fedjax_syn.typing import Variables
 from tests import tiny
-
-
-def task_of(model, data, loss, lr):
-  clients, classes = data.class_counts.shape
-  return Task(model, loss, data, clients, classes, {'client': {'lr': lr}}, 1)
 
 
 def towards(target, steps):
@@ -42,17 +35,14 @@ def hand(every=1, clients=(0, 1), steps=2, weighting='uniform'):
   method = fs.FedAvg(
     lr=0.5, optimizer='sgd', epochs=0, steps=steps, batch_size=3, weighting=weighting
   )
-  task = task_of(tiny.quadratic(1.0), tiny.two_points(), tiny.half_square, 0.5)
-  return round_losses(
-    method,
-    task,
-    task.model.init(None),
-    jax.random.split(jax.random.key(0), len(clients)),
-    jnp.array(clients),
-    1,
-    towards(3.0, 2),
-    every=every,
-  )
+  return losses_of(method, clients, towards(3.0, 2), every=every)
+
+
+def losses_of(method, clients, finetune, **options):
+  engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
+  keys = jax.random.split(jax.random.key(0), len(clients))
+  client = engine.client_context(0, engine.init(0), 0)
+  return round_losses(engine.task(), client, keys, jnp.array(clients), finetune, **options)
 
 
 def test_by_hand():
@@ -121,15 +111,8 @@ def test_it_ends_where_the_engine_s_round_ends(optimizer):
     loss = inner_loss(model, stats, None)
     return finetune(loss, optax.adam(0.01), w, syn, key, 3, record=record)
 
-  found = round_losses(
-    base,
-    task_of(model, data, cross_entropy, 0.05),
-    Variables(state.params, state.stats),
-    keys,
-    clients,
-    3,
-    tune,
-  )
+  client = engine.client_context(0, state, 0)
+  found = round_losses(engine.task(3), client, keys, clients, tune)
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found.params, expected.params
   )
@@ -145,14 +128,6 @@ def test_it_ends_where_the_engine_s_round_ends(optimizer):
 
 
 def test_methods_that_change_local_training_are_refused():
-  task = task_of(tiny.quadratic(1.0), tiny.two_points(), tiny.half_square, 0.5)
+  method = fs.chain(fs.FedAvg(optimizer='sgd'), fs.SCAFFOLD())
   with pytest.raises(ValueError, match='scaffold.*plain local training'):
-    round_losses(
-      fs.chain(fs.FedAvg(optimizer='sgd'), fs.SCAFFOLD()),
-      task,
-      task.model.init(None),
-      jax.random.split(jax.random.key(0), 2),
-      jnp.arange(2),
-      1,
-      towards(3.0, 1),
-    )
+    losses_of(method, (0, 1), towards(3.0, 1))

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_syn.contexts import Task
+import fedjax_syn as fs
 from fedjax_syn.data import federated
 from fedjax_syn.models import create
 from fedjax_syn.server import sets as sets_lib
@@ -244,7 +244,7 @@ def test_training_on_the_union_in_pieces_is_training_on_it_at_once(monkeypatch):
     x = jax.random.normal(jax.random.key(3), (2, 3, 4, 8, 8, 1))
     sets = [ClassSet(x, jnp.array([[True, True, False], [False, True, True]]))]
     w = jax.tree.map(lambda leaf: leaf.astype(float), model.init(jax.random.key(0)).params)
-    task = Task(model, None, None, 2, 3, {}, 1)
+    task = tiny.build(fs.FedDM(), model, tiny.federated([6, 3], side=8)).task()
 
     def train():
       how = {'steps': 3, 'batch_size': 20}
