@@ -9,7 +9,7 @@ from typing import Any
 
 import ml_collections
 
-from fedjax_syn.algorithms.fedavg import Averaging, LocalTraining
+from fedjax_syn.client.settings import Averaging, LocalTraining
 from fedjax_syn.fields import field
 
 

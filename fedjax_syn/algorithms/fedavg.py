@@ -1,40 +1,13 @@
 """FedAvg: local training and a mean of the models (McMahan et al., 2017)."""
 
-import dataclasses
-
 import optax
 
 from fedjax_syn.client.optimizers import optimizer as optimizer_by_name
 from fedjax_syn.client.optimizers import schedule as schedule_by_name
+from fedjax_syn.client.settings import Averaging, LocalTraining
 from fedjax_syn.data.augment import Augment, resolve_augment
-from fedjax_syn.fields import field
 from fedjax_syn.layer import Layer
 from fedjax_syn.typing import Array
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalTraining:
-  """The fields of local training: FedAvg's, and in a config those of the block `client`."""
-
-  epochs: int = field(1, 'local passes; 0 if steps are given', low=0, high=10_000)
-  steps: int = field(0, 'local steps, whatever the size; 0 if epochs are given', low=0, high=10**9)
-  batch_size: int = field(32, 'local batch; the last of a pass may be partial', low=1, high=10**9)
-  optimizer: str = field('adam', 'local optimizer, by its optax name')
-  lr: float = field(1e-3, 'local learning rate', above=0)
-  schedule: str = field('', "factor on lr by round: '' (1), 'cosine' or 'exponential(0.998)'")
-  momentum: float = field(0.0, 'local momentum, for sgd', low=0, high=1, static=True)
-  weight_decay: float = field(0.0, 'L2 added to the local gradient', low=0, static=True)
-  persistent: bool = field(False, "keep a client's optimizer state between its visits")
-  augment: str = field('none', 'augmentation of the local batches')
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Averaging:
-  """The field of the average: FedAvg's, and in a config that of the block `server`."""
-
-  weighting: str = field(
-    'uniform', 'weights of the clients in the mean', choices=('uniform', 'size')
-  )
 
 
 class FedAvg(Layer, LocalTraining, Averaging):

@@ -1,6 +1,5 @@
 """A method bound to a model, data and a layout: the interface of everything outside the engine."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,21 +10,18 @@ import numpy as np
 from fedjax_syn.background import Background
 from fedjax_syn.chains import Chain, chain
 from fedjax_syn.client.local import seen_by
-from fedjax_syn.client.optimizers import ENDING
 from fedjax_syn.contexts import ClientContext, Message, State, Task
 from fedjax_syn.data.federated import FederatedData
-from fedjax_syn.engine import client_state, noised, refusals, rounds, traffic
+from fedjax_syn.engine import inspection, noised, refusals, rounds, traffic
 from fedjax_syn.engine.evaluate import Evaluator, make_evaluator
-from fedjax_syn.engine.layout import Layout, resolve
-from fedjax_syn.engine.mesh import alone, mesh_of, place, replicated
-from fedjax_syn.engine.personal import Personal, Split, make_split, measure_clients
+from fedjax_syn.engine.layout import Layout
+from fedjax_syn.engine.mesh import alone, place, replicated
+from fedjax_syn.engine.personal import Personal, make_split, measure_all
 from fedjax_syn.engine.report import numbers
-from fedjax_syn.engine.sampling import FEWEST, SAMPLERS
-from fedjax_syn.engine.setting import Setting
+from fedjax_syn.engine.sampling import FEWEST
+from fedjax_syn.engine.setting import make_setting
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.layer import Layer, overrides
-from fedjax_syn.losses import objective_of
-from fedjax_syn.privacy import Mechanism, promises
 from fedjax_syn.typing import Array, Model, Variables
 
 _RENAMED = {  # what versions before 0.2 had
@@ -83,45 +79,26 @@ class Engine:
     """
     self.chain = chain(method)
     refusals.check(self.chain, data, sampler)
-    objective = objective_of(data.y)
-    if loss is not None:
-      objective = objective._replace(loss=loss)
-    self.model = self.chain.adapt(model, data.x.shape[1:])
-    num_clients = data.start.shape[0]
-    cohort_size = SAMPLERS[sampler](num_clients, participation)[0]
-    self.layout = resolve(layout, cohort_size)
-    self._everywhere = replicated(mesh_of(self.layout))
-    self._data = place(data, self._everywhere)
-    self._chain = place(self.chain.traced(), self._everywhere)
-    ends = self.chain.trains_locally and self.chain.local.schedule in ENDING
-    setting = Setting(
-      self.model,
-      objective,
-      num_clients,
-      num_classes or data.class_counts.shape[1],
-      participation,
-      sampler,
-      self.layout._replace(client_state_bytes=0),
-      rounds=rounds if ends else 0,
+    setting, self.mechanism, self.client_state_bytes = make_setting(
+      self.chain,
+      model,
+      data,
+      num_classes=num_classes or data.class_counts.shape[1],
+      participation=participation,
+      sampler=sampler,
+      layout=layout,
+      loss=loss,
+      rounds=rounds,
       noise_number=noise_number,
     )
-    self.mechanism: Mechanism | None = self.chain.mechanism(setting.task(self.chain, data, 1))
-    if self.mechanism is not None:
-      setting = dataclasses.replace(
-        setting,
-        noised=True,
-        promises=promises(self.mechanism),
-        noisy_layer=self.mechanism.layer,
-      )
-    self.client_state_bytes = client_state.total_bytes(self._one_row(setting), num_clients)
-    if client_state.outgrows(layout, self.client_state_bytes):
-      setting = dataclasses.replace(setting, store='host')
+    self.setting, self.model = setting, setting.model
+    self.layout = setting.layout._replace(client_state_bytes=layout.client_state_bytes)
     self.client_state_place = setting.store
-    self.setting = setting
-    self._warm: dict[tuple[int, int], Background] = {}  # by runs side by side (0: one), first round
-    if (
-      self.mechanism is not None
-    ):  # now and not in round 1: this traces what clients send and servers see
+    self._everywhere = replicated(setting.mesh)
+    self._data = place(data, self._everywhere)
+    self._chain = place(self.chain.traced(), self._everywhere)
+    self._warm: dict[tuple[int, int], Background] = {}  # by runs side by side, first round
+    if self.mechanism is not None:  # now and not in round 1: this traces what clients send
       self._check_noise()
 
   def __getattr__(self, name: str) -> Any:
@@ -161,9 +138,9 @@ class Engine:
 
     def advance(state, count):
       arguments = self._chain, self._number(seed), place(state, self._everywhere)
-      return self._call(rounds.many_rounds, 0, first_round, *arguments, self._number(count))
+      return self._call(rounds.many_rounds, 1, first_round, *arguments, self._number(count))
 
-    sample = lambda number: rounds.sampled_clients(
+    sample = lambda number: inspection.sampled_clients(
       self.setting, *jax.device_put((np.int32(seed), number))
     )
     size = np.asarray(self._data.size) if self.client_state_place == 'host' else None
@@ -244,8 +221,10 @@ class Engine:
   def warm_up(self, runs: int = 1) -> None:
     """Compiles the rounds of every phase in the background, for so many runs side by side."""
     for first_round in (1, *(phase + 1 for phase in self.chain.phases)):
-      key = runs if runs > 1 else 0, first_round
-      self._warm[key] = Background(functools.partial(self._compiled, runs, first_round))
+      compile_rounds = functools.partial(
+        rounds.compiled, self.setting, first_round, self._chain, self._shapes(), self._data, runs
+      )
+      self._warm[runs, first_round] = Background(compile_rounds)
 
   # -- Looking at a run.
 
@@ -277,7 +256,9 @@ class Engine:
       ValueError: if samples have several labels, so that no class weighs them.
     """
     split = make_split(x, y, owners, self.setting)
-    return functools.partial(self._personal, split)
+    return functools.partial(
+      measure_all, self.setting, self._chain, self._data, self._everywhere, split
+    )
 
   def artifacts(self, state: State) -> dict[str, Any] | None:
     """Returns the learned set of the outermost layer that has one, as numpy arrays; None without one."""
@@ -314,7 +295,7 @@ class Engine:
       layer: whose own broadcast and state the context has; None: all of them, by layer.
     """
     task = self.task(int(state.round) + 1)
-    context = rounds.context_of(
+    context = inspection.context_of(
       self.setting, task, np.int32(seed), self._own(state, client), client
     )
     return context if layer is None else seen_by(self.chain[layer], context, task)
@@ -323,7 +304,7 @@ class Engine:
     """Returns the message that one client would send in the next round; the state is only read."""
     first_round = self.chain.first_round(int(state.round))
     arguments = np.int32(seed), self._own(state, client), np.int32(client), self._data
-    return rounds.one_message(self.setting, first_round, self._chain, *arguments)
+    return inspection.one_message(self.setting, first_round, self._chain, *arguments)
 
   def bytes_per_round(self) -> tuple[int, int]:
     """Returns the bytes up and down of a round of the last phase, all sampled clients together."""
@@ -344,7 +325,7 @@ class Engine:
     if (size == 0).sum() < FEWEST[setting.sampler](setting.cohort_size):
       return 0  # somebody with a sample is always among them
     arguments = jax.device_put((size, *map(np.int32, (seed, first, last))))
-    return int(rounds.count_empty(setting, *arguments))
+    return int(inspection.count_empty(setting, *arguments))
 
   # -- Its own.
 
@@ -367,16 +348,6 @@ class Engine:
       return warmed.result()(*arguments)
     return program(self.setting, first_round, *arguments)
 
-  def _compiled(self, runs: int, first_round: int):
-    number = lambda shape: jax.ShapeDtypeStruct(shape, np.int32, sharding=self._everywhere)
-    rest = self._data, number(())
-    if runs == 1:
-      arguments = self.setting, first_round, self._chain, number(()), self._shapes(), *rest
-      return rounds.many_rounds.lower(*arguments).compile()
-    several = number((runs,)), (self._shapes(),) * runs
-    arguments = self.setting, first_round, self._chain, *several, *rest
-    return rounds.many_rounds_side_by_side.lower(*arguments).compile()
-
   def _shapes(self) -> State:
     state = jax.eval_shape(
       functools.partial(rounds.init, self.setting), self._chain, np.int32(0), self._data
@@ -386,13 +357,6 @@ class Engine:
 
   def _abstract_task(self, first_round: int) -> Task:
     return self.setting.task(self._chain, self._data, first_round)
-
-  def _one_row(self, setting: Setting):
-    def row(chain, data):
-      initial = Variables(*setting.model.init(jax.random.key(0)))
-      return rounds.initial_rows(setting, chain, initial, data, np.zeros(1, np.int32))
-
-    return jax.eval_shape(row, self._chain, self._data)
 
   def _own(self, state: State, client: int) -> State:
     return state._replace(clients=jax.tree.map(lambda leaf: leaf[client], state.clients))
@@ -404,20 +368,6 @@ class Engine:
       if overrides(layer, 'server_work')
       and layer.pending(state.server.get(layer.name), int(state.round))
     ]
-
-  def _personal(self, split: Split, seed: int, state: State) -> Personal:
-    first_round = self.chain.first_round(int(state.round))
-    num_clients = self.setting.num_clients
-
-    def part(clients, rows):
-      both = place((state._replace(clients=rows), clients), self._everywhere)
-      return measure_clients(
-        self.setting, first_round, self._chain, np.int32(seed), *both, self._data, split
-      )
-
-    measured = [part(*some) for some in self.setting.clients.parts(state.clients)]
-    whole = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num_clients], *measured)
-    return whole._replace(accuracy=np.where(whole.present, whole.accuracy, np.nan))
 
   def _check_noise(self) -> None:
     noised.check(self.chain, self.mechanism)

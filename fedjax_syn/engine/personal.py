@@ -209,6 +209,41 @@ def measure_clients(
   return jax.lax.with_sharding_constraint(measured, replicated(setting.mesh))
 
 
+def measure_all(
+  setting: Setting,
+  chain: Chain,
+  data: federated.FederatedData,
+  everywhere: jax.sharding.NamedSharding,
+  split: Split,
+  seed: int,
+  state: State,
+) -> Personal:
+  """Measures every client's personal model; the state is only read.
+
+  Args:
+    setting: of the engine.
+    chain: the method.
+    data: the partitioned training set, on the mesh.
+    everywhere: the sharding of what all devices hold.
+    split: test rows, on the mesh.
+    seed: the run's.
+    state: where the run stands.
+
+  Returns:
+    numpy arrays [clients]; accuracy is nan where nothing can be measured.
+  """
+  first_round = chain.first_round(int(state.round))
+
+  def part(clients, rows):
+    both = place((state._replace(clients=rows), clients), everywhere)
+    return measure_clients(setting, first_round, chain, np.int32(seed), *both, data, split)
+
+  measured = [part(*some) for some in setting.clients.parts(state.clients)]
+  join = lambda *leaves: np.concatenate(leaves)[: setting.num_clients]
+  whole = jax.tree.map(join, *measured)
+  return whole._replace(accuracy=np.where(whole.present, whole.accuracy, np.nan))
+
+
 def make_split(x: np.ndarray, y: np.ndarray, owners: np.ndarray | None, setting: Setting) -> Split:
   """Cuts a test split into batches and places it on the mesh.
 

@@ -1,6 +1,7 @@
 """One round and the programs made of rounds, at module level: equal settings share what is compiled."""
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -43,21 +44,12 @@ def set_up(setting: Setting, chain: Chain, seed: Array, data: FederatedData) -> 
   return jax.lax.map(one, everyone) if having else {}
 
 
-def initial_rows(
-  setting: Setting, chain: Chain, initial: Variables, data: FederatedData, clients: Array
-) -> dict[str, PyTree]:
-  """Returns per-client state at round 0, by layer, of the clients with these numbers [n], leaves [n, ...]."""
-  client = bind(setting.task(chain, data, 1))
-  shards = jax.vmap(lambda c: federated.shard_of(data, c))(clients)
-  return jax.vmap(lambda shard: client.init(initial, shard))(shards)
-
-
 @functools.partial(jax.jit, static_argnums=0)
 def rows_of(
   setting: Setting, chain: Chain, initial: Variables, data: FederatedData, clients: Array
 ) -> dict[str, PyTree]:
-  """See `initial_rows`."""
-  return everywhere(setting, initial_rows(setting, chain, initial, data, clients))
+  """Returns per-client state at round 0, by layer, of the clients with these numbers [n], leaves [n, ...]."""
+  return everywhere(setting, setting.initial_rows(chain, data, initial, clients))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -84,7 +76,7 @@ def init(
       key = fold(stream(seed, Purpose.SERVER), i)
       server[layer.name] = layer.server_init(task, key, params, messages.get(layer.name))
   first = jnp.arange(setting.clients.rows, dtype=jnp.int32)
-  rows = initial_rows(setting, chain, Variables(params, stats), data, first)
+  rows = setting.initial_rows(chain, data, Variables(params, stats), first)
   return everywhere(setting, State(jnp.zeros((), jnp.int32), params, stats, server, rows))
 
 
@@ -260,63 +252,26 @@ def many_rounds_side_by_side(
   return tuple(jax.tree.map(lambda leaf: leaf[i], stacked) for i in range(len(states))), report
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def one_message(
-  setting: Setting,
-  first_round: int,
-  chain: Chain,
-  seed: Array,
-  state: State,
-  client: Array,
-  data: FederatedData,
-):
-  """Returns the message that a client would send in the next round.
+def compiled(
+  setting: Setting, first_round: int, chain: Chain, shapes: State, data: FederatedData, runs: int
+) -> Callable:
+  """Compiles `many_rounds`, or for several runs `many_rounds_side_by_side`.
 
   Args:
     setting: of the engine.
     first_round: of the static phase.
     chain: the method.
-    seed: [].
-    state: its `clients` are this client's own rows.
-    client: its number, [].
+    shapes: of one run's state, with shardings.
     data: the partitioned training set.
+    runs: how many side by side.
+
+  Returns:
+    The program, a function of all arguments but the first two.
   """
-  task = setting.task(chain, data, first_round)
-  context = context_of(setting, task, seed, state, client)
-  return clients_lib.run_one(bind(task), context)[0]
-
-
-def context_of(setting: Setting, task, seed: Array, state: State, client: Array):
-  """Returns the context of one client in the next round; see `one_message`."""
-  number = state.round + 1
-  sent, alike = downlink(task, stream(seed, Purpose.SHARED, number), number, state)
-  inputs = RoundInputs(
-    setting.stream(seed, Purpose.CLIENT, number),
-    number,
-    task.chain,
-    task.data,
-    state.params,
-    state.stats,
-    sent | alike,
-    jax.tree.map(lambda leaf: leaf[None], state.clients),
-    jnp.asarray(client)[None],
-  )
-  return client_context(inputs, jnp.int32(0))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def sampled_clients(setting: Setting, seed: Array, number: Array) -> Array:
-  """Returns who is sampled in a round, [cohort]."""
-  return setting.sample(seed, number)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def count_empty(setting: Setting, size: Array, seed: Array, first: Array, last: Array) -> Array:
-  """Counts the rounds first + 1 .. last in which nobody with a sample is drawn, by drawing again."""
-
-  def add(number, empty):
-    drawn = setting.sample(seed, number)
-    present = (drawn < len(size)) & (size[jnp.minimum(drawn, len(size) - 1)] > 0)
-    return empty + jnp.where(present.any(), 0, 1)
-
-  return jax.lax.fori_loop(first + 1, last + 1, add, jnp.int32(0))
+  number = lambda shape: jax.ShapeDtypeStruct(shape, jnp.int32, sharding=replicated(setting.mesh))
+  if runs == 1:
+    program, seeds, states = many_rounds, number(()), shapes
+  else:
+    program, seeds, states = many_rounds_side_by_side, number((runs,)), (shapes,) * runs
+  arguments = setting, first_round, chain, seeds, states, data, number(())
+  return program.lower(*arguments).compile()

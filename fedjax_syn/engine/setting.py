@@ -2,20 +2,25 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
 from fedjax_syn.chains import Chain
+from fedjax_syn.client.local import bind
+from fedjax_syn.client.optimizers import ENDING
 from fedjax_syn.contexts import Task
+from fedjax_syn.data import federated
 from fedjax_syn.data.federated import FederatedData
-from fedjax_syn.engine.client_state import STORES, Store
-from fedjax_syn.engine.layout import Layout
+from fedjax_syn.engine.client_state import STORES, Store, outgrows, total_bytes
+from fedjax_syn.engine.layout import Layout, resolve
 from fedjax_syn.engine.mesh import mesh_of
 from fedjax_syn.engine.sampling import SAMPLERS
 from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.losses import Objective
-from fedjax_syn.typing import Array, Model, PRNGKey
+from fedjax_syn.losses import Objective, objective_of
+from fedjax_syn.privacy import Mechanism, promises
+from fedjax_syn.typing import Array, Model, PRNGKey, PyTree, Variables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +84,30 @@ class Setting:
       **other,
     )
 
+  def initial_rows(
+    self,
+    chain: Chain,
+    data: FederatedData,
+    initial: Variables | None = None,
+    clients: Array | None = None,
+  ) -> dict[str, PyTree]:
+    """Returns per-client state at round 0.
+
+    Args:
+      chain: the method.
+      data: the partitioned training set.
+      initial: w^0; None draws some model, for shapes.
+      clients: numbers [n]; None is the first client.
+
+    Returns:
+      By layer, leaves [n, ...].
+    """
+    client = bind(self.task(chain, data, 1))
+    initial = self.model.init(jax.random.key(0)) if initial is None else initial
+    clients = jnp.zeros(1, jnp.int32) if clients is None else clients
+    shards = jax.vmap(lambda c: federated.shard_of(data, c))(clients)
+    return jax.vmap(lambda shard: client.init(initial, shard))(shards)
+
   def sample(self, seed: Array, number: Array) -> Array:
     """Draws the clients of a round: numbers, [cohort]; `num_clients` is an empty place."""
     draw = SAMPLERS[self.sampler](self.num_clients, self.participation)[1]
@@ -93,3 +122,49 @@ class Setting:
     """Returns the key of draws that epsilon rests on, noise and sampling: each noised method of a run has its own."""
     key = stream(seed, purpose, number)
     return fold(key, self.noise_number) if self.noise_number and self.noised else key
+
+
+def make_setting(
+  chain: Chain,
+  model: Model,
+  data: FederatedData,
+  *,
+  num_classes: int,
+  participation: float,
+  sampler: str,
+  layout: Layout,
+  loss: Callable[[Array, Array, Array], Array] | None,
+  rounds: int,
+  noise_number: int,
+) -> tuple[Setting, Mechanism | None, int]:
+  """Derives what programs are compiled for; see `Engine`.
+
+  Returns:
+    The setting, the noise that epsilon accounts for, and the bytes of all clients' state.
+
+  Raises:
+    ValueError: if the layout cannot be had.
+  """
+  objective = objective_of(data.y)
+  num_clients = data.start.shape[0]
+  cohort_size = SAMPLERS[sampler](num_clients, participation)[0]
+  ends = chain.trains_locally and chain.local.schedule in ENDING
+  setting = Setting(
+    chain.adapt(model, data.x.shape[1:]),
+    objective if loss is None else objective._replace(loss=loss),
+    num_clients,
+    num_classes,
+    participation,
+    sampler,
+    resolve(layout, cohort_size)._replace(client_state_bytes=0),
+    rounds=rounds if ends else 0,
+    noise_number=noise_number,
+  )
+  mechanism = chain.mechanism(setting.task(chain, data, 1))
+  if mechanism is not None:
+    noise = {'promises': promises(mechanism), 'noisy_layer': mechanism.layer}
+    setting = dataclasses.replace(setting, noised=True, **noise)
+  state_bytes = total_bytes(jax.eval_shape(setting.initial_rows, chain.traced(), data), num_clients)
+  if outgrows(layout, state_bytes):
+    setting = dataclasses.replace(setting, store='host')
+  return setting, mechanism, state_bytes

@@ -1,0 +1,80 @@
+"""Programs that look into a run and change nothing."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn.chains import Chain
+from fedjax_syn.client.local import bind
+from fedjax_syn.contexts import ClientContext, Message, State, Task
+from fedjax_syn.data.federated import FederatedData
+from fedjax_syn.engine.clients import run_one
+from fedjax_syn.engine.inputs import RoundInputs, client_context, downlink
+from fedjax_syn.engine.setting import Setting
+from fedjax_syn.keys import Purpose, stream
+from fedjax_syn.typing import Array
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def one_message(
+  setting: Setting,
+  first_round: int,
+  chain: Chain,
+  seed: Array,
+  state: State,
+  client: Array,
+  data: FederatedData,
+) -> Message:
+  """Returns the message that a client would send in the next round.
+
+  Args:
+    setting: of the engine.
+    first_round: of the static phase.
+    chain: the method.
+    seed: [].
+    state: its `clients` are this client's own rows.
+    client: its number, [].
+    data: the partitioned training set.
+  """
+  task = setting.task(chain, data, first_round)
+  context = context_of(setting, task, seed, state, client)
+  return run_one(bind(task), context)[0]
+
+
+def context_of(
+  setting: Setting, task: Task, seed: Array, state: State, client: Array
+) -> ClientContext:
+  """Returns the context of one client in the next round; see `one_message`."""
+  number = state.round + 1
+  sent, alike = downlink(task, stream(seed, Purpose.SHARED, number), number, state)
+  inputs = RoundInputs(
+    setting.stream(seed, Purpose.CLIENT, number),
+    number,
+    task.chain,
+    task.data,
+    state.params,
+    state.stats,
+    sent | alike,
+    jax.tree.map(lambda leaf: leaf[None], state.clients),
+    jnp.asarray(client)[None],
+  )
+  return client_context(inputs, jnp.int32(0))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def sampled_clients(setting: Setting, seed: Array, number: Array) -> Array:
+  """Returns who is sampled in a round, [cohort]."""
+  return setting.sample(seed, number)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def count_empty(setting: Setting, size: Array, seed: Array, first: Array, last: Array) -> Array:
+  """Counts the rounds first + 1 .. last in which nobody with a sample is drawn, by drawing again."""
+
+  def add(number, empty):
+    drawn = setting.sample(seed, number)
+    present = (drawn < len(size)) & (size[jnp.minimum(drawn, len(size) - 1)] > 0)
+    return empty + jnp.where(present.any(), 0, 1)
+
+  return jax.lax.fori_loop(first + 1, last + 1, add, jnp.int32(0))
