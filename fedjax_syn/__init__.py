@@ -51,6 +51,7 @@ _MODULES = {
   'field': 'fedjax_syn.fields',
   'load': 'fedjax_syn.api',
   'run': 'fedjax_syn.api',
+  'sweep': 'fedjax_syn.side_by_side',
   'when': 'fedjax_syn.layer',
 }
 _RENAMED = {  # what versions before 0.2 had

@@ -1,7 +1,7 @@
 """The library from Python: train without config or folder, and open what a run left behind."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,24 +97,73 @@ def run(
     ValueError: if the parts do not fit together.
   """
   given = locals()
-  checked = arguments.check(FIELDS, {name: given[name] for name in FIELDS})
+  trial = prepare(method, dataset, model, {name: given[name] for name in FIELDS}, layout)
+  engine, seeds, width = trial.engine, trial.seeds, trial.engine.layout.seeds
+  history, variables, last = [], {}, {}
+  with Clock() as clock:
+    for first in range(0, len(seeds), width):
+      states = {seed: engine.init(seed) for seed in seeds[first : first + width]}
+      steps = loop.train(
+        engine, trial.evaluators, trial.plan, states, clock, personal=trial.personal
+      )
+      for step in steps:
+        if step.kind == 'evaluated':
+          line = {'round': step.round, 'seed': step.seed, **step.report}
+          history.append({**line, 'seconds': clock.seconds()['total']})
+        diverged = step.kind == 'diverged'
+        if diverged:
+          warnings.warn(
+            f'seed {step.seed} diverged in round {step.report["diverged_round"]:g}', stacklevel=2
+          )
+        w = Variables(step.state.params, step.state.stats)
+        variables[step.seed], last[step.seed] = None if diverged else w, step.state
+  learned = {
+    seed: None if variables[seed] is None else engine.artifacts(state)
+    for seed, state in last.items()
+  }
+  return Result(history, variables, learned, last, engine)
+
+
+class Trial(NamedTuple):
+  """A method bound to data and model, ready to be trained and evaluated."""
+
+  engine: engine_lib.Engine
+  seeds: tuple[int, ...]
+  evaluators: loop.Evaluators
+  plan: loop.Plan
+  personal: Callable | None
+
+
+def prepare(
+  method: Chain | Layer,
+  dataset: datasets.Dataset | str,
+  model: Model | str,
+  given: Mapping[str, Any],
+  layout: engine_lib.Layout,
+) -> Trial:
+  """Checks the arguments of `run`, reads and partitions the data, and binds the method.
+
+  Args:
+    method: see `run`.
+    dataset: see `run`.
+    model: see `run`.
+    given: the arguments of `FIELDS`, by name.
+    layout: see `run`.
+
+  Raises:
+    ValueError: if the parts do not fit together.
+  """
+  checked = arguments.check(FIELDS, given)
   arguments.check_together(
     {FIELDS[k]: v for k, v in checked.items()}, {v: k for k, v in FIELDS.items()}.get
   )
-  rounds, seeds, clients, participation = (
-    checked[name] for name in ('rounds', 'seeds', 'clients', 'participation')
+  rounds, clients, participation = (
+    checked[name] for name in ('rounds', 'clients', 'participation')
   )
-  eval_every, personal_every = checked['eval_every'], checked['personal_every']
-  sampling = privacy.Sampling('fixed', clients, participation, rounds, len(seeds))
+  sampling = privacy.Sampling('fixed', clients, participation, rounds, len(checked['seeds']))
   method = _method(method, sampling)
   layout = _layout(layout)
-  if isinstance(dataset, str):
-    dataset = datasets.load(dataset, checked['data_dir'])
-  else:
-    dataset = checks.check(dataset, 'dataset')
-    checks.check_clients(dataset, 'dataset')
-    for doubt in checks.doubts(dataset):
-      warnings.warn(doubt, stacklevel=2)
+  dataset = _dataset(dataset, checked['data_dir'])
   if not isinstance(model, str | Model):
     raise ValueError(f'model={shown(model)}: must be a Model or the name of one')
   if isinstance(model, str):
@@ -129,51 +178,38 @@ def run(
     client_ids=dataset.clients,
     natural_clients=dataset.num_clients(),
   )
-  data = federated.from_partition(dataset, part)
   engine = engine_lib.Engine(
     method,
     model,
-    data,
+    federated.from_partition(dataset, part),
     num_classes=dataset.num_classes,
     participation=participation,
     layout=layout,
     rounds=rounds,
   )
-  mechanism = engine.mechanism
-  if privacy.promises(mechanism):
-    privacy.check_data(mechanism, dataset.normalisation.name)
+  if privacy.promises(engine.mechanism):
+    privacy.check_data(engine.mechanism, dataset.normalisation.name)
     units = {'client': clients, 'example': len(dataset.train.y)}
-    privacy.check([mechanism], sampling, units[mechanism.unit])
+    privacy.check([engine.mechanism], sampling, units[engine.mechanism.unit])
   splits = {'test': dataset.test}
   splits |= {f'test/{name}': split for name, split in dataset.test_by_domain().items()}
   evaluators = {name: engine.evaluator(*split) for name, split in splits.items()}
-  test = dataset.test
-  owners = partition_lib.owners_of(part, dataset.test_clients, len(dataset.test.y))
-  personal = engine.personal(test.x, test.y, owners) if personal_every else None
-  plan = loop.Plan(rounds, eval_every, personal_every=personal_every)
-  history, variables, last = [], {}, {}
-  with Clock() as clock:
-    for first in range(0, len(seeds), layout.seeds):
-      states = {seed: engine.init(seed) for seed in seeds[first : first + layout.seeds]}
-      for step in loop.train(engine, evaluators, plan, states, clock, personal=personal):
-        if step.kind == 'evaluated':
-          seconds = clock.seconds()['total']
-          history.append(
-            {'round': step.round, 'seed': step.seed, **step.report, 'seconds': seconds}
-          )
-        diverged = step.kind == 'diverged'
-        if diverged:
-          warnings.warn(
-            f'seed {step.seed} diverged in round {step.report["diverged_round"]:g}', stacklevel=2
-          )
-        model_of = Variables(step.state.params, step.state.stats)
-        variables[step.seed] = None if diverged else model_of
-        last[step.seed] = step.state
-  learned = {
-    seed: None if variables[seed] is None else engine.artifacts(state)
-    for seed, state in last.items()
-  }
-  return Result(history, variables, learned, last, engine)
+  test, every = dataset.test, checked['personal_every']
+  owners = partition_lib.owners_of(part, dataset.test_clients, len(test.y))
+  personal = engine.personal(test.x, test.y, owners) if every else None
+  plan = loop.Plan(rounds, checked['eval_every'], personal_every=every)
+  return Trial(engine, tuple(checked['seeds']), evaluators, plan, personal)
+
+
+def _dataset(dataset: datasets.Dataset | str, folder: str) -> datasets.Dataset:
+  """Loads a data set, or checks one that was given."""
+  if isinstance(dataset, str):
+    return datasets.load(dataset, folder)
+  dataset = checks.check(dataset, 'dataset')
+  checks.check_clients(dataset, 'dataset')
+  for doubt in checks.doubts(dataset):
+    warnings.warn(doubt, stacklevel=4)
+  return dataset
 
 
 def _method(method: Chain | Layer, sampling: privacy.Sampling) -> Chain:

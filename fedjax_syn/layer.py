@@ -325,16 +325,21 @@ def _check_members(cls: type[Layer]) -> None:
       )
 
 
-def _register(cls: type[Layer]) -> None:
-  fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+def traced_fields(cls: type[Layer]) -> tuple[str, ...]:
+  """Returns the fields that are arguments of compiled programs: floats that are not declared static."""
   kinds = _kinds(cls)
 
   def is_static(f):
     said = f.metadata.get('static')
     return kinds[f.name] not in (float, float | None) if said is None else said
 
-  static = tuple(f.name for f in fields if is_static(f))
-  traced = tuple(f.name for f in fields if f.name not in static)
+  return tuple(f.name for f in dataclasses.fields(cls) if not is_static(f))  # type: ignore[arg-type]
+
+
+def _register(cls: type[Layer]) -> None:
+  traced = traced_fields(cls)
+  names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+  static = tuple(name for name in names if name not in traced)
 
   def flatten(layer):
     children = [(jax.tree_util.GetAttrKey(name), getattr(layer, name)) for name in traced]

@@ -1,5 +1,6 @@
 """A method bound to a model, data and a layout: the interface of everything outside the engine."""
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -187,6 +188,19 @@ class Engine:
     values = jax.device_get(report)
     each = [numbers(jax.tree.map(lambda leaf: leaf[i], values)) for i in range(len(seeds))]
     return states, each
+
+  def with_values(self, method: Chain) -> 'Engine':
+    """Returns an engine of the same programs and data, with other values of the method's traced fields.
+
+    Raises:
+      ValueError: if a static field differs, which is another program.
+    """
+    if jax.tree.structure(method) != jax.tree.structure(self.chain):
+      raise ValueError(f'{method.name}: a static field differs; make another Engine')
+    other = copy.copy(self)
+    other.chain, other._warm = method, {}
+    other._chain = place(method.traced(), self._everywhere)
+    return other
 
   def next_stop(self, done: int) -> int | None:
     """Returns the next round after which the program changes, or None."""

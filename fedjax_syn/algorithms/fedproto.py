@@ -1,0 +1,93 @@
+"""FedProto: clients share the mean features of their classes instead of models (Tan et al., 2022, Algorithm 1)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn.data import federated
+from fedjax_syn.fields import field
+from fedjax_syn.layer import Layer, when
+from fedjax_syn.typing import Array, Variables
+
+
+class Prototypes(NamedTuple):
+  """What goes down: the mean features of every class."""
+
+  mean: Array  # [classes, features]
+  known: Array  # [classes], bool: some client has sent the class
+
+
+class FedProto(Layer):
+  """Adds lambda mean ||f(x) - C_y||^2 to the local loss, C_y the mean features of class y over all clients.
+
+  A client sends the sum of its features and its samples of each class. With average=False, as in the paper, every
+  client keeps its own model, and the global model stays the initial one: look at the clients' own models
+  (`personal_every`). With average=True models are averaged too. Deviations: a class that no client of a round has keeps
+  its prototype, and prototypes are of the trained model in evaluation mode.
+  """
+
+  lambda_proto: float = field(default=1.0, help='lambda, weight of the distance (paper 1)', low=0.0)
+  average: bool = field(default=True, help='average the models, too (paper False)')
+
+  def requires(self):
+    return frozenset({'one class'})
+
+  def private(self, model, path):
+    return not self.average
+
+  @when(lambda self, task: not self.average)
+  def client_init(self, task, initial, shard):
+    return initial.params
+
+  @when(lambda self, task: not self.average)
+  def receive(self, client, params):
+    return client.state
+
+  def loss(self, client, loss_fn, w, step):  # Eq. 6
+    value, out = loss_fn(w, step)
+    known = client.broadcast.known[step.y] * step.mask
+    square = jnp.sum((out.features - client.broadcast.mean[step.y]) ** 2, axis=-1)
+    return value + self.lambda_proto * jnp.sum(square * known) / jnp.maximum(known.sum(), 1), out
+
+  def finish(self, client, trained, steps):  # Eq. 3, as sums: the server divides
+    sums = _feature_sums(client.task, client.shard, trained)
+    return (sums, client.shard.class_counts.astype(sums.dtype)), trained.params
+
+  @when(lambda self, task: not self.average)
+  def postprocess_update(self, client, payload):  # the model stays where it is
+    return payload | {'params': jax.tree.map(jnp.zeros_like, payload['params'])}
+
+  def server_init(self, task, key, params, messages):
+    image = jax.ShapeDtypeStruct((1, *task.data.x.shape[1:]), task.data.mean.dtype)
+    variables = jax.eval_shape(task.model.init, jax.random.key(0))
+    features = jax.eval_shape(task.model.apply, variables, image).features
+    mean = jnp.zeros((task.num_classes, features.shape[-1]), features.dtype)
+    return Prototypes(mean, jnp.zeros(task.num_classes, bool))
+
+  def broadcast(self, prototypes):
+    return prototypes
+
+  def server_update(self, round, new):  # Eq. 5
+    sums, counts = round.messages.sum('fedproto')
+    sent = counts > 0
+    mean = sums / jnp.maximum(counts, 1)[:, None]
+    mean = jnp.where(sent[:, None], mean, round.state.mean)
+    return new, Prototypes(mean, round.state.known | sent)
+
+  def server_metrics(self, prototypes):
+    return {'classes': prototypes.known.sum().astype(prototypes.mean.dtype)}
+
+
+def _feature_sums(task, shard, w: Variables, batch: int = 128) -> Array:
+  """Sums a client's features by class, [classes, features], going over its rows in batches."""
+
+  def add(i, total):
+    x, y, mask = federated.batch(task.data, shard, i, batch)
+    features = task.model.apply(w, x, train=False).features
+    return total.at[y].add(features * mask[:, None])
+
+  image = jax.ShapeDtypeStruct((batch, *task.data.x.shape[1:]), task.data.mean.dtype)
+  shape = jax.eval_shape(lambda x: task.model.apply(w, x, train=False).features, image)
+  zero = jnp.zeros((task.num_classes, shape.shape[-1]), shape.dtype)
+  return jax.lax.fori_loop(0, -(-shard.size // batch), add, zero)
