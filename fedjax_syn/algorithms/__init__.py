@@ -13,14 +13,17 @@ from fedjax_syn.algorithms.fedavg import FedAvg
 from fedjax_syn.algorithms.fedavgm import FedAvgM
 from fedjax_syn.algorithms.fedcog import FedCOG
 from fedjax_syn.algorithms.feddecorr import FedDecorr
+from fedjax_syn.algorithms.feddyn import FedDyn
 from fedjax_syn.algorithms.fedexp import FedExP
 from fedjax_syn.algorithms.fednova import FedNova
 from fedjax_syn.algorithms.fedopt import FedOpt
+from fedjax_syn.algorithms.fedproto import FedProto
 from fedjax_syn.algorithms.fedprox import FedProx
 from fedjax_syn.algorithms.fedreg import FedReg
 from fedjax_syn.algorithms.fedsam import FedSAM
 from fedjax_syn.algorithms.moon import MOON
 from fedjax_syn.algorithms.scaffold import SCAFFOLD
+from fedjax_syn.algorithms.serverwarmup import ServerWarmUp
 from fedjax_syn.chains import Chain, chain
 from fedjax_syn.fields import ConfigError
 from fedjax_syn.layer import Layer
@@ -36,14 +39,17 @@ LAYERS: dict[str, type[Layer]] = {
     FedAvgM,
     FedCOG,
     FedDecorr,
+    FedDyn,
     FedExP,
     FedNova,
     FedOpt,
+    FedProto,
     FedProx,
     FedReg,
     FedSAM,
     MOON,
     SCAFFOLD,
+    ServerWarmUp,
   )
 }
 

@@ -15,7 +15,9 @@ class FedDyn(Layer):
   models is the base's, by its weights.
   """
 
-  alpha: float = field(default=0.01, help='weight of the quadratic term (paper 0.1, 0.01)', above=0.0)
+  alpha: float = field(
+    default=0.01, help='weight of the quadratic term (paper 0.1, 0.01)', above=0.0
+  )
 
   def proximal(self):
     return self.alpha
@@ -36,7 +38,9 @@ class FedDyn(Layer):
   def server_init(self, task, key, params, messages):
     return optax.tree.zeros_like(params)
 
-  def server_update(self, round, new):  # h <- h - alpha/m sum_k (w_k - w^t);  w = mean of w_k - h / alpha
+  def server_update(
+    self, round, new
+  ):  # h <- h - alpha/m sum_k (w_k - w^t);  w = mean of w_k - h / alpha
     m, drifts = round.task.num_clients, round.messages.sum('params')
     h = jax.tree.map(lambda h, d: h - self.alpha / m * d, round.state, drifts)
     anyone = round.messages.weight.sum() > 0  # a round without samples keeps the model
