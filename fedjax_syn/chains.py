@@ -31,6 +31,7 @@ TRAITS = {
   'private parameters': 'keeps a part of the model on the clients',
   'proximal term': 'adds a proximal term to the local loss',
 }
+DIRECT_HOOKS = ('client_init', 'setup')  # local hooks that a layer with `client_update` may have
 SERVER_DATA = ('', 'images', 'labels')  # from the least that a layer can need to the most
 
 
@@ -221,6 +222,12 @@ def _check(made: Chain) -> None:
     if overrides(layer, 'client_update') and len(inner) > 1:
       refuse(
         f'{layer.name!r} cannot come after {inside!r}: its clients send data and train no model'
+      )
+    if overrides(layer, 'client_update') and (
+      idle := [hook for hook in LOCAL_HOOKS if hook not in DIRECT_HOOKS and overrides(layer, hook)]
+    ):
+      refuse(
+        f'{layer.name!r} replaces local training by client_update, so that its {idle[0]} is not called'
       )
     if position and overrides(layer, *LOCAL_HOOKS) and not trains:
       refuse(f'{layer.name!r} changes local training, but {inside!r} does not train locally')

@@ -218,8 +218,12 @@ class Layer:
     """Returns what is evaluated as the client's own model."""
     return trained
 
-  def client_update(self, client: 'ClientContext', /) -> 'tuple[Message, Numbers]':
-    """Replaces local training: returns the message, and numbers with 'loss' and 'finite' among them."""
+  def client_update(self, client: 'ClientContext', /) -> 'tuple[Message, PyTree, Numbers]':
+    """Replaces local training: returns the message, this layer's new per-client state (None without one), and numbers.
+
+    'loss' and 'finite' must be among the numbers. The hooks of local training are not called; `client_init` and `setup`
+    are.
+    """
     raise NotImplementedError
 
   def message_bytes(self, task: 'Task', class_counts: np.ndarray, /) -> np.ndarray:

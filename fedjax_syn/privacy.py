@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,11 +31,11 @@ class Mechanism(NamedTuple):
   unit: str = (
     'client'  # 'client': a client with all its samples; 'example': one sample of one client
   )
-  releases: int = 1  # noised sums of a unit in a round
+  # Noised sums of a unit in a round. 0: not known before the data are read, and neither is the noise multiplier, only that
+  # there is noise.
+  releases: int = 1
   target_epsilon: float = 0.0  # what the whole run is to keep; 0: nothing was asked for
-  layer: str = (
-    ''  # the one whose `seal` bounds what clients send; '': messages are no sums of updates
-  )
+  layer: str = ''  # the one whose `postprocess_update` bounds what clients send; '': messages are no sums of updates
 
 
 class Sampling(NamedTuple):
@@ -54,9 +54,9 @@ def sampling_of(config: Any) -> Sampling:
   return Sampling(c.sampler, config.data.clients, c.participation, config.rounds, len(config.seeds))
 
 
-def promises(mechanism: Mechanism | Callable | None) -> bool:
-  """Says whether a method's `mechanism` adds noise; one that depends on the data is there for its noise."""
-  return mechanism is not None and (callable(mechanism) or mechanism.noise_multiplier != 0)
+def promises(mechanism: Mechanism | None) -> bool:
+  """Says whether a method adds noise, so that an epsilon is stated."""
+  return mechanism is not None and mechanism.noise_multiplier != 0
 
 
 def neighbours(mechanism: Mechanism, sampling: Sampling) -> str:
@@ -206,12 +206,13 @@ def noise_multiplier(
   return high
 
 
-def check_config(config: Any, mechanisms: Mapping[str, Mechanism | Callable | None]) -> None:
+def check_config(config: Any, mechanisms: Mapping[str, Mechanism | None]) -> None:
   """Refuses, before data are read, a run whose epsilon could not be stated at its end, or would not hold.
 
   Args:
     config: a checked config.
-    mechanisms: by method, as in `algorithm` and `compare`, what it promises.
+    mechanisms: by method, as in `algorithm` and `compare`, what it promises. Releases of 0 are checked when the data are
+      there, as is everything that depends on the number of examples.
 
   Raises:
     ValueError: if dp-accounting is not installed, one of two methods has no noise or another unit, or rounds of
@@ -232,8 +233,11 @@ def check_config(config: Any, mechanisms: Mapping[str, Mechanism | Callable | No
       ' begin with noise in round 1'
     )
   _library()
-  known = {word: m for word, m in mechanisms.items() if not callable(m)}
-  check(list(known.values()), sampling_of(config), config.data.clients)
+  known = [
+    mechanism for mechanism in mechanisms.values() if promises(mechanism) and mechanism.releases
+  ]
+  units = {'client': config.data.clients, 'example': 1}
+  check(known, sampling_of(config), min((units[m.unit] for m in known), default=1))
 
 
 def check(mechanisms: Sequence[Mechanism | None], sampling: Sampling, units: int) -> None:

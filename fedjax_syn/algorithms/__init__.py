@@ -13,6 +13,8 @@ from fedjax_syn.algorithms.fedavg import FedAvg
 from fedjax_syn.algorithms.fedavgm import FedAvgM
 from fedjax_syn.algorithms.fedcog import FedCOG
 from fedjax_syn.algorithms.feddecorr import FedDecorr
+from fedjax_syn.algorithms.feddm import FedDM
+from fedjax_syn.algorithms.feddualmatch import FedDualMatch
 from fedjax_syn.algorithms.feddyn import FedDyn
 from fedjax_syn.algorithms.fedexp import FedExP
 from fedjax_syn.algorithms.fednova import FedNova
@@ -39,6 +41,8 @@ LAYERS: dict[str, type[Layer]] = {
     FedAvgM,
     FedCOG,
     FedDecorr,
+    FedDM,
+    FedDualMatch,
     FedDyn,
     FedExP,
     FedNova,

@@ -1,136 +1,136 @@
 """FedDM: clients send sets whose features match theirs, the server trains on the union (Xiong et al., CVPR 2023)."""
 
-import dataclasses
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.algorithms import _sets
+from fedjax_syn.algorithms._set_sharing import SetSharing, blank, listed
+from fedjax_syn.contexts import ClientContext
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
-from fedjax_syn.method import Method, ServerTransform
 from fedjax_syn.server import sets as sets_lib
 from fedjax_syn.synthesis import ball
 from fedjax_syn.synthesis import distribution as dm
 from fedjax_syn.synthesis.class_sets import ClassSet
-from fedjax_syn.typing import Array, Variables
+from fedjax_syn.typing import Array, PRNGKey, Variables
 
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-  images_per_class: int = field(
-    10, 'distilled images of each class that a client has', low=1, high=10**5
-  )
-  iterations: int = field(1000, 'matching iterations of a client in a round', low=1, high=10**7)
-  lr: float = field(1.0, 'rate of the images, SGD', above=0.0)
-  momentum: float = field(0.5, 'of the images', low=0.0, high=1.0)
-  real_batch: int = field(
-    256, 'real samples per class and iteration, drawn with replacement', low=1, high=10**6
-  )
-  radius: float = field(
-    5.0, 'rho: a model is drawn within it around the global one in every iteration', low=0.0
-  )
-  least: int = field(10, 'samples below which a class of a client is left out', low=1, high=10**9)
-  init: str = field('real', "images begin as 'real' ones or as 'noise'", choices=('real', 'noise'))
-  server_steps: int = field(
-    1000, "the server's steps in a round (500 passes over about two batches)", low=1, high=10**7
-  )
-  server_batch: int = field(256, "images in a server's step", low=1, high=10**6)
-  server_lr: float = field(0.01, "the server's rate, SGD with momentum 0.9", above=0.0)
-  server_weight_decay: float = field(5e-4, "the server's weight decay", low=0.0)
+Real = Callable[[PRNGKey, Array, int], Array]  # (key, class, rows) -> real images of the client
 
 
 class Server(NamedTuple):
   """The server's state: what the clients of the last round sent."""
 
   images: Array  # [], how many
-  sets: ClassSet  # leaves [slots, ...]
+  sets: ClassSet  # leaves [cohort, ...]
 
 
-def server_optimizer(c: Config, lr: Array | float) -> optax.GradientTransformation:
-  """Returns what the server trains with: SGD with momentum and weight decay."""
-  return optax.chain(optax.add_decayed_weights(c.server_weight_decay), optax.sgd(lr, momentum=0.9))
-
-
-def feddm(base: Method | None = None, **fields) -> Method:
+class FedDM(SetSharing):
   """Matches ||mean features||^2 and ||mean logits||^2 of each class under models drawn around the global one.
 
-  Args:
-    base: must be None or plain FedAvg, whose participation it shares; nothing is trained locally.
-    **fields: see `Config`.
-
-  Returns:
-    The method. Constants are those of re-implementations, since there is no official code: each says so in
-    its config. A server's batch is drawn with replacement.
-
-  Raises:
-    TypeError: if a field does not exist.
-    ValueError: if it is put around another method.
+  Clients send their sets and keep nothing; the server trains the global model on the union of the sets. There is no
+  official code: constants are those of re-implementations. A server's batch is drawn with replacement.
   """
-  c = Config(**fields)
 
-  def client(task):
-    shape = task.data.x.shape[1:]
-    h = task.hyper['feddm']
+  images_per_class: int = field(
+    default=10, help='distilled images of each class that a client has', low=1, high=10**5
+  )
+  iterations: int = field(
+    default=1000, help='matching iterations of a client in a round', low=1, high=10**7
+  )
+  lr: float = field(default=1.0, help='rate of the images, SGD', above=0.0)
+  momentum: float = field(default=0.5, help='of the images', low=0.0, high=1.0)
+  real_batch: int = field(
+    default=256,
+    help='real samples per class and iteration, drawn with replacement',
+    low=1,
+    high=10**6,
+  )
+  radius: float = field(
+    default=5.0,
+    help='rho: a model is drawn within it around the global one in every iteration',
+    low=0.0,
+  )
+  least: int = field(
+    default=10, help='samples below which a class of a client is left out', low=1, high=10**9
+  )
+  init: str = field(
+    default='real', help="images begin as 'real' ones or as 'noise'", choices=('real', 'noise')
+  )
+  server_steps: int = field(
+    default=1000,
+    help="the server's steps in a round (500 passes over about two batches)",
+    low=1,
+    high=10**7,
+  )
+  server_batch: int = field(default=256, help="images in a server's step", low=1, high=10**6)
+  server_lr: float = field(default=0.01, help="the server's rate, SGD with momentum 0.9", above=0.0)
+  server_weight_decay: float = field(default=5e-4, help="the server's weight decay", low=0.0)
 
-    def distil(visit):
-      counts, data = visit.shard.class_counts, task.data
-      present = counts >= c.least
-      positions = dm.by_class(data, visit.shard)
-      real = lambda key, cls, rows: dm.draw(key, data, visit.shard, positions, cls, rows)
+  # Clients: each distils its data.
 
-      def first(cls):
-        key = fold(visit.key, cls, 1)
-        if c.init == 'noise':
-          return jax.random.normal(key, (c.images_per_class, *shape))
-        return real(key, cls, c.images_per_class)
+  def client_update(self, client):
+    data, shard = client.task.data, client.shard
+    positions = dm.by_class(data, shard)
+    real = lambda key, c, rows: dm.draw(key, data, shard, positions, c, rows)
+    classes = jnp.arange(client.task.num_classes, dtype=jnp.int32)
+    first = jax.vmap(functools.partial(self._first, client, real))(classes)
+    start = blank(first, self._present(shard.class_counts))
+    loss = functools.partial(self._loss, client, real)
+    own = dm.descend(loss, start, self.iterations, lr=self.lr, momentum=self.momentum)
+    message, numbers = self._message(own, loss, self.iterations)
+    return message, None, numbers
 
-      def loss(x, cls, i):
-        key = fold(visit.key, i)
-        w = Variables(ball.sample(fold(key, 0), visit.params, h['radius']), visit.stats)
-        embed = lambda x: dm.layers(task.model, w, x, 'last+logits')
-        goal = dm.means(real(fold(key, cls, 1), cls, c.real_batch), embed)
-        return sum(
-          dm.distance(jax.lax.stop_gradient(a), b.mean(0), squared=True)
-          for a, b in zip(goal, embed(x), strict=True)
-        )
+  def _first(self, client: ClientContext, real: Real, c: Array) -> Array:
+    """Returns the images that a class begins with."""
+    key = fold(client.key, c, 1)
+    if self.init == 'noise':
+      return jax.random.normal(key, (self.images_per_class, *client.task.data.x.shape[1:]))
+    return real(key, c, self.images_per_class)
 
-      start = jax.vmap(first)(jnp.arange(task.num_classes, dtype=jnp.int32))
-      own = dm.descend(
-        loss, _sets.blank(start, present), c.iterations, lr=h['lr'], momentum=c.momentum
-      )
-      return own, loss, c.iterations
-
-    return _sets.client('feddm', task, distil, c.images_per_class, c.least)
-
-  def server(task):
-    def update(key, round, state, before, new, messages):
-      received = sets_lib.received(messages.body['feddm'])
-      optimizer = server_optimizer(c, task.hyper['feddm']['server_lr'])
-      w = sets_lib.train(
-        key,
-        task,
-        new,
-        before.stats,
-        [received],
-        optimizer,
-        steps=c.server_steps,
-        batch_size=c.server_batch,
-      )
-      images = received.present.sum().astype(state.images.dtype) * c.images_per_class
-      return w, Server(images, received)
-
-    return ServerTransform(
-      'feddm',
-      init=lambda key, params, enrolled: Server(
-        jnp.zeros(()), _sets.none_yet(task, c.images_per_class)
-      ),
-      update=update,
-      synthetic=lambda state: _sets.learned(state.sets, c.iterations),
-      metrics=lambda state: {'images': state.images},
+  def _loss(self, client: ClientContext, real: Real, x: Array, c: Array, i: Array) -> Array:
+    """Compares the features and logits of a class's images with those of a batch of real ones, at a w within rho."""
+    key = fold(client.key, i)
+    w = Variables(ball.sample(fold(key, 0), client.params, self.radius), client.stats)
+    embed = lambda x: dm.layers(client.task.model, w, x, 'last+logits')
+    goal = dm.means(real(fold(key, c, 1), c, self.real_batch), embed)
+    return sum(
+      dm.distance(jax.lax.stop_gradient(a), b.mean(0), squared=True)
+      for a, b in zip(goal, embed(x), strict=True)
     )
 
-  hyper = {'lr': c.lr, 'radius': c.radius, 'server_lr': c.server_lr}
-  return _sets.method('feddm', base, client, server, hyper)
+  def _present(self, class_counts):
+    return class_counts >= self.least
+
+  # Server: it trains on the union of the sets.
+
+  def server_init(self, task, key, params, messages):
+    return Server(jnp.zeros(()), self._none_yet(task))
+
+  def server_update(self, round, new):
+    sets = self._received(round.messages.payload)
+    w = sets_lib.train(
+      round.key,
+      round.task,
+      new,
+      round.stats,
+      [sets],
+      self._server_optimizer(),
+      steps=self.server_steps,
+      batch_size=self.server_batch,
+    )
+    images = sets.present.sum().astype(round.state.images.dtype) * self.images_per_class
+    return w, Server(images, sets)
+
+  def server_metrics(self, state):
+    return {'images': state.images}
+
+  def artifacts(self, task, state):
+    return listed(state.sets, self.iterations)
+
+  def _server_optimizer(self) -> optax.GradientTransformation:
+    decay = optax.add_decayed_weights(self.server_weight_decay)
+    return optax.chain(decay, optax.sgd(self.server_lr, momentum=0.9))

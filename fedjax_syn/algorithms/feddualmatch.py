@@ -1,146 +1,28 @@
 """FedDualMatch: layer-wise distribution matching on the clients, gradient matching on the server (ICLR 2025 submission)."""
 
 import dataclasses
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn import privacy
-from fedjax_syn.algorithms import _sets
+from fedjax_syn.algorithms._set_sharing import SetSharing, blank, listed
 from fedjax_syn.client.optimizers import OPTIMIZERS
 from fedjax_syn.client.optimizers import optimizer as optimizer_by_name
+from fedjax_syn.contexts import ClientContext, Round, Task
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
-from fedjax_syn.method import Method, ServerTransform, Task
 from fedjax_syn.server import sets as sets_lib
 from fedjax_syn.synthesis import ball, gradient
 from fedjax_syn.synthesis import distribution as dm
 from fedjax_syn.synthesis.class_sets import ClassSet
-from fedjax_syn.typing import Array, Measured, Variables
+from fedjax_syn.typing import Array, Measured, Params, PRNGKey, Variables
 
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-  images_per_class: int = field(
-    10, 'distilled images of each class of a client (paper not stated)', low=1, high=10**5
-  )
-  init: str = field(
-    'noise', "images begin as 'noise' (paper) or as 'real' ones", choices=('noise', 'real')
-  )
-  iterations: int = field(200, 'local matching iterations (paper 200)', low=1, high=10**7)
-  per_stage: bool = field(
-    True, 'iterations count for each layer stage (Algorithm 1 loops so), not for all'
-  )
-  lr: float = field(1.0, 'rate of the images, SGD (paper 1.0)', above=0.0)
-  momentum: float = field(0.5, 'of the images (not stated; as in FedDM)', low=0.0, high=1.0)
-  layers: str = field(
-    'pooled',
-    "embedding: 'pooled' (J = 3) or 'pooled+logits' (the text's last layer)",
-    choices=('pooled', 'pooled+logits'),
-  )
-  alignment: str = field(
-    'backward',
-    "'backward': stages p = J..1 with the layers q >= p; 'all' at once; 'last' alone",
-    choices=('backward', 'all', 'last'),
-  )
-  squared: bool = field(
-    True, 'squared norms (paper not; the images move further, accuracy is higher)'
-  )
-  resample: bool = field(
-    False, 'w^k is drawn anew in every iteration (Algorithm 1: once, real means are constants)'
-  )
-  radius: float = field(5.0, 'R_0, of the first round (paper 5)', low=0.0)
-  radius_lr: float = field(
-    1e-3,
-    "step that R_t is measured with (paper: 'one gradient step', not of which rate): the model's; the images' 1.0 was"
-    ' worse on held-out data',
-    low=0.0,
-  )
-  matches: int = field(
-    10,
-    'M, models that the server matches gradients at (paper 10), each anew: with `restart` the last alone counts and is'
-    ' computed; 0: no gradient matching',
-    low=0,
-    high=10**5,
-  )
-  match_steps: int = field(10, 'steps at each (paper 10)', low=1, high=10**6)
-  match_lr: float = field(0.1, 'their rate (paper 0.1)', above=0.0)
-  restart: bool = field(
-    True, "S' begins at S for every model (Algorithm 1), and does not accumulate"
-  )
-  alternate: bool = field(
-    False, 'fine-tune after every one of the M matches (text), not once (Algorithm 1)'
-  )
-  server_steps: int = field(500, 'T_g, fine-tuning steps in a round (paper 500)', low=1, high=10**7)
-  server_batch: int = field(256, 'images in a step (paper 256)', low=1, high=10**6)
-  server_lr: float = field(1e-3, 'fine-tuning rate (paper 0.001)', above=0.0)
-  server_optimizer: str = field(
-    'adam', 'not stated; SGD of this rate hardly moves', choices=OPTIMIZERS
-  )
-  clip: float = field(
-    0.0, 'C, bound on what `clipping` names; 0: none (paper: not stated)', low=0.0
-  )
-  clipping: str = field(
-    'example',
-    "'example': each example's features, whose class means are noised once a round; 'set': the gradient of the whole"
-    ' set in every iteration (paper), which takes far more noise for the same epsilon',
-    choices=('example', 'set'),
-  )
-  sigma_s: float = field(
-    0.0,
-    "noise (paper 0): of C on a class's sum of features ('example'), of C / images on the gradient ('set')",
-    low=0.0,
-  )
-  sigma_r: float = field(0.0, 'noise on R_t (paper 0); it changes no epsilon', low=0.0)
-  target_epsilon: float = field(
-    0.0, "choose sigma_s for this epsilon, with clipping='example'; 0: do not", low=0.0
-  )
-  delta: float = field(1e-5, 'delta, at which epsilon is stated', above=0.0, high=0.5)
-
-
-def resolve(block: Config, config: Any) -> Config:
-  """Returns the block with the noise that its target epsilon needs, if it has one.
-
-  Args:
-    block: the fields.
-    config: the whole checked config: its rounds and seeds decide.
-
-  Raises:
-    ValueError: if there is nothing to be noised, no noise is enough, or dp-accounting is not installed.
-  """
-  if not block.target_epsilon:
-    return block
-  if not block.clip or block.clipping != 'example':
-    raise ValueError(
-      f'feddualmatch.target_epsilon={block.target_epsilon}: needs feddualmatch.clip above 0 and'
-      " feddualmatch.clipping=example; that of 'set' depends on the clients' classes and is only reported"
-    )
-  sampling = privacy.sampling_of(config)
-  sigma = privacy.noise_multiplier(block.target_epsilon, block.delta, sampling, 'example')
-  return dataclasses.replace(block, sigma_s=sigma)
-
-
-def check(block: Config, rounds: int) -> None:
-  """Refuses settings that cannot work together, with one line.
-
-  Raises:
-    ValueError: naming the key, the value and what would work.
-  """
-  if block.sigma_s and not block.clip:
-    raise ValueError(
-      f'feddualmatch.sigma_s={block.sigma_s} needs a bound: set feddualmatch.clip above 0'
-    )
-  privacy.check_deviation('feddualmatch.clip', block.sigma_s, block.clip)
-  if block.init == 'real' and block.clip:
-    raise ValueError(
-      "feddualmatch.init='real' with feddualmatch.clip: images that begin as real ones are not private; use 'noise'"
-    )
-  if block.resample and block.sigma_s:
-    raise ValueError(
-      'feddualmatch.resample=True with sigma_s: draw w^k once for differential privacy'
-    )
+Embedding = Callable[[Array], dm.Layers]
 
 
 class Server(NamedTuple):
@@ -149,170 +31,310 @@ class Server(NamedTuple):
   radius: Array  # [], R_t; goes down to the clients
   distance: Array  # [], mean gradient distance before the last matching step
   images: Array  # [], distilled images of the last round
-  sets: ClassSet  # S, what its clients sent, leaves [slots, ...]
+  sets: ClassSet  # S, what its clients sent, leaves [cohort, ...]
 
 
-def feddualmatch(base: Method | None = None, **fields) -> Method:
-  """Clients distil (LDM, Eq. 3), the server re-distils (GGM, Eq. 4) and trains on both unions (Algorithm 1).
+class FedDualMatch(SetSharing):
+  """Clients distil (LDM, Eq. 3), the server distils again (GGM, Eq. 4) and trains on both unions (Algorithm 1).
 
-  Differential privacy (`clip`, `sigma_s`): the unit is one example, exchanged for another one of its class at the
-  same client; epsilon composes all rounds, whoever takes part, since the server sees who does. 'example' bounds each
+  Clients send their sets and keep nothing; R_t goes down to them with the model. They draw their model within the
+  radius of the round before (R_0 at first): the server knows R_t only when it has their sets. With plain gradient
+  matching absent classes of a client stay absent. What the paper leaves open is a field, whose help says why.
+
+  Differential privacy (`clip`, `sigma_s`): the unit is one example, exchanged for another one of its class at the same
+  client; epsilon composes all rounds, whoever takes part, since the server sees who does. 'example' bounds each
   example's features (all layers together) by C and adds N(0, (sigma_s C)^2) to the sums of a class: one release a
-  round, and what is made of it is protected: the set, R_t, the model. 'set' is the paper's: the gradient of the whole
-  set is cut to C, so that one example may move it by 2 C, and N(0, (sigma_s C / images)^2) is added in every one of
-  the iterations. The stated epsilon is that of the client with the most images. Not protected: which classes a client
-  has, how many samples of each ('example' divides by them), who takes part, and what is logged for the experimenter.
-  R_t is computed from the sets: noise on it (`sigma_r`) adds no protection to noised sets, and to clear ones none
-  either, as the server has them. (The paper calls R_t independent of the clients' data; it is not.)
-
-  Args:
-    base: must be None or plain FedAvg, whose participation it shares; nothing is trained locally.
-    **fields: see `Config`: what the paper leaves open, with the reason for each default.
-
-  Returns:
-    The method. Clients draw their model within the radius of the round before (R_0 at first): the server
-    knows R_t only when it has their sets. With plain gradient matching absent classes of a client stay absent.
-
-  Raises:
-    TypeError: if a field does not exist.
-    ValueError: if the fields do not go together, or it is put around another method.
+  round, and what is computed from it is protected: the set, R_t, the model. 'set' is the paper's: the gradient of the
+  whole set is cut to C, so that one example may move it by 2 C, and N(0, (sigma_s C / images)^2) is added in every one
+  of the iterations. The stated epsilon is that of the client with the most images. Not protected: which classes a
+  client has, how many samples of each ('example' divides by them), who takes part, and what is logged for the
+  experimenter. R_t is computed from the sets: noise on it (`sigma_r`) adds no protection to noised sets, and to clear
+  ones none either, as the server has them. (The paper calls R_t independent of the clients' data; it is not.)
   """
-  c = Config(**fields)
-  check(c, 1)
 
-  def stages_of(count):
-    return {
-      'backward': dm.backward_stages(count),
-      'all': jnp.ones((1, count)),
-      'last': jnp.ones((1, 1)) * (jnp.arange(count) == count - 1)[None],
-    }[c.alignment]
+  images_per_class: int = field(
+    default=10,
+    help='distilled images of each class of a client (paper not stated)',
+    low=1,
+    high=10**5,
+  )
+  init: str = field(
+    default='noise',
+    help="images begin as 'noise' (paper) or as 'real' ones",
+    choices=('noise', 'real'),
+  )
+  iterations: int = field(
+    default=200, help='local matching iterations (paper 200)', low=1, high=10**7
+  )
+  per_stage: bool = field(
+    default=True, help='iterations count for each layer stage (Algorithm 1 loops so), not for all'
+  )
+  lr: float = field(default=1.0, help='rate of the images, SGD (paper 1.0)', above=0.0)
+  momentum: float = field(
+    default=0.5, help='of the images (not stated; as in FedDM)', low=0.0, high=1.0
+  )
+  layers: str = field(
+    default='pooled',
+    help="embedding: 'pooled' (J = 3) or 'pooled+logits' (the text's last layer)",
+    choices=('pooled', 'pooled+logits'),
+  )
+  alignment: str = field(
+    default='backward',
+    help="'backward': stages p = J..1 with the layers q >= p; 'all' at once; 'last' alone",
+    choices=('backward', 'all', 'last'),
+  )
+  squared: bool = field(
+    default=True, help='squared norms (paper not; the images move further, accuracy is higher)'
+  )
+  resample: bool = field(
+    default=False,
+    help='w^k is drawn anew in every iteration (Algorithm 1: once, real means are constants)',
+  )
+  radius: float = field(default=5.0, help='R_0, of the first round (paper 5)', low=0.0)
+  radius_lr: float = field(
+    default=1e-3,
+    help="step that R_t is measured with (paper: 'one gradient step', not of which rate): the model's; the images' 1.0"
+    ' was worse on held-out data',
+    low=0.0,
+  )
+  matches: int = field(
+    default=10,
+    help='M, models that the server matches gradients at (paper 10), each anew: with `restart` the last alone counts'
+    ' and is computed; 0: no gradient matching',
+    low=0,
+    high=10**5,
+  )
+  match_steps: int = field(default=10, help='steps at each (paper 10)', low=1, high=10**6)
+  match_lr: float = field(default=0.1, help='their rate (paper 0.1)', above=0.0)
+  restart: bool = field(
+    default=True, help="S' begins at S for every model (Algorithm 1), and does not accumulate"
+  )
+  alternate: bool = field(
+    default=False, help='fine-tune after every one of the M matches (text), not once (Algorithm 1)'
+  )
+  server_steps: int = field(
+    default=500, help='T_g, fine-tuning steps in a round (paper 500)', low=1, high=10**7
+  )
+  server_batch: int = field(default=256, help='images in a step (paper 256)', low=1, high=10**6)
+  server_lr: float = field(default=1e-3, help='fine-tuning rate (paper 0.001)', above=0.0)
+  server_optimizer: str = field(
+    default='adam', help='not stated; SGD of this rate hardly moves', choices=OPTIMIZERS
+  )
+  clip: float = field(
+    default=0.0,
+    help='C, bound on what `clipping` names; 0: none (paper: not stated)',
+    low=0.0,
+    static=True,  # whether there is one decides what is computed
+  )
+  clipping: str = field(
+    default='example',
+    help="'example': each example's features, whose class means are noised once a round; 'set': the gradient of the"
+    ' whole set in every iteration (paper), which takes far more noise for the same epsilon',
+    choices=('example', 'set'),
+  )
+  sigma_s: float = field(
+    default=0.0,
+    help="noise (paper 0): of C on a class's sum of features ('example'), of C / images on the gradient ('set')",
+    low=0.0,
+  )
+  sigma_r: float = field(default=0.0, help='noise on R_t (paper 0); it changes no epsilon', low=0.0)
+  target_epsilon: float = field(
+    default=0.0,
+    help="choose sigma_s for this epsilon, with clipping='example'; 0: do not",
+    low=0.0,
+  )
+  delta: float = field(default=1e-5, help='delta, at which epsilon is stated', above=0.0, high=0.5)
 
-  def iterations_of(stages):
-    return c.iterations * (len(stages) if c.per_stage else 1)
-
-  def iterations_in(task):  # of a set, from first to last stage
-    variables = jax.eval_shape(task.model.init, jax.random.key(0))
-    one = jax.ShapeDtypeStruct((1, *task.data.x.shape[1:]), task.data.mean.dtype)
-    found = jax.eval_shape(lambda w, x: dm.layers(task.model, w, x, c.layers), variables, one)
-    return iterations_of(stages_of(len(found)))
-
-  def client(task):
-    shape = task.data.x.shape[1:]
-    h = task.hyper['feddualmatch']
-
-    def first(visit):
-      if c.init == 'noise':
-        return jax.random.normal(
-          fold(visit.key, 0, 3), (task.num_classes, c.images_per_class, *shape)
-        )
-      positions = dm.by_class(task.data, visit.shard)
-      one = lambda cls: dm.draw(
-        fold(visit.key, cls, 3), task.data, visit.shard, positions, cls, c.images_per_class
+  def check(self):
+    if self.target_epsilon and not (self.clip and self.clipping == 'example'):
+      raise ValueError(
+        f'feddualmatch.target_epsilon={self.target_epsilon}: needs feddualmatch.clip above 0 and'
+        " feddualmatch.clipping=example; that of 'set' depends on the clients' classes and is only reported"
       )
-      return jax.vmap(one)(jnp.arange(task.num_classes, dtype=jnp.int32))
+    if self.sigma_s and not self.clip:
+      raise ValueError(
+        f'feddualmatch.sigma_s={self.sigma_s} needs a bound: set feddualmatch.clip above 0'
+      )
+    privacy.check_deviation('feddualmatch.clip', self.sigma_s, self.clip)
+    if self.init == 'real' and self.clip:
+      raise ValueError(
+        "feddualmatch.init='real' with feddualmatch.clip: images that begin as real ones are not private; use 'noise'"
+      )
+    if self.resample and self.sigma_s:
+      raise ValueError(
+        'feddualmatch.resample=True with sigma_s: draw w^k once for differential privacy'
+      )
 
-    def distil(visit):
-      counts, data = visit.shard.class_counts, task.data
-      present = counts > 0
-      mechanism = dm.Noise(h['clip'], h['sigma_s'])
+  def resolve(self, run):
+    if not self.target_epsilon:
+      return self
+    self.check()
+    methods = max(run.count(self.name), 1)
+    wanted = self.target_epsilon, self.delta, run.sampling
+    sigma = privacy.noise_multiplier(*wanted, unit='example', methods=methods)
+    return dataclasses.replace(self, sigma_s=sigma)
 
-      def embedding(key):
-        w = ball.sample(key, visit.params, visit.broadcast['feddualmatch'])
-        embed = lambda x: dm.layers(task.model, Variables(w, visit.stats), x, c.layers)
-        return dm.bounded(embed, h['clip']) if c.clip and c.clipping == 'example' else embed
+  def privacy(self, task):
+    if not (self.clip and self.sigma_s):
+      return None
+    if self.clipping == 'example':
+      target = self.target_epsilon
+      return privacy.Mechanism(self.sigma_s, self.delta, 'example', target_epsilon=target)
+    if task is None:  # how many images a client has follows from its classes
+      return privacy.Mechanism(self.sigma_s, self.delta, 'example', releases=0)
+    classes = self._present(np.asarray(task.data.class_counts)).sum(axis=1)
+    noise = self.sigma_s / (self.images_per_class * int(classes.max()))
+    return privacy.Mechanism(noise, self.delta, 'example', self._iterations(task))
 
-      embed = embedding(fold(visit.key, 0))
-      goal = dm.class_means(data, visit.shard, embed)
-      if c.clip and c.clipping == 'example':
-        goal = dm.noised_means(fold(visit.key, 0, 2), goal, counts, mechanism)
-      stages = stages_of(len(goal))
-      steps = iterations_of(stages)
+  # Clients, LDM: sets whose features have the class means of the data, layer by layer.
 
-      def loss(x, cls, i):
-        weights = stages[jnp.minimum(i * len(stages) // steps, len(stages) - 1)]
-        here, there = embed, goal
-        if c.resample:
-          here = embedding(fold(visit.key, i, 1))
-          there = dm.class_means(data, visit.shard, here)
-        apart = [
-          dm.distance(a[cls], b.mean(0), c.squared) for a, b in zip(there, here(x), strict=True)
-        ]
-        return jnp.dot(weights.astype(apart[0].dtype), jnp.stack(apart))
+  def client_update(self, client):
+    data, shard = client.task.data, client.shard
+    present = self._present(shard.class_counts)
+    embed = self._embedding(client, fold(client.key, 0))  # h of w^k
+    goal = dm.class_means(data, shard, embed)
+    if self.clip and self.clipping == 'example':
+      goal = dm.noised_means(fold(client.key, 0, 2), goal, shard.class_counts, self._noise)
+    iterations = self._iterations(client.task)
+    loss = functools.partial(self._loss, client, embed, goal)
+    noised = None
+    if self.clip and self.clipping == 'set':  # lines 13-16
+      noised = lambda g, i: dm.privatise(fold(client.key, i, 2), g, present, self._noise)
+    start = blank(self._first(client), present)
+    rates = {'lr': self.lr, 'momentum': self.momentum}
+    own = dm.descend(loss, start, iterations, **rates, noise=noised)
+    message, numbers = self._message(own, loss, iterations)
+    return message, None, numbers
 
-      noise = None
-      if c.clip and c.clipping == 'set':
-        noise = lambda grads, i: dm.privatise(fold(visit.key, i, 2), grads, present, mechanism)
-      start = _sets.blank(first(visit), present)
-      own = dm.descend(loss, start, steps, lr=h['lr'], momentum=c.momentum, noise=noise)
-      return own, loss, steps
+  def _first(self, client: ClientContext) -> Array:
+    """Returns the images to begin with, [classes, images, height, width, channels]."""
+    task, shard = client.task, client.shard
+    if self.init == 'noise':
+      shape = task.num_classes, self.images_per_class, *task.data.x.shape[1:]
+      return jax.random.normal(fold(client.key, 0, 3), shape)
+    positions = dm.by_class(task.data, shard)
+    one = lambda c: dm.draw(
+      fold(client.key, c, 3), task.data, shard, positions, c, self.images_per_class
+    )
+    return jax.vmap(one)(jnp.arange(task.num_classes, dtype=jnp.int32))
 
-    return _sets.client('feddualmatch', task, distil, c.images_per_class, 1)
-
-  def server(task):
-    h = task.hyper['feddualmatch']
-
-    def update(key, round, state, before, new, messages):
-      sets = sets_lib.received(messages.body['feddualmatch'])
-      center, stats = before.params, before.stats  # w_{t-1}
-      radius = gradient.radius(task.model, center, stats, sets, h['radius_lr'])
-      radius += h['sigma_r'] * jax.random.normal(fold(key, 0))
-      radius = jnp.where(sets.present.any(), jnp.maximum(radius, 0.0), state.radius)
-      optimizer = optimizer_by_name(c.server_optimizer)(h['server_lr'])
-
-      def tune(w, matched, key, steps):
-        union = [sets, matched] if c.matches else [sets]
-        return sets_lib.train(
-          key, task, w, stats, union, optimizer, steps=steps, batch_size=c.server_batch
-        )
-
-      def match(carry, m):
-        w, matched = carry
-        w_g = ball.sample(fold(key, m, 1), w if c.alternate else center, radius)
-        target = gradient.union_gradient(task.model, w_g, stats, sets)
-        one = lambda own: gradient.match(
-          task.model, w_g, stats, own, target, c.match_steps, h['match_lr']
-        )
-        matched, distances = jax.lax.map(one, sets if c.restart else matched)
-        anyone = sets.present.any(axis=-1)
-        distance = jnp.sum(distances * anyone) / jnp.maximum(anyone.sum(), 1)
-        if c.alternate:
-          w = tune(w, matched, fold(key, m, 2), max(c.server_steps // c.matches, 1))
-        return (w, matched), distance
-
-      # Where every match begins anew and the last is kept, the models before it leave no trace.
-      models = jnp.arange(c.matches)[-1 if c.restart and not c.alternate else 0 :]
-      (w, matched), distances = jax.lax.scan(match, (center, sets), models)
-      if not c.alternate or not c.matches:
-        w = tune(w, matched, fold(key, 0, 2), c.server_steps)
-      last = distances[-1] if c.matches else jnp.zeros(())
-      images = sets.present.sum() * float(c.images_per_class)
-      return w, Server(radius.astype(state.radius.dtype), last, images, sets)
-
-    return ServerTransform(
-      'feddualmatch',
-      init=lambda key, params, enrolled: Server(
-        jnp.asarray(c.radius, jnp.result_type(float)),
-        jnp.zeros(()),
-        jnp.zeros(()),
-        _sets.none_yet(task, c.images_per_class),
-      ),
-      broadcast=lambda state: state.radius,
-      update=update,
-      synthetic=lambda state: _sets.learned(state.sets, iterations_in(task)),
-      metrics=lambda state: {
-        'radius': state.radius,
-        'distance': Measured(state.distance, jnp.asarray(c.matches > 0)),
-        'images': state.images,
-      },
+  def _embedding(self, client: ClientContext, key: PRNGKey) -> Embedding:
+    """Draws w^k in B(w; R) and returns its layers as functions of images."""
+    w = Variables(ball.sample(key, client.params, client.broadcast), client.stats)
+    embed = lambda x: dm.layers(client.task.model, w, x, self.layers)
+    return (
+      dm.bounded(embed, self._noise.clip) if self.clip and self.clipping == 'example' else embed
     )
 
-  def mechanism(task: Task) -> privacy.Mechanism:
-    if c.clipping == 'example':
-      return privacy.Mechanism(c.sigma_s, c.delta, 'example', target_epsilon=c.target_epsilon)
-    images = c.images_per_class * int((np.asarray(task.data.class_counts) > 0).sum(axis=1).max())
-    return privacy.Mechanism(c.sigma_s / images, c.delta, 'example', iterations_in(task))
+  def _loss(
+    self, client: ClientContext, embed: Embedding, goal: dm.Layers, x: Array, c: Array, i: Array
+  ) -> Array:
+    """Eq. 3: the distances of a class's means, of the layers that belong to the stage of iteration i."""
+    stages, total = self._stages(len(goal)), self._iterations(client.task)
+    stage = stages[jnp.minimum(i * len(stages) // total, len(stages) - 1)]
+    if self.resample:
+      embed = self._embedding(client, fold(client.key, i, 1))
+      goal = dm.class_means(client.task.data, client.shard, embed)
+    apart = [
+      dm.distance(a[c], b.mean(0), self.squared) for a, b in zip(goal, embed(x), strict=True)
+    ]
+    return jnp.dot(stage.astype(apart[0].dtype), jnp.stack(apart))
 
-  rates = ('lr', 'radius_lr', 'match_lr', 'server_lr', 'clip', 'sigma_s', 'sigma_r')
-  hyper = {name: getattr(c, name) for name in rates}
-  made = _sets.method('feddualmatch', base, client, server, hyper)
-  return made._replace(mechanism=mechanism if c.clip and c.sigma_s else None)
+  def _present(self, class_counts):
+    return class_counts > 0
+
+  @property
+  def _noise(self) -> dm.Noise:
+    return dm.Noise(jnp.asarray(self.clip, jnp.result_type(float)), self.sigma_s)
+
+  def _stages(self, layers: int) -> Array:
+    """Returns which layers count in each stage, [stages, layers]."""
+    if self.alignment == 'backward':
+      return dm.backward_stages(layers)
+    return jnp.ones((1, layers)) * (jnp.arange(layers) >= (layers - 1) * (self.alignment == 'last'))
+
+  def _iterations(self, task: Task) -> int:
+    """Returns the iterations by which a set is distilled, from the first to the last stage."""
+    variables = jax.eval_shape(task.model.init, jax.random.key(0))
+    one = jax.ShapeDtypeStruct((1, *task.data.x.shape[1:]), task.data.mean.dtype)
+    embed = lambda w, x: dm.layers(task.model, w, x, self.layers)
+    stages = len(self._stages(len(jax.eval_shape(embed, variables, one))))
+    return self.iterations * (stages if self.per_stage else 1)
+
+  # Server, GGM: sets S' whose gradient is the union's at models around w_{t-1}; it trains on S and S'.
+
+  def server_init(self, task, key, params, messages):
+    radius = jnp.asarray(self.radius, jnp.result_type(float))
+    return Server(radius, jnp.zeros(()), jnp.zeros(()), self._none_yet(task))
+
+  def broadcast(self, state):
+    return state.radius
+
+  def server_update(self, round, new):
+    sets = self._received(round.messages.payload)  # S
+    radius = self._radius(round, sets)  # line 4
+    # Where every match begins anew and the last is kept, the models before it leave no trace.
+    models = jnp.arange(self.matches)[-1 if self.restart and not self.alternate else 0 :]
+    match = functools.partial(self._match, round, sets, radius)
+    (w, matched), distances = jax.lax.scan(match, (round.params, sets), models)
+    if not self.alternate or not self.matches:
+      w = self._tune(round, w, sets, matched, fold(round.key, 0, 2), self.server_steps)
+    last = distances[-1] if self.matches else jnp.zeros(())
+    images = sets.present.sum() * float(self.images_per_class)
+    return w, Server(radius.astype(round.state.radius.dtype), last, images, sets)
+
+  def _radius(self, round: Round, sets: ClassSet) -> Array:
+    """Returns R_t = max_k ||w^{S_k} - w^S||, with noise; the round before's where nobody sent an image."""
+    radius = gradient.radius(round.task.model, round.params, round.stats, sets, self.radius_lr)
+    radius += self.sigma_r * jax.random.normal(fold(round.key, 0))
+    return jnp.where(sets.present.any(), jnp.maximum(radius, 0.0), round.state.radius)
+
+  def _match(
+    self,
+    round: Round,
+    sets: ClassSet,
+    radius: Array,
+    carry: tuple[Params, ClassSet],
+    m: Array,
+  ) -> tuple[tuple[Params, ClassSet], Array]:
+    """Eq. 4 at the m-th model: returns the global model with S', and the mean gradient distance."""
+    (w, matched), (model, stats) = carry, (round.task.model, round.stats)
+    center = w if self.alternate else round.params
+    w_g = ball.sample(fold(round.key, m, 1), center, radius)
+    target = gradient.union_gradient(model, w_g, stats, sets)
+    rule = target, self.match_steps, self.match_lr
+    one = lambda own: gradient.match(model, w_g, stats, own, *rule)
+    matched, distances = jax.lax.map(one, sets if self.restart else matched)
+    anyone = sets.present.any(axis=-1)
+    distance = jnp.sum(distances * anyone) / jnp.maximum(anyone.sum(), 1)
+    if self.alternate:
+      steps = max(self.server_steps // self.matches, 1)
+      w = self._tune(round, w, sets, matched, fold(round.key, m, 2), steps)
+    return (w, matched), distance
+
+  def _tune(
+    self,
+    round: Round,
+    w: Params,
+    sets: ClassSet,
+    matched: ClassSet,
+    key: PRNGKey,
+    steps: int,
+  ) -> Params:
+    """Trains the global model on S and S'."""
+    union = [sets, matched] if self.matches else [sets]
+    sizes = {'steps': steps, 'batch_size': self.server_batch}
+    return sets_lib.train(key, round.task, w, round.stats, union, self._server_optimizer(), **sizes)
+
+  def server_metrics(self, state):
+    return {
+      'radius': state.radius,
+      'distance': Measured(state.distance, jnp.asarray(self.matches > 0)),
+      'images': state.images,
+    }
+
+  def artifacts(self, task, state):
+    return listed(state.sets, self._iterations(task))
+
+  def _server_optimizer(self):
+    return optimizer_by_name(self.server_optimizer)(self.server_lr)

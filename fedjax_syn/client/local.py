@@ -218,9 +218,12 @@ class DirectClient:
 
   def update(self, client: ClientContext) -> tuple[Message, dict[str, PyTree], dict[str, Array]]:
     """Returns the message, per-client state by layer, and numbers for the log."""
-    message, numbers = self.layer.client_update(seen_by(self.layer, client, self.task))
-    own = lambda name: name if name in ('loss', 'finite') else f'{self.layer.name}/{name}'
-    return message, client.state, {own(name): value for name, value in numbers.items()}
+    layer, state = self.layer, dict(client.state)
+    message, new_state, numbers = layer.client_update(seen_by(layer, client, self.task))
+    if layer.name in state:
+      state[layer.name] = new_state
+    own = lambda name: name if name in ('loss', 'finite') else f'{layer.name}/{name}'
+    return message, state, {own(name): value for name, value in numbers.items()}
 
 
 def bind(task: Task) -> LocalClient | DirectClient:

@@ -1,13 +1,15 @@
 """The clients' data on the device: one uint8 array, one flat order, and where each client's rows lie in it."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn.data import partition as partition_lib
-from fedjax_syn.data.datasets import Dataset
 from fedjax_syn.typing import Array, Shard
+
+if TYPE_CHECKING:  # it imports the config's fields, and they the methods
+  from fedjax_syn.data.datasets import Dataset
 
 BUCKET = 64  # the bound on a client's size is a multiple, so that similar partitions share programs
 
@@ -34,7 +36,7 @@ class FederatedData(NamedTuple):
   proxy: Proxy | None = None
 
 
-def from_partition(dataset: Dataset, partition: partition_lib.Partition) -> FederatedData:
+def from_partition(dataset: 'Dataset', partition: partition_lib.Partition) -> FederatedData:
   """Joins a data set and a partition of its training rows.
 
   Args:
@@ -68,7 +70,7 @@ def from_partition(dataset: Dataset, partition: partition_lib.Partition) -> Fede
   )
 
 
-def _proxy(dataset: Dataset) -> Proxy | None:
+def _proxy(dataset: 'Dataset') -> Proxy | None:
   if dataset.proxy is None:
     return None
   return Proxy(jnp.asarray(dataset.proxy.x), jnp.asarray(dataset.proxy.y, jnp.int32))

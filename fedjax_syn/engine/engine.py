@@ -278,7 +278,7 @@ class Engine:
     """Returns the learned set of the outermost layer that has one, as numpy arrays; None without one."""
     server, task = alone(state.server, self.setting.mesh), self.task()
     having = [layer for layer in self.chain if overrides(layer, 'artifacts')]
-    learned = (layer.artifacts(task, server[layer.name]) for layer in reversed(having))
+    learned = (layer.artifacts(task, server.get(layer.name)) for layer in reversed(having))
     return next((one for one in learned if one is not None), None)
 
   def diagnose(self, seed: int, state: State) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class Engine:
     for i, layer in enumerate(self.chain.on_server):
       if overrides(layer, 'evaluate'):
         key = fold(stream(seed, Purpose.DIAGNOSE), i)
-        report |= layer.evaluate(task, key, state.server[layer.name], state.stats)
+        report |= layer.evaluate(task, key, state.server.get(layer.name), state.stats)
     return report
 
   def task(self, round: int = 1) -> Task:
