@@ -8,24 +8,31 @@ from typing import Any
 
 from fedjax_syn import own_layers
 from fedjax_syn.algorithms.abavg import ABAVG
+from fedjax_syn.algorithms.ditto import Ditto
 from fedjax_syn.algorithms.dp import DP
 from fedjax_syn.algorithms.fedavg import FedAvg
 from fedjax_syn.algorithms.fedavgm import FedAvgM
+from fedjax_syn.algorithms.fedbe import FedBE
 from fedjax_syn.algorithms.fedcog import FedCOG
 from fedjax_syn.algorithms.feddecorr import FedDecorr
+from fedjax_syn.algorithms.feddf import FedDF
 from fedjax_syn.algorithms.feddm import FedDM
 from fedjax_syn.algorithms.feddualmatch import FedDualMatch
 from fedjax_syn.algorithms.feddyn import FedDyn
 from fedjax_syn.algorithms.fedexp import FedExP
+from fedjax_syn.algorithms.fedgen import FedGen
+from fedjax_syn.algorithms.fedmix import FedMix
 from fedjax_syn.algorithms.fednova import FedNova
 from fedjax_syn.algorithms.fedopt import FedOpt
 from fedjax_syn.algorithms.fedproto import FedProto
 from fedjax_syn.algorithms.fedprox import FedProx
 from fedjax_syn.algorithms.fedreg import FedReg
+from fedjax_syn.algorithms.fedrep import FedRep
 from fedjax_syn.algorithms.fedsam import FedSAM
 from fedjax_syn.algorithms.moon import MOON
 from fedjax_syn.algorithms.scaffold import SCAFFOLD
 from fedjax_syn.algorithms.serverwarmup import ServerWarmUp
+from fedjax_syn.algorithms.vhl import VHL
 from fedjax_syn.chains import Chain, chain
 from fedjax_syn.fields import ConfigError
 from fedjax_syn.layer import Layer
@@ -36,24 +43,31 @@ LAYERS: dict[str, type[Layer]] = {
   layer.name: layer
   for layer in (
     ABAVG,
+    Ditto,
     DP,
     FedAvg,
     FedAvgM,
+    FedBE,
     FedCOG,
     FedDecorr,
+    FedDF,
     FedDM,
     FedDualMatch,
     FedDyn,
     FedExP,
+    FedGen,
+    FedMix,
     FedNova,
     FedOpt,
     FedProto,
     FedProx,
     FedReg,
+    FedRep,
     FedSAM,
     MOON,
     SCAFFOLD,
     ServerWarmUp,
+    VHL,
   )
 }
 

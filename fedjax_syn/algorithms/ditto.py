@@ -3,97 +3,81 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import optax
 
-from fedjax_syn.algorithms.fedavg import fedavg
-from fedjax_syn.client.local import close
+from fedjax_syn.chains import Chain
+from fedjax_syn.client.local import LocalClient
+from fedjax_syn.contexts import Task
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
-from fedjax_syn.method import ClientTransform, Method, Visit
+from fedjax_syn.layer import Layer
 from fedjax_syn.typing import Variables
 
-PERSONAL = 4  # use of a visit's key; local training has 0 to 3
+PERSONAL = 4  # use of a client's key in a round; local training has 0 to 3
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
+class Ditto(Layer):
+  """Every client keeps a model v of its own, trained on F_k(v) + lambda/2 ||v - w||^2, w the global model.
+
+  What is sent, and so the global model, is to the last bit what it is without Ditto. v takes the client's plain loss,
+  its batch size, augmentation, optimizer (with a state that starts anew in every round) and rate, but draws of its own.
+  A client's own model is v as its last round left it; before the first it is the initial model. v is the client's
+  state: a model each.
+
+  lambda 0 trains v alone, and a large one holds it at w (for SGD the rate times lambda must stay below 2).
+  """
+
   lambda_personal: float = field(
-    1.0,
-    'lambda of lambda/2 ||v - w||^2, w the global model (paper 1, or chosen from 0.1, 1, 2)',
+    default=1.0,
+    help='lambda of lambda/2 ||v - w||^2, w the global model (paper 1, or chosen from 0.1, 1, 2)',
     low=0.0,
   )
   epochs: int = field(
-    1, 'passes of the personal model over the data in a visit', low=1, high=10_000
+    default=1, help='passes of the personal model over the data in a round', low=1, high=10_000
   )
   steps: int = field(
-    0, 'steps instead of passes (paper 2 on Fashion-MNIST); 0: passes', low=0, high=10**9
+    default=0,
+    help='steps instead of passes (paper 2 on Fashion-MNIST); 0: passes',
+    low=0,
+    high=10**9,
   )
 
+  def client_init(self, task, initial, shard):
+    return initial
 
-def ditto(
-  base: Method | None = None, *, lambda_personal: float = 1.0, epochs: int = 1, steps: int = 0
-) -> Method:
-  """Every client keeps a model v of its own, trained on F_k(v) + lambda/2 ||v - w||^2, w the global model.
-
-  What is sent, and so the global model, is the base's to the last bit. v takes the client's plain loss, its
-  batch size, augmentation, optimizer (with a state that starts anew in every visit) and rate, but draws of
-  its own.
-
-  Args:
-    base: a method that trains locally; FedAvg by default.
-    lambda_personal: lambda; 0 trains v alone, a large one holds it at w (the rate times lambda must stay
-      below 2 for SGD).
-    epochs: passes of v in a visit, or
-    steps: steps of v, if not 0.
-
-  Returns:
-    The method. A client's model is v as its last visit left it; before the first it is the initial model.
-    Per-client state: a model each.
-
-  Raises:
-    ValueError: if the base does not train locally.
-  """
-  base = base or fedavg()
-
-  def client(task):
-    def towards(w_global):
-      def loss(ctx, loss_fn):
-        def proximal(v, step):
-          value, out = loss_fn(v, step)
-          apart = jax.tree.map(jnp.subtract, v, w_global)
-          return value + task.hyper['ditto']['lambda'] / 2 * optax.tree.vdot(apart, apart), out
-
-        return proximal
-
-      return lambda task: ClientTransform('ditto', loss=loss)
-
-    def finish(ctx, visit: Visit, trained, _):
-      v = visit.state['ditto']
-      passes = {'epochs': 0, 'steps': steps} if steps else {'epochs': epochs, 'steps': 0}
-      inner = Method(
-        'ditto',
-        base.client._replace(persistent=False, **passes),
-        client_transforms=(towards(visit.params),),
-      )
-      local = close(inner, task)
-      own = visit._replace(
-        key=fold(visit.key, 0, PERSONAL), params=v.params, stats=v.stats, state={}
-      )
-      count = local.steps(visit.shard.size)
-      carry = jax.lax.fori_loop(0, count, lambda _, carry: local.step(carry), local.begin(own))
-      return None, Variables(carry.params, carry.stats)
-
-    def metrics(ctx, visit, trained):  # of the personal model as the last visit left it
-      apart = optax.tree.sub(visit.state['ditto'].params, visit.params)
-      return {'distance': optax.tree.norm(apart)}
-
-    return ClientTransform(
-      'ditto',
-      metrics=metrics,
-      init=lambda initial, shard: initial,
-      finish=finish,
-      personal=lambda ctx, visit, trained: visit.state['ditto'],
+  def finish(self, client, trained, steps):
+    """Trains v, from where the client's last round left it."""
+    v, local = client.state, LocalClient(self._personal_task(client.task))
+    own = client._replace(
+      key=fold(client.key, 0, PERSONAL),
+      params=v.params,
+      stats=v.stats,
+      broadcast={_NearGlobal.name: client.params},
+      state={},
     )
+    count = local.steps(client.shard.size)
+    carry = jax.lax.fori_loop(0, count, lambda _, carry: local.step(carry), local.begin(own))
+    return None, Variables(carry.params, carry.stats)
 
-  return base.extend('ditto', client=client, hyper={'lambda': lambda_personal})
+  def client_metrics(self, client, trained):  # of the personal model as the last round left it
+    return {'distance': optax.tree.norm(optax.tree.sub(client.state.params, client.params))}
+
+  def personal(self, client, trained):
+    return client.state
+
+  def _personal_task(self, task: Task) -> Task:
+    """Returns the task of training v: FedAvg's local training with this layer's passes, and the term towards w."""
+    passes = {'epochs': 0 if self.steps else self.epochs, 'steps': self.steps}
+    local = dataclasses.replace(task.local, persistent=False, **passes)
+    return task._replace(chain=Chain((local, _NearGlobal(weight=self.lambda_personal))))
+
+
+class _NearGlobal(Layer):
+  """Adds lambda/2 ||v - w||^2 to the loss of v, w the global model, which is the layer's broadcast."""
+
+  weight: float = 1.0  # lambda
+
+  def loss(self, client, loss_fn, v, step):
+    value, out = loss_fn(v, step)
+    apart = optax.tree.sub(v, client.broadcast)
+    return value + self.weight / 2 * optax.tree.vdot(apart, apart), out

@@ -1,46 +1,114 @@
 """FedBE: distillation from an ensemble sampled around the clients' models (Chen and Chao, 2021, Algorithm 1)."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.algorithms.fedavg import fedavg
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
-from fedjax_syn.method import Method, ServerTransform
+from fedjax_syn.layer import Layer
 from fedjax_syn.server import models
 from fedjax_syn.server.distill import distil
 from fedjax_syn.typing import Array, Params, PRNGKey, Variables
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
-  samples: int = field(10, 'models drawn from the Gaussian (paper and code 10)', low=0, high=10_000)
-  scale: float = field(0.1, "factor on the Gaussian's variance (paper 1, code 0.1)", low=0.0)
-  sharpen: float = field(2.0, "power on the teacher's probabilities (code 1 / 0.5)", above=0.0)
-  steps: int = field(100, 'distillation steps in a round (code 20 passes)', low=1, high=10**6)
+class FedBE(Layer):
+  """Distils the averaged model from sampled models, the clients' own and itself, after every round.
+
+  It needs server data without labels (`data.proxy`). Mean and variance of the Gaussian are by the weights of the
+  average (`server.weighting`; the paper's are sizes).
+
+  Deviations: the Gaussian is that of the parameters, as in the paper, where the code takes directions of unit norm; the
+  KL divergence is averaged over the batch, where the code divides by the classes too; the rate stays the same where the
+  code has a cyclical one.
+  """
+
+  samples: int = field(
+    default=10, help='models drawn from the Gaussian (paper and code 10)', low=0, high=10_000
+  )
+  scale: float = field(
+    default=0.1, help="factor on the Gaussian's variance (paper 1, code 0.1)", low=0.0
+  )
+  sharpen: float = field(
+    default=2.0,
+    help="power on the teacher's probabilities (code 1 / 0.5)",
+    above=0.0,
+    static=True,  # p ** 2.0 is p * p only where the compiler knows the power
+  )
+  steps: int = field(
+    default=100, help='distillation steps in a round (code 20 passes)', low=1, high=10**6
+  )
   average_from: float = field(
-    0.5,
-    'share of the steps after which the weights are averaged (code: from step 500)',
+    default=0.5,
+    help='share of the steps after which the weights are averaged (code: from step 500)',
     low=0.0,
     high=1.0,
+    static=True,
   )
-  average_every: int = field(5, 'steps between averaged weights (code 25)', low=1, high=10**9)
-  lr: float = field(1e-3, 'rate of the distillation, SGD with momentum 0.9 (paper 1e-3)', above=0.0)
-  batch_size: int = field(128, 'server samples in a step (paper 128)', low=1, high=10**9)
+  average_every: int = field(
+    default=5, help='steps between averaged weights (code 25)', low=1, high=10**9
+  )
+  lr: float = field(
+    default=1e-3, help='rate of the distillation, SGD with momentum 0.9 (paper 1e-3)', above=0.0
+  )
+  batch_size: int = field(
+    default=128, help='server samples in a step (paper 128)', low=1, high=10**9
+  )
+
+  def requires(self):
+    return frozenset({'individual updates', 'one class'})
+
+  def server_data(self):
+    return 'images'
+
+  def server_init(self, task, key, params, messages):
+    return jnp.zeros(())  # the loss of the last step
+
+  def server_update(self, round, new):
+    task, stats = round.task, round.messages.mean('stats')
+    clients = models.of_round(round.params, round.messages)
+    ensemble, weights = self._ensemble(round, clients, Variables(new, stats))
+    student, loss = distil(
+      fold(round.key, 0, 1),
+      task,
+      lambda x: sharpened_mean(models.logits(task, ensemble, x), weights, self.sharpen),
+      new,
+      stats,
+      optax.sgd(self.lr, momentum=0.9),
+      steps=self.steps,
+      batch_size=self.batch_size,
+      average_from=min(int(self.average_from * self.steps), self.steps - 1),
+      average_every=self.average_every,
+    )
+    anyone = clients.present.sum() > 0
+    return jax.tree.map(lambda s, n: jnp.where(anyone, s, n), student, new), loss
+
+  def server_metrics(self, loss):
+    return {'loss': loss}
+
+  def _ensemble(self, round, clients, mean) -> tuple[Variables, Array]:
+    """Returns the drawn models, the clients' own and their mean, leaves [models, ...], and their weights [models]."""
+    drawn = gaussian_models(
+      fold(round.key, 0), clients, round.messages.weight, self.samples, self.scale
+    )
+    join = lambda drawn, own, mean: jnp.concatenate([drawn, own, mean[None]])
+    copies = lambda mean: jnp.broadcast_to(mean, (self.samples, *mean.shape))
+    params = jax.tree.map(join, drawn, clients.variables.params, mean.params)
+    drawn_stats = jax.tree.map(copies, mean.stats)
+    stats = jax.tree.map(join, drawn_stats, clients.variables.stats, mean.stats)
+    weights = jnp.concatenate([jnp.ones(self.samples), clients.present, jnp.ones(1)])
+    return Variables(params, stats), weights
 
 
 def gaussian_models(
-  key: PRNGKey, clients: models.ClientModels, weight: Array, samples: int, scale
+  key: PRNGKey, clients: models.ClientModels, weight: Array, samples: int, scale: Array | float
 ) -> Params:
   """Draws models from the diagonal Gaussian with the mean and variance of the clients' parameters.
 
   Args:
     key: for the draws.
     clients: the round's models.
-    weight: [slots], as in the average: the clients' sizes (the paper's |D_i|), or 1; 0 for an absent one.
+    weight: [cohort], as in the average: the clients' sizes (the paper's |D_i|), or 1; 0 for an absent one.
     samples: how many.
     scale: factor on the variance.
 
@@ -72,80 +140,3 @@ def sharpened_mean(logits: Array, weights: Array, power: float) -> Array:
   """
   p = jnp.tensordot(weights / jnp.maximum(weights.sum(), 1), jax.nn.softmax(logits), 1) ** power
   return p / jnp.maximum(p.sum(axis=-1, keepdims=True), jnp.finfo(p.dtype).tiny)
-
-
-def fedbe(base: Method | None = None, **fields) -> Method:
-  """Distils the averaged model from sampled models, the clients' own and itself, after every round.
-
-  Args:
-    base: the method whose average is the student; FedAvg by default.
-    **fields: see `Config`.
-
-  Returns:
-    The method. It needs server data without labels (`data.proxy`). Mean and variance of the Gaussian are by the weights of the
-    average (`server.weighting`; the paper's are sizes). Deviations: the Gaussian is that of
-    the parameters, as in the paper, where the code takes directions of unit norm; the KL divergence is
-    averaged over the batch, where the code divides by the classes too; the rate stays the same
-    where the code has a cyclical one.
-
-  Raises:
-    TypeError: if a field does not exist.
-  """
-  c = Config(**fields)
-  base = base or fedavg()
-
-  def server(task):
-    h = task.hyper['fedbe']
-
-    def update(key, round, state, before, new, messages):
-      clients = models.of_round(before.params, messages)
-      stats = messages.mean('stats')
-      drawn = gaussian_models(fold(key, 0), clients, messages.weight, c.samples, h['scale'])
-      params = jax.tree.map(
-        lambda drawn, own, mean: jnp.concatenate([drawn, own, mean[None]]),
-        drawn,
-        clients.variables.params,
-        new,
-      )
-      copies = lambda mean: jnp.broadcast_to(mean, (c.samples, *mean.shape))
-      weights = jnp.concatenate([jnp.ones(c.samples), clients.present, jnp.ones(1)])
-      statistics = jax.tree.map(
-        lambda own, mean: jnp.concatenate([copies(mean), own, mean[None]]),
-        clients.variables.stats,
-        stats,
-      )
-
-      def teacher(x):
-        logits = models.logits(task, Variables(params, statistics), x)
-        return sharpened_mean(logits, weights, c.sharpen)
-
-      student, loss = distil(
-        fold(key, 0, 1),
-        task,
-        teacher,
-        new,
-        stats,
-        optax.sgd(h['lr'], momentum=0.9),
-        steps=c.steps,
-        batch_size=c.batch_size,
-        average_from=min(int(c.average_from * c.steps), c.steps - 1),
-        average_every=c.average_every,
-      )
-      anyone = clients.present.sum() > 0
-      return jax.tree.map(lambda s, n: jnp.where(anyone, s, n), student, new), loss
-
-    return ServerTransform(
-      'fedbe',
-      init=lambda key, params, enrolled: jnp.zeros(()),
-      update=update,
-      metrics=lambda loss: {'loss': loss},
-    )
-
-  return base.extend(
-    'fedbe',
-    server=server,
-    every_message=True,
-    proxy='images',
-    needs=('one_class',),
-    hyper={'lr': c.lr, 'scale': c.scale},
-  )

@@ -1,130 +1,113 @@
 """FedRep: a shared representation and a head of each client's own (Collins et al., 2021, Algorithm 1)."""
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.algorithms.fedavg import fedavg
+from fedjax_syn.contexts import ClientContext
 from fedjax_syn.fields import field
-from fedjax_syn.method import ClientTransform, Method
-from fedjax_syn.typing import Params
+from fedjax_syn.layer import Layer
+from fedjax_syn.typing import Array, Params
+
+IsHead = Callable[[tuple], bool]
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
+class FedRep(Layer):
+  """Clients fit their own head to the representation that they get, then the representation to that head.
+
+  A round of a client is `head` epochs that change the head only, then client.epochs that change the representation
+  only; both count in steps if client.steps is given. Only the representation is sent and averaged. Every head begins
+  as the initial model's, and is the client's state.
+
+  A client's own model is the averaged representation with its own head after `head` epochs on it (as the authors do
+  before they report). The global model has no head: it keeps the initial one, which nothing was trained for. So the
+  global test accuracy says little, and so do methods that look at the global model's predictions on the server. To
+  other layers the global model on a client has the client's own head: FedProx pulls towards it; SCAFFOLD does not fit,
+  since it would hold the head back by its own last gradient. VHL aligns during its first epochs, in which the
+  representation rests, unless `vhl.align_epochs` is larger than `head`. A part that rests has no gradient, but its
+  optimizer's state runs on: in momentum only the weight decay shows, in Adam the count of steps.
+  """
+
   head: int = field(
-    10,
-    'local epochs (steps, if client.steps is given) on the head, before client.epochs on the rest (paper 10)',
+    default=10,
+    help='local epochs (steps, if client.steps is given) on the head, before client.epochs on the rest (paper 10)',
     low=0,
     high=10_000,
   )
 
+  def conflicts(self):
+    why = "'fednova' counts all steps of a client alike, and those on the head leave what is sent where it is"
+    return {
+      'fednova+momentum': f'{why}: use client.momentum=0',
+      'fednova+fedprox': f'{why}; without fedprox that is only a common factor',
+    }
 
-def fedrep(base: Method | None = None, *, head: int = 10) -> Method:
-  """Clients fit their own head to the representation that they get, then the representation to that head.
+  def inside_of(self):
+    return dict.fromkeys(('ditto', 'dp', 'fedexp'), 'which would not know of the heads that stay')
 
-  A visit is `head` epochs that change the head only, then the base's epochs that change the representation
-  only; both count in steps if the base does. Only the representation is sent and averaged. Every head
-  begins as the initial model's.
+  def local(self, local):
+    if local.epochs:
+      return dataclasses.replace(local, epochs=local.epochs + self.head)
+    return dataclasses.replace(local, steps=local.steps + self.head)
 
-  Args:
-    base: a method that trains locally; FedAvg by default.
-    head: epochs or steps on the head.
+  def private(self, model, path):
+    return model.is_head(path)
 
-  Returns:
-    The method. A client's model is the averaged representation with its own head after `head` epochs on it
-    (as the authors do before they report). The global model has no head: it keeps the initial one, which
-    nothing was trained for, so that the global test accuracy says little, and so do methods that look at
-    the global model's predictions on the server. To a base's transforms the global model has the client's
-    own head: FedProx pulls towards it; SCAFFOLD does not fit, it would hold the head back by its own last
-    gradient. VHL aligns during its first epochs, in which the representation rests, unless `vhl.align_epochs` is
-    larger than `head`. A part that rests has no gradient, but its optimizer's state runs on: in momentum only the
-    weight decay shows, in Adam the count of steps.
+  def client_init(self, task, initial, shard):
+    return _heads(initial.params, task.model.is_head)
 
-  Raises:
-    ValueError: if the base does not train locally, or has a layer that must know what stays on the client (Ditto, dp,
-      FedExP), which is put around FedRep instead.
-  """
-  base = base or fedavg()
-  if inner := {*base.name.split('+')} & {'ditto', 'dp', 'fedexp'}:
-    layer = min(inner)
-    raise ValueError(
-      f"'fedrep' cannot be put around {layer!r}, which would not know of the heads that stay: use fedrep+{layer}"
-    )
+  def receive(self, client, params):
+    return _with_heads(params, client.state)
 
-  def client(task):
-    local, is_head = base.client, task.model.is_head
+  def prepare(self, client):  # the step at which the representation takes over
+    local = client.task.local
+    return self.head * (-(-client.shard.size // local.batch_size) if local.epochs else 1)
 
-    def heads(params: Params) -> dict:  # flat, so that leaves of the representation leave no trace
-      leaves = jax.tree_util.tree_leaves_with_path(params)
-      return {jax.tree_util.keystr(path): leaf for path, leaf in leaves if is_head(path)}
+  def grad(self, client, grad_fn, w, step):
+    value, g = grad_fn(w, step)
+    mask = lambda path, g: jnp.where(_rests(client, path, step.index), jnp.zeros_like(g), g)
+    return value, jax.tree_util.tree_map_with_path(mask, g)
 
-    def with_head(params: Params, own: dict) -> Params:
-      put = lambda path, leaf: own.get(jax.tree_util.keystr(path), leaf)
-      return jax.tree_util.tree_map_with_path(put, params)
+  def step(self, client, old, new, grads, step):  # momentum and decay move what has no gradient
+    keep = lambda path, old, new: jnp.where(_rests(client, path, step.index), old, new)
+    return jax.tree_util.tree_map_with_path(keep, old, new)
 
-    def prepare(visit):  # the step at which the representation takes over
-      return head * (-(-visit.shard.size // local.batch_size) if local.epochs else 1)
+  def finish(self, client, trained, steps):
+    return None, _heads(trained.params, client.task.model.is_head)
 
-    def rests(path, index, switch):
-      return index >= switch if is_head(path) else index < switch
+  def postprocess_update(self, client, payload):
+    """Blanks the heads, also in what other layers send of the parameters' shape."""
+    is_head, shape = client.task.model.is_head, jax.tree.structure(payload['params'])
+    blank = lambda path, leaf: jnp.zeros_like(leaf) if is_head(path) else leaf
+    blanked = lambda part: jax.tree_util.tree_map_with_path(blank, part)
+    is_model = lambda part: jax.tree.structure(part) == shape
+    return {name: blanked(part) if is_model(part) else part for name, part in payload.items()}
 
-    def grad(switch, grad_fn):
-      def masked(params, step):
-        value, g = grad_fn(params, step)
-        mask = lambda path, g: jnp.where(rests(path, step.index, switch), jnp.zeros_like(g), g)
-        return value, jax.tree_util.tree_map_with_path(mask, g)
+  def client_metrics(self, client, trained):
+    is_head = client.task.model.is_head
+    moved = optax.tree.sub(_heads(trained.params, is_head), _heads(client.params, is_head))
+    return {'head_moved': optax.tree.norm(moved)}
 
-      return masked
+  def personal(self, client, trained):
+    own = _heads(trained.params, client.task.model.is_head)
+    return trained._replace(params=_with_heads(client.params, own), stats=client.stats)
 
-    def step(switch, old, new, grads, now):  # momentum and decay move what has no gradient, too
-      keep = lambda path, o, n: jnp.where(rests(path, now.index, switch), o, n)
-      return jax.tree_util.tree_map_with_path(keep, old, new)
 
-    def seal(key, body):
-      shape = jax.tree.structure(body['params'])
-      blank = lambda path, leaf: jnp.zeros_like(leaf) if is_head(path) else leaf
-      return {
-        name: jax.tree_util.tree_map_with_path(blank, part)
-        if jax.tree.structure(part) == shape
-        else part
-        for name, part in body.items()
-      }
+def _heads(params: Params, is_head: IsHead) -> dict[str, Array]:
+  """Returns the head's leaves by path: flat, so that the representation's leaves leave no trace."""
+  leaves = jax.tree_util.tree_leaves_with_path(params)
+  return {jax.tree_util.keystr(path): leaf for path, leaf in leaves if is_head(path)}
 
-    def personal(switch, visit, trained):
-      return trained._replace(
-        params=with_head(visit.params, heads(trained.params)), stats=visit.stats
-      )
 
-    def metrics(switch, visit, trained):
-      moved = optax.tree.sub(heads(trained.params), heads(visit.params))
-      return {'head_moved': optax.tree.norm(moved)}
+def _with_heads(params: Params, own: dict[str, Array]) -> Params:
+  put = lambda path, leaf: own.get(jax.tree_util.keystr(path), leaf)
+  return jax.tree_util.tree_map_with_path(put, params)
 
-    return ClientTransform(
-      'fedrep',
-      metrics=metrics,
-      init=lambda initial, shard: heads(initial.params),
-      start=lambda visit, params: with_head(params, visit.state['fedrep']),
-      prepare=prepare,
-      grad=grad,
-      step=step,
-      finish=lambda switch, visit, trained, steps: (None, heads(trained.params)),
-      seal=seal,
-      personal=personal,
-    )
 
-  why = "'fednova' counts all steps of a visit alike, and those on the head leave what is sent where it is"
-  conflicts = {'fednova+fedprox': f'{why}; without fedprox that is only a common factor'}
-  if getattr(base.client, 'momentum', None):
-    conflicts = {'fednova': f'{why}: use client.momentum=0'}
-  method = base.extend(
-    'fedrep',
-    client=client,
-    private=lambda model, path: model.is_head(path),
-    conflicts=conflicts,
-  )
-  local = base.client
-  counted = {'epochs': local.epochs + head} if local.epochs else {'steps': local.steps + head}
-  return method._replace(client=local._replace(**counted))
+def _rests(client: ClientContext, path: tuple, index: Array) -> Array:
+  """Says whether a leaf stays as it is in a step, []."""
+  switch = client.prepared
+  return index >= switch if client.task.model.is_head(path) else index < switch
