@@ -79,13 +79,13 @@ def digests(start_from: str, seeds: tuple[int, ...], rounds: int) -> dict[str, s
 
 
 def match(old: State | None, new: State, source: str, records: Sequence[str] = ()) -> Branch:
-  """Carries a state over to another method, part by part, by the names of its transforms.
+  """Carries a state over to another method, part by part, by the names of its layers.
 
   Args:
     old: the checkpoint's state; None is what a diverged seed leaves.
     new: the new method's state at round 0.
     source: the checkpoint, for the message.
-    records: server parts that record every round from the first on (`Method.records`).
+    records: server parts that record every round from the first on (`Chain.recording`).
 
   Returns:
     The new state: round, parameters and statistics of the old one, and of its parts those that the new
@@ -112,7 +112,7 @@ def match(old: State | None, new: State, source: str, records: Sequence[str] = (
         f'start_from={source}: {name!r} records every round from the first on, and this checkpoint has no such'
         f' record, or one of other sizes; begin anew, or at a checkpoint of a run with {name!r} and the same settings'
       )
-  state = State(round=old.round, params=old.params, stats=old.stats, **parts)
+  state = old._replace(**parts)
   # The same leaves in the same order, in the new method's own containers.
   start = jax.tree.unflatten(jax.tree.structure(new), jax.tree.leaves(state))
   # Per-client state stays what it is, numpy or not: the engine puts it where it keeps it.

@@ -98,7 +98,7 @@ def schedule(cost: Array, lanes: int, devices: int) -> tuple[Array, Array, Array
   return table, queue, count
 
 
-class Round(NamedTuple):
+class CohortResult(NamedTuple):
   """What the sampled clients of a round bring back, in the order of the slots whatever the layout."""
 
   messages: Messages
@@ -127,7 +127,7 @@ def run_clients(
   uniform: bool,
   keep_messages: bool,
   across: str = '',
-) -> Round:
+) -> CohortResult:
   """Runs all sampled clients.
 
   Args:
@@ -148,7 +148,7 @@ def run_clients(
 
   def outcome(sums, kept, efficiency):
     (weighted, present), (weight, payload, state, metrics) = sums, kept
-    return Round(
+    return CohortResult(
       Messages(weight, weighted, weighted if uniform else present, payload),
       state,
       metrics,

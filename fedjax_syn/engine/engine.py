@@ -13,15 +13,13 @@ from fedjax_syn.chains import Chain, chain
 from fedjax_syn.client.local import seen_by
 from fedjax_syn.contexts import ClientContext, Message, State, Task
 from fedjax_syn.data.federated import FederatedData
-from fedjax_syn.engine import inspection, noised, refusals, rounds, traffic
+from fedjax_syn.engine import between, inspection, noised, refusals, rounds, traffic
 from fedjax_syn.engine.evaluate import Evaluator, make_evaluator
 from fedjax_syn.engine.layout import Layout
-from fedjax_syn.engine.mesh import alone, place, replicated
+from fedjax_syn.engine.mesh import place, replicated
 from fedjax_syn.engine.personal import Personal, make_split, measure_all
 from fedjax_syn.engine.report import numbers
-from fedjax_syn.engine.sampling import FEWEST
 from fedjax_syn.engine.setting import make_setting
-from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.layer import Layer, overrides
 from fedjax_syn.typing import Array, Model, Variables
 
@@ -208,7 +206,7 @@ class Engine:
 
   def pending(self, state: State) -> bool:
     """Says whether work between rounds is unfinished."""
-    return bool(self._unfinished(state))
+    return bool(between.unfinished(self.chain, state))
 
   def server_work(
     self, seed: int, state: State, seconds: float
@@ -218,18 +216,7 @@ class Engine:
     Returns:
       The state, whether all is done, and numbers for the log.
     """
-    unfinished = self._unfinished(state)
-    if not unfinished:
-      return state, True, {}
-    i, layer = unfinished[0]
-    mesh = self.setting.mesh
-    state = alone(state._replace(clients={}), mesh)._replace(clients=state.clients)
-    key = fold(stream(np.int32(seed), Purpose.BETWEEN, state.round), i)
-    # Work between rounds runs on one device, or as the layer says; plain numbers are not bound to the mesh.
-    task = self.setting.task(self.chain, self._data, 1, mesh=mesh)
-    w = Variables(state.params, state.stats)
-    params, own, report = layer.server_work(task, key, state.server[layer.name], w, seconds)
-    state = state._replace(params=params, server={**state.server, layer.name: own})
+    state, report = between.work(self.setting, self.chain, self._data, seed, state, seconds)
     return state, not self.pending(state), report
 
   def warm_up(self, runs: int = 1) -> None:
@@ -276,22 +263,11 @@ class Engine:
 
   def artifacts(self, state: State) -> dict[str, Any] | None:
     """Returns the learned set of the outermost layer that has one, as numpy arrays; None without one."""
-    server, task = alone(state.server, self.setting.mesh), self.task()
-    having = [layer for layer in self.chain if overrides(layer, 'artifacts')]
-    learned = (layer.artifacts(task, server.get(layer.name)) for layer in reversed(having))
-    return next((one for one in learned if one is not None), None)
+    return inspection.artifacts(self.task(), self.setting.mesh, state)
 
   def diagnose(self, seed: int, state: State) -> dict[str, Any]:
     """Returns what the layers' `evaluate` hooks measure: cosine distances by label, or nothing."""
-    mesh = self.setting.mesh
-    state = alone(state._replace(clients={}), mesh)
-    task = self.setting.task(self.chain, alone(self._data, mesh), 1)
-    report = {}
-    for i, layer in enumerate(self.chain.on_server):
-      if overrides(layer, 'evaluate'):
-        key = fold(stream(seed, Purpose.DIAGNOSE), i)
-        report |= layer.evaluate(task, key, state.server.get(layer.name), state.stats)
-    return report
+    return inspection.diagnose(self.task(), self.setting.mesh, seed, state)
 
   def task(self, round: int = 1) -> Task:
     """Returns the experiment as layers see it in a round."""
@@ -323,7 +299,8 @@ class Engine:
   def bytes_per_round(self) -> tuple[int, int]:
     """Returns the bytes up and down of a round of the last phase, all sampled clients together."""
     first_round = self.chain.first_round(max(self.chain.phases, default=0))
-    return traffic.bytes_per_round(self._abstract_task(first_round), self._shapes())
+    task = self.setting.task(self._chain, self._data, first_round)
+    return traffic.bytes_per_round(task, self._shapes())
 
   @property
   def bytes_before(self) -> int:
@@ -334,12 +311,7 @@ class Engine:
 
   def empty_rounds(self, seed: int, first: int, last: int) -> int:
     """Counts the rounds first + 1 .. last in which nobody with a sample is drawn."""
-    size = np.asarray(self._data.size)
-    setting = self.setting
-    if (size == 0).sum() < FEWEST[setting.sampler](setting.cohort_size):
-      return 0  # somebody with a sample is always among them
-    arguments = jax.device_put((size, *map(np.int32, (seed, first, last))))
-    return int(inspection.count_empty(setting, *arguments))
+    return inspection.empty_rounds(self.setting, np.asarray(self._data.size), seed, first, last)
 
   # -- Its own.
 
@@ -369,19 +341,8 @@ class Engine:
     on = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self._everywhere)
     return jax.tree.map(on, state)
 
-  def _abstract_task(self, first_round: int) -> Task:
-    return self.setting.task(self._chain, self._data, first_round)
-
   def _own(self, state: State, client: int) -> State:
     return state._replace(clients=jax.tree.map(lambda leaf: leaf[client], state.clients))
-
-  def _unfinished(self, state: State) -> list[tuple[int, Layer]]:
-    return [
-      (i, layer)
-      for i, layer in enumerate(self.chain.on_server)
-      if overrides(layer, 'server_work')
-      and layer.pending(state.server.get(layer.name), int(state.round))
-    ]
 
   def _check_noise(self) -> None:
     noised.check(self.chain, self.mechanism)

@@ -1,9 +1,11 @@
 """Programs that look into a run and change nothing."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedjax_syn.chains import Chain
 from fedjax_syn.client.local import bind
@@ -11,8 +13,11 @@ from fedjax_syn.contexts import ClientContext, Message, State, Task
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine.clients import run_one
 from fedjax_syn.engine.inputs import RoundInputs, client_context, downlink
+from fedjax_syn.engine.mesh import alone
+from fedjax_syn.engine.sampling import FEWEST
 from fedjax_syn.engine.setting import Setting
-from fedjax_syn.keys import Purpose, stream
+from fedjax_syn.keys import Purpose, fold, stream
+from fedjax_syn.layer import overrides
 from fedjax_syn.typing import Array
 
 
@@ -78,3 +83,30 @@ def count_empty(setting: Setting, size: Array, seed: Array, first: Array, last: 
     return empty + jnp.where(present.any(), 0, 1)
 
   return jax.lax.fori_loop(first + 1, last + 1, add, jnp.int32(0))
+
+
+def empty_rounds(setting: Setting, size: np.ndarray, seed: int, first: int, last: int) -> int:
+  """Counts the rounds first + 1 .. last in which nobody with a sample is drawn; size [clients]."""
+  if (size == 0).sum() < FEWEST[setting.sampler](setting.cohort_size):
+    return 0  # somebody with a sample is always among them
+  arguments = jax.device_put((size, *map(np.int32, (seed, first, last))))
+  return int(count_empty(setting, *arguments))
+
+
+def artifacts(task: Task, mesh: jax.sharding.Mesh, state: State) -> dict[str, Any] | None:
+  """Returns the learned set of the outermost layer that has one, as numpy arrays; None without one."""
+  server = alone(state.server, mesh)
+  having = [layer for layer in task.chain if overrides(layer, 'artifacts')]
+  learned = (layer.artifacts(task, server.get(layer.name)) for layer in reversed(having))
+  return next((one for one in learned if one is not None), None)
+
+
+def diagnose(task: Task, mesh: jax.sharding.Mesh, seed: int, state: State) -> dict[str, Any]:
+  """Returns what the layers' `evaluate` hooks measure, on one device."""
+  state = alone(state._replace(clients={}), mesh)
+  task, report = task._replace(data=alone(task.data, mesh)), {}
+  for i, layer in enumerate(task.chain.on_server):
+    if overrides(layer, 'evaluate'):
+      key = fold(stream(seed, Purpose.DIAGNOSE), i)
+      report |= layer.evaluate(task, key, state.server.get(layer.name), state.stats)
+  return report
