@@ -9,7 +9,7 @@ from fedjax_syn.contexts import ClientContext
 from fedjax_syn.data import federated
 from fedjax_syn.fields import field
 from fedjax_syn.layer import Layer, when
-from fedjax_syn.typing import Params, Variables
+from fedjax_syn.typing import Array, Params, Variables
 
 
 class SCAFFOLD(Layer):
@@ -101,12 +101,17 @@ def _full_gradient(client: ClientContext) -> Params:
     mask = (positions < shard.size).astype(task.data.mean.dtype)
     images, labels = federated.take(task.data, shard, positions)
 
-    def summed(params):
-      out = task.model.apply(Variables(params, client.stats), images, train=train, mask=mask)
-      return task.loss(out.logits, labels, mask) * mask.sum()
-
-    return jax.tree.map(jnp.add, total, jax.grad(summed)(x))
+    loss = lambda w: _summed_loss(client, w, images, labels, mask, train)
+    return jax.tree.map(jnp.add, total, jax.grad(loss)(x))
 
   # The client's own size, not the largest client's, which is many times as large where data are skewed.
   total = jax.lax.fori_loop(0, -(-shard.size // batch), add, optax.tree.zeros_like(x))
   return jax.tree.map(lambda g: g / jnp.maximum(shard.size, 1), total)
+
+
+def _summed_loss(
+  client: ClientContext, w: Params, images: Array, labels: Array, mask: Array, train: bool
+) -> Array:
+  """Returns the sum of the losses of a batch, []."""
+  out = client.task.model.apply(Variables(w, client.stats), images, train=train, mask=mask)
+  return client.task.loss(out.logits, labels, mask) * mask.sum()

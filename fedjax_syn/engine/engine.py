@@ -18,7 +18,7 @@ from fedjax_syn.engine.evaluate import Evaluator, make_evaluator
 from fedjax_syn.engine.layout import Layout
 from fedjax_syn.engine.mesh import place, replicated
 from fedjax_syn.engine.personal import Personal, make_split, measure_all
-from fedjax_syn.engine.report import numbers
+from fedjax_syn.engine.report import each_numbers, numbers
 from fedjax_syn.engine.setting import make_setting
 from fedjax_syn.layer import Layer, overrides
 from fedjax_syn.typing import Array, Model, Variables
@@ -183,9 +183,7 @@ class Engine:
     states, report = self._call(
       rounds.many_rounds_side_by_side, len(seeds), first_round, *arguments, self._number(count)
     )
-    values = jax.device_get(report)
-    each = [numbers(jax.tree.map(lambda leaf: leaf[i], values)) for i in range(len(seeds))]
-    return states, each
+    return states, each_numbers(jax.device_get(report), len(seeds))
 
   def with_values(self, method: Chain) -> 'Engine':
     """Returns an engine of the same programs and data, with other values of the method's traced fields.
@@ -236,9 +234,8 @@ class Engine:
       x: uint8 [rows, height, width, channels].
       y: [rows], or multi-hot [rows, labels].
     """
-    setting = self.setting
-    rows = np.asarray(x), np.asarray(y)
-    return make_evaluator(self.model, self._data, setting.objective, *rows, setting.mesh)
+    rows, mesh = (np.asarray(x), np.asarray(y)), self.setting.mesh
+    return make_evaluator(self.model, self._data, self.setting.objective, *rows, mesh)
 
   def personal(
     self, x: np.ndarray, y: np.ndarray, owners: np.ndarray | None = None

@@ -80,3 +80,8 @@ def numbers(report: Report) -> dict[str, float]:
   """Returns a report, on the host, as floats by name, without what was not measured."""
   whole = {k: v if isinstance(v, Measured) else Measured(v, True) for k, v in report.items()}
   return {name: float(value) for name, (value, there) in whole.items() if there}
+
+
+def each_numbers(report: Report, runs: int) -> list[dict[str, float]]:
+  """Returns the `numbers` of each run of a report, on the host, of arrays [runs]."""
+  return [numbers(jax.tree.map(lambda leaf: leaf[i], report)) for i in range(runs)]

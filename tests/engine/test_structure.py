@@ -17,7 +17,9 @@ FILES = sorted(
 
 def built(path):
   """Names of `fedjax_syn.contexts` that a file calls."""
-  calls = (node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+  calls = (
+    node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+  )
   return {f.id if isinstance(f, ast.Name) else getattr(f, 'attr', '') for f in calls} & BUILT
 
 
