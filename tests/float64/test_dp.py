@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import fedjax_syn as fs
 from fedjax_syn.keys import Purpose, fold, stream
@@ -30,3 +31,13 @@ def test_two_rounds():
     cut = [v * min(1, clip / np.linalg.norm(v)) for v in d]
     w = w + (np.sum(cut, axis=0) + Z * clip * noise(number)) / len(lib.SIZES)
     lib.close(lib.flat(path[number][0].params), w, f'round {number}')
+
+
+@pytest.mark.parametrize(('z', 'sent'), [(Z, 0.0), (0.0, np.nan)])
+def test_under_noise_an_update_that_is_not_finite_counts_for_nothing(z, sent):
+  """It has no norm to be cut to; without noise it goes out, so that the run is seen to diverge."""
+  method = fs.DP(clip=1.0, noise_multiplier=z)
+  engine = lib.engine_of(fs.chain(lib.base(), method))
+  client = engine.client_context(lib.SEED, engine.init(lib.SEED), 0, fs.DP)
+  payload = method.postprocess_update(client, {'params': {'u': jnp.array([1.0, jnp.nan])}})
+  np.testing.assert_array_equal(payload['params']['u'], [sent, sent])
