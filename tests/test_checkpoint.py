@@ -107,7 +107,7 @@ def test_unknown_content_is_refused_by_name():
 def test_named_tuple_that_changed_is_refused():
   _, described = structure.encode(a_state())
   described['fields'].pop('clients')
-  with pytest.raises(ValueError, match='fedjax_syn.method:State'):
+  with pytest.raises(ValueError, match='fedjax_syn.contexts:State'):
     structure.decode({}, described)
 
 
