@@ -10,7 +10,7 @@ from fedjax_syn import loop
 from fedjax_syn.clock import Clock, Spans
 from tests.fake_engine import ITERATIONS, PHASE, Fake
 
-LEARNING = fs.chain(fs.DynaFed(length=PHASE))
+LEARNING = fs.chain(fs.DynaFed(length=PHASE, segment=1))
 
 
 def steps_of(plan, *, method=LEARNING, fake=None, seed=0, state=None, resumed=False, personal=None):
