@@ -257,8 +257,8 @@ NEUTRAL = {
   'fedprox': (lambda: fs.chain(base(), fs.FedProx(mu=0.0)), [4, 0, 3]),
   'fedmix': (lambda: fs.chain(base(), fs.FedMix(mixing=0.0)), [4, 0, 3]),
   'fedgen': (lambda: fs.chain(base(), fs.FedGen(alpha=0.0, beta=0.0)), [4, 0, 3]),
-  'feddf': (lambda: fs.chain(base(), fs.FedDF(lr=0.0)), [4, 0, 3]),
-  'fedbe': (lambda: fs.chain(base(), fs.FedBE(lr=0.0)), [4, 0, 3]),
+  'feddf': (lambda: fs.chain(base(), fs.FedDF(lr=1e-30)), [4, 0, 3]),
+  'fedbe': (lambda: fs.chain(base(), fs.FedBE(lr=1e-30)), [4, 0, 3]),
   'abavg with one client': (lambda: fs.chain(base(), fs.ABAVG()), [5]),
   'scaffold with one client': (lambda: fs.chain(base(), fs.SCAFFOLD()), [5]),
 }
