@@ -236,7 +236,7 @@ def _check(made: Chain) -> None:
     for trait in sorted(layer.requires()):
       _check_required(layer, trait, inner, made, inside, refuse)
     present = {o.name for o in others} | set().union(*(traits(o) for o in others))
-    present |= {f'{o.name} inside' for o in inner}
+    present |= {f'{key} inside' for o in inner for key in {o.name} | traits(o)}
     for key, reason in layer.conflicts().items():
       if {*key.split('+')} <= present:
         refuse(reason or f'{layer.name!r} and {key!r} do not go together')

@@ -56,7 +56,7 @@ def sgd(**fields):
     (lambda: fs.chain(sgd(), fs.FedNova(), fs.FedRep(), fs.FedProx()), 'without fedprox'),
     (
       lambda: fs.chain(sgd(), fs.FedProx(), fs.FedCOG(start=1), fs.FedNova()),
-      "use fedcog.weights='fixed', or put fedprox around",
+      "use fedcog.weights='fixed', or fedcog.fedprox",
     ),
   ],
 )

@@ -83,12 +83,14 @@ def test_the_global_model_learns_from_sets_alone(method):
 def updated(engine, client):
   """What a client's update in round 1 returns, compiled: its message, and numbers."""
   layer = engine.chain.client_update
+  seen = tiny.client_of(engine, type(layer), client)
 
+  @jax.jit
   def update(key):
-    message, *_, numbers = layer.client_update(tiny.client_of(engine, type(layer), client, key=key))
+    message, _, numbers = layer.client_update(seen._replace(key=key))
     return message, numbers
 
-  return jax.jit(update)(tiny.client_of(engine, type(layer), client).key)
+  return update(seen.key)
 
 
 @pytest.mark.parametrize('make', [lambda: fs.FedDM(**SMALL_DM), lambda: fs.FedDualMatch(**SMALL)])
