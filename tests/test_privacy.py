@@ -19,11 +19,14 @@ def sgd():
 
 
 def test_noise_that_float32_rounds_to_nothing_is_refused():
-  """C = 1e-38 with z = 0.01: updates of this length went out as they were, the noise below all normal numbers."""
-  for clip in (1e-28, 1e-38):
+  """C = 1e-38 with z = 0.01: updates of this length went out as they were, the noise below all normal numbers. Such a C
+  is no value of the field."""
+  with pytest.raises(ValueError, match='dp.clip=1e-38: numbers from 1e-30'):
+    fs.DP(clip=1e-38)
+  for clip in (1e-28, 1e-29):
     with pytest.raises(ValueError, match=f'dp.clip={clip:g}: noise of deviation'):
       fs.chain(fs.DP(clip=clip, noise_multiplier=1e-3))
-  fs.chain(fs.DP(clip=1e-38, noise_multiplier=0.0))
+  fs.chain(fs.DP(clip=1e-29, noise_multiplier=0.0))
   fs.chain(fs.DP(clip=1e-20, noise_multiplier=1e-3))
   config = config_of(algorithm='feddualmatch', compare='')
   config.feddualmatch.clip, config.feddualmatch.sigma_s = 1e-29, 1e-2
