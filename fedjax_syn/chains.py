@@ -32,6 +32,7 @@ TRAITS = {
   'proximal term': 'adds a proximal term to the local loss',
 }
 DIRECT_HOOKS = ('client_init', 'setup')  # local hooks that a layer with `client_update` may have
+UNCOMPOSED = ('one class', 'pixels', 'full history')  # no other layer provides them
 SERVER_DATA = ('', 'images', 'labels')  # from the least that a layer can need to the most
 
 
@@ -201,6 +202,8 @@ def chain(*layers: Layer | Chain) -> Chain:
     flat += part.layers if isinstance(part, Chain) else (part,)
   if not flat or not isinstance(flat[0], FedAvg):
     flat = [FedAvg(), *flat]
+  if any(isinstance(layer, FedAvg) for layer in flat[1:]):
+    raise ValueError('chain: fs.FedAvg must come first: the other layers change its local training')
   made = Chain(tuple(flat))
   _check(made)
   return made
@@ -258,7 +261,9 @@ def _check_required(layer, trait, inner, made, inside, refuse) -> None:
           f"{layer.name!r} and {other.name!r} do not go together: one looks at each client's message by itself, and the"
           f' other {TRAITS[barred]}'
         )
-  elif trait in ('sgd', 'local training') and not any(trait in o.provides() for o in inner):
+  elif trait not in TRAITS:
+    refuse(f'{layer.name!r} requires {trait!r}, which is none of {", ".join(TRAITS)}')
+  elif trait not in UNCOMPOSED and not any(trait in traits(o) for o in inner):
     refuse(f'{layer.name!r} needs {TRAITS[trait]}')
 
 

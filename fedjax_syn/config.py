@@ -24,7 +24,8 @@ from fedjax_syn.chains import TRAITS, Chain
 from fedjax_syn.contexts import Run
 from fedjax_syn.data import kinds
 from fedjax_syn.data.normalisation import NORMALISATIONS
-from fedjax_syn.fields import ConfigError, check_range, coerce
+from fedjax_syn.fields import ConfigError, check_range, coerce, field
+from fedjax_syn.layer import Layer
 from fedjax_syn.schema import SECTIONS, Resolved, flatten, plain
 from fedjax_syn.texts import shown
 
@@ -64,9 +65,10 @@ def _leaves_of(prefix: str, cls: type) -> Mapping[str, Leaf]:
   kinds = typing.get_type_hints(cls)
   found = {}
   for f in dataclasses.fields(cls):
-    if f.metadata:
+    rules = f.metadata or (field(f.default).metadata if issubclass(cls, Layer) else {})
+    if rules:
       key = f'{prefix}.{f.name}' if prefix else f.name
-      found[key] = Leaf(kinds[f.name], coerce(key, f.default, kinds[f.name]), f.metadata)
+      found[key] = Leaf(kinds[f.name], coerce(key, f.default, kinds[f.name]), rules)
   return types.MappingProxyType(found)
 
 

@@ -5,18 +5,15 @@ A hook that a layer does not override is not in the program.
 """
 
 import dataclasses
-import difflib
-import inspect
 import types
-import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
 
+from fedjax_syn import layer_classes
 from fedjax_syn.fields import check_range, coerce, field
-from fedjax_syn.texts import shown
 from fedjax_syn.typing import (
   Array,
   GradFn,
@@ -74,11 +71,11 @@ class Layer:
     super().__init_subclass__(**options)
     dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
     cls.name = cls.__name__.lower()
-    _check_members(cls)
-    _register(cls)
+    layer_classes.check(cls, {hook: vars(Layer)[hook] for hook in HOOKS})
+    layer_classes.register(cls)
 
   def __post_init__(self):
-    kinds = _kinds(type(self))
+    kinds = layer_classes.kinds(type(self))
     for f in dataclasses.fields(self):  # type: ignore[arg-type]
       value, key = getattr(self, f.name), self._key(f.name)
       if isinstance(value, jax.Array | np.ndarray | jax.ShapeDtypeStruct):  # a number on a device
@@ -293,65 +290,3 @@ def has(layer: Layer, hook: str, task: 'Task') -> bool:
   """Says whether a layer has a hook in the task's phase and for its own options."""
   condition = getattr(getattr(type(layer), hook), 'when', None)
   return overrides(layer, hook) and (condition is None or bool(condition(layer, task)))
-
-
-def _kinds(cls: type[Layer]) -> dict[str, Any]:
-  """Returns the type of every field: the annotation, or the default's type where it cannot be evaluated."""
-  defaults = {f.name: type(f.default) for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-  try:
-    return defaults | {k: v for k, v in typing.get_type_hints(cls).items() if k in defaults}
-  except NameError:
-    return defaults
-
-
-def _check_members(cls: type[Layer]) -> None:
-  """Refuses misspelt hooks, hooks with another number of parameters, and fields with the name of a hook."""
-  for name, value in vars(cls).items():
-    if not isinstance(value, types.FunctionType) or name.startswith('_'):
-      continue
-    if name not in HOOKS:
-      near = difflib.get_close_matches(name, HOOKS, 1)
-      hint = f'; did you mean {near[0]!r}?' if near else ''
-      raise TypeError(
-        f'{cls.__name__}.{name} is no hook{hint} (names of other functions begin with _)'
-      )
-    expected = inspect.signature(vars(Layer)[name])
-    if len(inspect.signature(value).parameters) != len(expected.parameters):
-      takes = ', '.join(expected.parameters)
-      raise TypeError(f'{cls.__name__}.{name}{inspect.signature(value)}: must take ({takes})')
-  annotated = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-  for name in annotated & (HOOKS | {'name'}):
-    raise TypeError(f'{cls.__name__}.{name} is a field with the name of a hook')
-  for name in annotated:
-    if name in vars(cls) and name not in vars(cls).get('__annotations__', {}):
-      raise TypeError(
-        f'{cls.__name__}.{name} = {shown(vars(cls)[name])} needs its annotation to change the default'
-      )
-
-
-def traced_fields(cls: type[Layer]) -> tuple[str, ...]:
-  """Returns the fields that are arguments of compiled programs: floats that are not declared static."""
-  kinds = _kinds(cls)
-
-  def is_static(f):
-    said = f.metadata.get('static')
-    return kinds[f.name] not in (float, float | None) if said is None else said
-
-  return tuple(f.name for f in dataclasses.fields(cls) if not is_static(f))  # type: ignore[arg-type]
-
-
-def _register(cls: type[Layer]) -> None:
-  traced = traced_fields(cls)
-  names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
-  static = tuple(name for name in names if name not in traced)
-
-  def flatten(layer):
-    children = [(jax.tree_util.GetAttrKey(name), getattr(layer, name)) for name in traced]
-    return children, tuple(getattr(layer, name) for name in static)
-
-  def unflatten(values, children):  # not by __init__, which would check tracers and axis numbers
-    layer = object.__new__(cls)
-    layer.__dict__.update(zip((*static, *traced), (*values, *children), strict=True))
-    return layer
-
-  jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)

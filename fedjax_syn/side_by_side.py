@@ -13,7 +13,8 @@ from fedjax_syn.chains import Chain, chain
 from fedjax_syn.clock import Clock
 from fedjax_syn.contexts import State
 from fedjax_syn.data.datasets import Dataset
-from fedjax_syn.layer import Layer, overrides, traced_fields
+from fedjax_syn.layer import Layer, overrides
+from fedjax_syn.layer_classes import traced_fields
 from fedjax_syn.texts import shown
 from fedjax_syn.typing import Model, Variables
 
