@@ -1,17 +1,14 @@
 """Chains: what is composed, what is refused and with which line, JSON and pickle."""
 
 import json
-import pathlib
 import pickle
-import subprocess
-import sys
 
 import jax
 import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn import algorithms, contexts, own_layers
+from fedjax_syn import algorithms, contexts
 from fedjax_syn import config as config_lib
 from fedjax_syn.privacy import Sampling
 
@@ -259,142 +256,10 @@ def test_rows_that_are_no_chain_are_one_line_and_import_nothing(rows, line, tmp_
   assert '\n' not in str(refused.value) and not trace.exists()
 
 
-OWN = """
-import fedjax_syn as fs
-
-class {name}(fs.Layer):
-  mu: float = fs.field({default}, 'a number')
-
-class Outer:
-  class Inner(fs.Layer):
-    pass
-
-def proximal(base, mu=0.1):
-  return base
-
-number = 3
-"""
-
-
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-  """Two files of one name, and a module of that name."""
-  for folder, default in (('a', 1.0), ('b', 2.0)):
-    (tmp_path / folder).mkdir()
-    (tmp_path / folder / 'own_of_chains.py').write_text(OWN.format(name='FedProx', default=default))
-  monkeypatch.syspath_prepend(tmp_path / 'a')
-  monkeypatch.chdir(tmp_path / 'b')
-  yield tmp_path
-  sys.modules.pop('own_of_chains', None)
-
-
-def test_own_layers_come_from_modules_and_files(own):
-  by_module = algorithms.layer_class('own_of_chains:FedProx')
-  here = algorithms.layer_class('own_of_chains.py:FedProx')
-  there = algorithms.layer_class(f'{own}/a/own_of_chains.py:FedProx')
-  assert [cls().mu for cls in (by_module, here, there)] == [1.0, 2.0, 1.0]
-  assert algorithms.layer_class('../b/own_of_chains.py:FedProx') is here
-  assert algorithms.layer_class('fedprox') is fs.FedProx
-  for cls, word in (
-    (by_module, 'own_of_chains:FedProx'),
-    (here, f'{own}/b/own_of_chains.py:FedProx'),
-  ):
-    method = fs.chain(cls(mu=7.0))
-    assert method.name == 'fedprox' and algorithms.word_of(cls) == word
-    rows = json.loads(json.dumps(method.to_json()))
-    assert rows[-1] == {'layer': word, 'fields': {'mu': 7.0}}
-    assert algorithms.from_json(rows, trusted=True) == method
-    assert pickle.loads(pickle.dumps(method)) == method
-
-
-def test_a_file_comes_back_from_json_in_another_process(own):
-  method = fs.chain(algorithms.layer_class('own_of_chains.py:FedProx')(mu=7.0))
-  (own / 'rows.json').write_text(json.dumps(method.to_json()))
-  code = (
-    'import json, sys; from fedjax_syn import algorithms;'
-    f'print(algorithms.from_json(json.load(open({str(own / "rows.json")!r})), trusted=True))'
-  )
-  root = str(pathlib.Path(__file__).parents[1])
-  done = subprocess.run([sys.executable, '-c', code], cwd=root, capture_output=True, text=True)
-  assert done.stdout == 'chain(FedAvg(), FedProx(mu=7.0))\n', done.stderr
-
-
-@pytest.mark.parametrize(
-  ('word', 'line'),
-  [
-    (
-      'own_of_chains:proximal',
-      'is a function, and a method is a class since version 0.2: write class Proximal',
-    ),
-    ('own_of_chains.py:proximal', 'is a function, and a method is a class since version 0.2'),
-    ('own_of_chains:number', 'is no subclass of fedjax_syn.Layer'),
-    ('own_of_chains:Outer', 'is no subclass of fedjax_syn.Layer'),
-    ('own_of_chains:Missing', "own_of_chains has no class 'Missing'"),
-    ('no_such_module_here:X', "cannot be imported (No module named 'no_such_module_here')"),
-    ('no_such_file.py:X', '/b/no_such_file.py)'),
-    ('~no_such_user/file.py:X', 'there is no file'),
-    ('.py:X', 'cannot be imported'),
-  ],
-)
-def test_what_is_no_layer_is_refused_in_one_line(own, word, line):
-  with pytest.raises(ValueError) as refused:
-    own_layers.load(word)
-  assert line in str(refused.value) and str(refused.value).startswith(f"'{word}': ")
-  assert '\n' not in str(refused.value)
-
-
-def test_a_file_that_fails_says_so_and_can_be_mended(tmp_path):
-  path = tmp_path / 'mended_of_chains.py'
-  path.write_text('import no_such_module_here\n')
-  with pytest.raises(ValueError, match="inside it: No module named 'no_such_module_here'"):
-    own_layers.load(f'{path}:FedProx')
-  path.write_text(OWN.format(name='FedProx', default=1.0))
-  assert own_layers.load(f'{path}:FedProx')().mu == 1.0
-
-
 def test_a_class_that_no_file_has_is_not_written():
   inner = type('Inner', (fs.Layer,), {'__qualname__': 'f.<locals>.Inner'})
   with pytest.raises(ValueError, match='written in no file'):
     fs.chain(inner()).to_json()
-
-
-@pytest.mark.parametrize(
-  ('code', 'says'),
-  [
-    ('fs.dynafed', r'the class fs.DynaFed now: fs.chain\(fs.DynaFed\(...\)\)'),
-    ('fs.fedavg', 'the class fs.FedAvg now'),
-    ('fs.build', 'the class fs.Engine now'),
-    ('fs.Method', 'fs.Chain now'),
-    ('from fedjax_syn import dynafed', 'the class fs.DynaFed now'),
-    ('from fedjax_syn.algorithms.dynafed import dynafed', 'the class fedjax_syn.DynaFed now'),
-    ('from fedjax_syn.algorithms.fedprox import Config', 'the class fedjax_syn.FedProx now'),
-    ('from fedjax_syn.engine import build', 'the class fedjax_syn.Engine now'),
-  ],
-)
-def test_old_spellings_say_the_new_ones(code, says):
-  with pytest.raises(ImportError, match=says) as refused:
-    exec(code, {'fs': fs})
-  assert '\n' not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-  ('old', 'new'),
-  [
-    ('between', 'server_work'),
-    ('run_together', 'run_side_by_side'),
-    ('synthetic', 'artifacts'),
-    ('method', 'chain'),
-  ],
-)
-def test_old_functions_of_engines_say_the_new_ones(old, new):
-  with pytest.raises(AttributeError, match=f"Engine.{old} is '{new}' now"):
-    getattr(object.__new__(fs.Engine), old)
-
-
-def test_what_never_was_is_no_attribute():
-  assert not hasattr(fs, 'nothing') and not hasattr(algorithms, 'nothing')
-  assert not hasattr(sys.modules['fedjax_syn.algorithms.fedprox'], 'nothing')
-  assert not hasattr(object.__new__(fs.Engine), 'nothing')
 
 
 def test_the_blocks_of_a_config_are_the_fields_of_layers():

@@ -4,7 +4,6 @@ import dataclasses
 import importlib
 import json
 import pathlib
-import sys
 
 import ml_collections
 import pytest
@@ -163,96 +162,6 @@ def test_whatever_a_field_holds_it_passes_or_is_refused_in_one_line_that_names_i
     check(changed({key: value}))
   except ConfigError as error:
     assert '\n' not in str(error) and key.rpartition('.')[2] in str(error)
-
-
-OUTSIDE = '''
-"""A method from outside."""
-import fedjax_syn as fs
-
-class Mine(fs.Layer):
-  strength: float = fs.field(0.5, 'how much', low=0.0)
-  wanted: int = fs.field(5, 'rounds wanted', low=1)
-
-  def resolve(self, run):
-    if self.wanted > run.rounds:
-      raise ValueError(f'mine.wanted={self.wanted} must not exceed rounds={run.rounds}')
-    return self
-
-class FedProx(fs.Layer):
-  pull: float = fs.field(0.5, 'how much', low=0.0)
-
-class Data(fs.Layer):
-  pass
-'''
-
-
-@pytest.fixture(
-  params=[
-    'outside_method',
-    'outside_method.py',
-    './outside_method.py',
-    '~/outside_method.py',
-    'path',
-  ]
-)
-def outside(request, tmp_path, monkeypatch):
-  path = tmp_path / 'outside_method.py'
-  path.write_text(OUTSIDE)
-  monkeypatch.chdir(tmp_path)
-  monkeypatch.setenv('HOME', str(tmp_path))
-  monkeypatch.syspath_prepend(tmp_path)
-  yield f'{path if request.param == "path" else request.param}:Mine'
-  sys.modules.pop('outside_method', None)
-
-
-def test_a_method_outside_the_package_brings_its_fields_along(outside):
-  config = get_default()
-  override(config, 'algorithm', f'{outside}+dynafed')
-  override(config, 'mine.strength', '2')
-  resolved = check(config)
-  assert resolved.mine.strength == 2.0 and resolved.mine.wanted == 5
-  assert check(json.loads(to_json(config))) == resolved
-  assert get_default(outside).mine.wanted == 5
-  # The block counts while it is used, and only then.
-  weaker = json.loads(to_json(config)) | {'mine': {'strength': 1.0}}
-  assert diff(config, weaker) == ['mine.strength: 2.0 -> 1.0']
-  assert diff(json.loads(to_json(config)) | {'algorithm': 'dynafed'}, changed({})) == []
-  with pytest.raises(ConfigError, match='mine.strength=-1.0: must be at least 0.0'):
-    override(config, 'mine.strength', '-1')
-    check(config)
-
-
-def test_a_method_s_own_check_sees_the_rounds(outside):
-  config = get_default(outside)
-  config.algorithm, config.rounds = outside, 4
-  with pytest.raises(ConfigError, match='mine.wanted=5 must not exceed rounds=4'):
-    check(config)
-  config.algorithm = 'fedavg'  # the check of an unused method is not asked, but its block may stay
-  assert check(config).mine.wanted == 5
-
-
-def test_a_class_may_have_the_name_of_a_method_and_its_block_then_is_its_own(outside):
-  own = outside.replace(':Mine', ':FedProx')
-  config = get_default()
-  override(config, 'algorithm', own)
-  override(config, 'fedprox.pull', '2')
-  assert check(config).fedprox.pull == 2.0 and check(json.loads(to_json(config))) == check(config)
-  with pytest.raises(ConfigError, match=f'fedprox.mu.*{own} has no such field; it has pull'):
-    override(config, 'fedprox.mu', '1')
-  for key, word, other in (('algorithm', f'fedprox+{own}', ''), ('compare', own, 'fedprox')):
-    both = changed({'algorithm': other or 'dynafed', key: word})
-    with pytest.raises(ConfigError, match=f"^{key}=.*both have the block 'fedprox'; rename"):
-      check(both)
-  config = get_default()
-  config.algorithm = own  # in a file: the block in it is the package's still
-  assert check(config).fedprox.pull == 0.5
-  override(config, 'algorithm', 'fedprox')  # the package's again, with its own fields
-  assert check(config).fedprox.mu == 0.01 and check(config).outside == ()
-
-
-def test_a_class_cannot_have_the_name_of_another_part_of_the_config(outside):
-  with pytest.raises(ConfigError, match="^algorithm='.*:Data': 'data', the name of its block"):
-    override(get_default(), 'algorithm', outside.replace(':Mine', ':Data'))
 
 
 def test_json_comes_back_as_the_same_config():
