@@ -1,18 +1,17 @@
 """A finished run of DynaFed, opened again: its states, its data and its network."""
 
-import dataclasses
 import pathlib
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from fedjax_syn.method import State
 
-from fedjax_syn import algorithms, assemble, checkpoint, run_folder
+from fedjax_syn import assemble, checkpoint, restore, run_folder
 from fedjax_syn import config as config_lib
-from fedjax_syn import trusted as trust
+from fedjax_syn.algorithms.dynafed import DynaFed
+from fedjax_syn.contexts import State
 from fedjax_syn.data import federated
-from fedjax_syn.engine import Engine, Layout, build
+from fedjax_syn.engine import Engine
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.synthesis.diagnostics import real_and_noise
 from fedjax_syn.synthesis.synthetic import SyntheticSet
@@ -22,11 +21,15 @@ from fedjax_syn.typing import PRNGKey
 class Run(NamedTuple):
   """A finished run of DynaFed, as far as one seed goes."""
 
-  config: config_lib.Resolved
-  stored: dict  # config.json
+  opened: restore.Opened
   summary: dict
   seed: int
   states: list[State]  # of the checkpoints from the end of the synthesis on
+
+  @property
+  def config(self) -> config_lib.Resolved:
+    """The run's."""
+    return self.opened.config
 
 
 def read_run(folder: pathlib.Path, seed: int | None, trusted: bool = False) -> Run:
@@ -43,14 +46,12 @@ def read_run(folder: pathlib.Path, seed: int | None, trusted: bool = False) -> R
   Raises:
     ValueError: if it is not the folder of a finished run with a synthetic set, or the seed has none.
   """
-  stored = run_folder.config(folder)
-  if stored is None:
-    raise ValueError(f'{folder}: holds no config.json; name the folder of a run')
-  summary = run_folder.summary(folder, stored['config']['seeds'])
+  opened = restore.read(folder, trusted)
+  config = opened.config
+  summary = run_folder.summary(folder, config.seeds)
   if summary is None:
     raise ValueError(f'{folder}: is not finished; go on with launch/main.py --workdir={folder}')
-  config = trust.check(stored['config'], folder, trusted)
-  if 'dynafed' not in config.algorithm.split('+'):
+  if DynaFed.name not in config.algorithm.split('+'):
     raise ValueError(f'{folder}: algorithm={config.algorithm!r} learns no synthetic set')
   finished = [s for s in config.seeds if summary['status'][str(s)]['status'] == 'finished']
   if not finished:
@@ -61,16 +62,15 @@ def read_run(folder: pathlib.Path, seed: int | None, trusted: bool = False) -> R
       f'{folder}: --seed={seed} did not finish or is none of the run; finished: {have}'
     )
   seed = finished[0] if seed is None else seed
-  done = config.blocks['dynafed'].iterations
+  done = config.blocks[DynaFed.name].iterations
   by_round = {}  # of several checkpoints of a round the last: after the synthesis
-  for path in checkpoint.found(folder / 'checkpoints'):
-    if checkpoint.seed_of(path) == seed:
-      state = checkpoint.read(path).tree
-      if int(state.server['dynafed'].iteration) == done:
-        by_round[int(state.round)] = state
+  for path in opened.checkpoints(seed):
+    state = checkpoint.read(path).tree
+    if int(state.server[DynaFed.name].iteration) == done:
+      by_round[int(state.round)] = state
   if not by_round:
     raise ValueError(f'{folder}: no checkpoint of seed {seed} holds a synthetic set')
-  return Run(config, stored, summary, seed, [by_round[r] for r in sorted(by_round)])
+  return Run(opened, summary, seed, [by_round[r] for r in sorted(by_round)])
 
 
 class Subject(NamedTuple):
@@ -79,13 +79,9 @@ class Subject(NamedTuple):
   run: Run
   problem: assemble.Problem
   engine: Engine  # on one device
+  title: str  # stands above the figures
   sets: dict[str, SyntheticSet]  # the learned set, and what it is compared with
   key: PRNGKey  # of everything that is drawn here
-
-  @property
-  def title(self) -> str:
-    """Stands above the figures."""
-    return f'{self.problem.dataset.title}, seed {self.run.seed}'
 
 
 def open_subject(run: Run, data_dir: str | None) -> Subject:
@@ -101,29 +97,11 @@ def open_subject(run: Run, data_dir: str | None) -> Subject:
   Raises:
     ValueError: if the data set is not there, or not the run's.
   """
-  config = run.config
-  if data_dir is not None:
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, dir=data_dir))
-  try:
-    problem = assemble.load(config)
-  except OSError as error:
-    raise ValueError(str(error)) from error
-  if problem.dataset.checksum != run.stored['dataset']['checksum']:
-    raise ValueError(f'data.name={config.data.name!r}: differs from the data set of the run')
-  data, classes = problem.data, problem.dataset.num_classes
-  method = algorithms.create(config.algorithm, config)
-  engine = build(
-    method,
-    problem.model,
-    data,
-    num_classes=classes,
-    participation=config.client.participation,
-    sampler=config.client.sampler,
-    layout=Layout(devices=1),
-  )
-  syn = jax.tree.map(jnp.asarray, run.states[-1].server['dynafed'].syn)
+  restored = restore.bind(run.opened, run.seed, run.states[-1], data_dir)
+  problem, data = restored.problem, restored.problem.data
+  syn = jax.tree.map(jnp.asarray, restored.state.server[DynaFed.name].syn)
   key = stream(run.seed, Purpose.DIAGNOSE, 1)
   rows = jax.random.randint(fold(key, 0), (len(syn.x),), 0, len(data.y))
   x, y = federated.normalise(data, data.x[rows]), data.y[rows]
-  sets = {'synthetic': syn, **real_and_noise(fold(key, 1), x, y, syn, classes)}
-  return Subject(run, problem, engine, sets, key)
+  others = real_and_noise(fold(key, 1), x, y, syn, problem.dataset.num_classes)
+  return Subject(run, problem, restored.engine, restored.title, {'synthetic': syn, **others}, key)

@@ -68,19 +68,21 @@ def operations(subject: Any, client: int = 0) -> Cost:
   """
   from launch import generation
 
-  visit, data = generation.visit_of(subject, client), subject.problem.data
+  context, data = generation.context_of(subject, client), subject.problem.data
   block = subject.config.blocks[generation.NAME]
   # Samples by batches need as many operations, in a loop around that of the steps.
   together = 0 if block.generator or block.statistics else block.samples
   of = lambda steps: compiler_count(
-    generation.generator(generation.with_fields(subject, steps=steps, batch=together)), visit, data
+    generation.generator(generation.with_fields(subject, steps=steps, batch=together)),
+    context,
+    data,
   )
   steps = 0 if block.source == 'noise' else block.steps
   around, first = of(0), of(1)
   begin, step, count = generation.distilling(subject)
-  carry = begin(visit, data)
+  carry = begin(context, data)
   each = compiler_count(step, carry, data)
-  return Cost(around + steps * (first - around), each * int(count(visit, data)))
+  return Cost(around + steps * (first - around), each * int(count(context, data)))
 
 
 def seconds(subject: Any, client: int = 0, repeats: int = 5) -> Cost:
@@ -98,14 +100,14 @@ def seconds(subject: Any, client: int = 0, repeats: int = 5) -> Cost:
 
   from launch import generation
 
-  visit, data = generation.visit_of(subject, client), subject.problem.data
+  context, data = generation.context_of(subject, client), subject.problem.data
   begin, step, count = generation.distilling(subject)
   train = jax.jit(
     lambda carry, data, steps: jax.lax.fori_loop(0, steps, lambda _, c: step(c, data), carry)
   )
-  carry, steps = begin(visit, data), count(visit, data)
+  carry, steps = begin(context, data), count(context, data)
   programs = generation.generator(subject), train
-  arguments = (visit, data), (carry, data, steps)
+  arguments = (context, data), (carry, data, steps)
   taken: tuple[list[float], list[float]] = [], []
   for turn in range(repeats + 1):
     for program, args, times in zip(programs, arguments, taken, strict=True):

@@ -9,14 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from fedjax_syn.method import Task
 
-from fedjax_syn import algorithms, diagnostic_figures, metrics
-from fedjax_syn.algorithms.dynafed import augmentation
-from fedjax_syn.engine.sampling import SAMPLERS
+from fedjax_syn import diagnostic_figures, metrics
+from fedjax_syn.algorithms.dynafed import DynaFed, finetune
+from fedjax_syn.chains import chain
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.losses import cross_entropy
-from fedjax_syn.synthesis import finetuning, gradient_error, privacy_check, trajectory
+from fedjax_syn.synthesis import gradient_error, privacy_check
 from fedjax_syn.synthesis.client_losses import round_losses
 from fedjax_syn.synthesis.scratch import Scratch, train_from_scratch
 from fedjax_syn.typing import Variables
@@ -139,60 +138,47 @@ def from_scratch(
 
 
 def losses(subject: Subject, figures: pathlib.Path, shown: int) -> dict:
-  """Losses through the first fine-tuned round; methods around FedAvg are left out of its local training."""
-  run, data, model = subject.run, subject.problem.data, subject.engine.model
-  config, state = run.config, jax.tree.map(jnp.asarray, run.states[0])
-  block, number, c = config.blocks['dynafed'], int(state.round) + 1, config.client
-  base = algorithms.create('fedavg', config)
-  num_clients, num_classes = data.class_counts.shape
-  sample = SAMPLERS[c.sampler](num_clients, c.participation)[1]
-  clients = np.asarray(sample(stream(run.seed, Purpose.SAMPLE, number)))
-  clients = clients[clients < num_clients]
+  """Losses through the first fine-tuned round; layers other than FedAvg are left out of its local training."""
+  run, engine, data = subject.run, subject.engine, subject.problem.data
+  state = jax.tree.map(jnp.asarray, run.states[0])
+  number, c = int(state.round) + 1, run.config.client
+  task = engine.task(number)._replace(chain=chain(engine.chain.layers[0]))
+  clients = np.asarray(engine.setting.sample(np.int32(run.seed), number))
+  clients = clients[clients < task.num_clients]
   clients = clients[np.asarray(data.size)[clients] > 0]
-  keys = jax.vmap(functools.partial(fold, stream(run.seed, Purpose.CLIENT, number)))(
-    jnp.asarray(clients)
-  )
+  contexts = [engine.client_context(run.seed, state, client) for client in clients]
+  layer = engine.chain[DynaFed]
+  key = fold(stream(run.seed, Purpose.SERVER, number), engine.chain.on_server.index(layer))
 
   def tune(w, stats, record):
-    loss = trajectory.inner_loss(model, stats, augmentation(block.finetune_augment))
-    optimizer = getattr(optax, block.finetune_optimizer)(block.finetune_lr)
-    key = fold(stream(run.seed, Purpose.SERVER, number), 0)
-    return finetuning.finetune(
-      loss,
-      optimizer,
-      w,
-      subject.sets['synthetic'],
-      key,
-      block.finetune_steps,
-      batch_size=block.finetune_batch,
-      record=record,
-    )
+    w = Variables(w, stats)
+    return finetune(layer, engine.model, w, subject.sets['synthetic'], key, record)
 
   most = int(data.size[clients].max())
   local_steps = c.steps or c.epochs * -(-most // c.batch_size)
-  found = round_losses(
-    base,
-    Task(model, cross_entropy, data, num_clients, num_classes, base.hyper, number),
-    Variables(state.params, state.stats),
-    keys,
+  measured = round_losses(
+    task,
+    contexts[0],
+    jnp.stack([context.key for context in contexts]),
     jnp.asarray(clients),
-    number,
     tune,
     every=math.ceil(local_steps / LOOKS),
   )
   drawn = np.asarray(jax.random.permutation(fold(subject.key, 3), jnp.asarray(clients)))[:shown]
   path, title = figures / 'client_losses.png', f'{subject.title}, round {number}'
-  diagnostic_figures.client_losses(found, clients, drawn, path, title, subject.problem.client_names)
+  diagnostic_figures.client_losses(
+    measured, clients, drawn, path, title, subject.problem.client_names
+  )
   rows = [list(clients).index(client) for client in drawn]
   return {
     'round': number,
-    'local_training': base.name,
+    'local_training': task.chain.name,
     'clients': drawn,
-    'at': found.at,
-    'steps': found.steps[rows],
-    'local': found.local[rows],
-    'tuned': found.tuned[:, drawn].T,
-    'mean': found.mean,
+    'at': measured.at,
+    'steps': measured.steps[rows],
+    'local': measured.local[rows],
+    'tuned': measured.tuned[:, drawn].T,
+    'mean': measured.mean,
   }
 
 

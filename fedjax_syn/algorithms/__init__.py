@@ -10,6 +10,7 @@ from fedjax_syn import own_layers
 from fedjax_syn.algorithms.abavg import ABAVG
 from fedjax_syn.algorithms.ditto import Ditto
 from fedjax_syn.algorithms.dp import DP
+from fedjax_syn.algorithms.dynafed import DynaFed
 from fedjax_syn.algorithms.fedavg import FedAvg
 from fedjax_syn.algorithms.fedavgm import FedAvgM
 from fedjax_syn.algorithms.fedbe import FedBE
@@ -45,6 +46,7 @@ LAYERS: dict[str, type[Layer]] = {
     ABAVG,
     Ditto,
     DP,
+    DynaFed,
     FedAvg,
     FedAvgM,
     FedBE,

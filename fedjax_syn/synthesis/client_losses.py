@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.client import local as local_training
+from fedjax_syn.client.local import LocalClient
+from fedjax_syn.contexts import ClientContext, Task
 from fedjax_syn.data import federated
-from fedjax_syn.method import Method, Task, Visit
+from fedjax_syn.layer import LOCAL_HOOKS, overrides
 from fedjax_syn.typing import Array, Params, PRNGKey, PyTree, Shard, Stats, Variables
 
 FineTune = Callable[  # (w, stats, record) -> (w, records of every step), see `finetuning.finetune`
@@ -55,12 +56,10 @@ def client_loss(task: Task, variables: Variables, shard: Shard, batch_size: int 
 
 
 def round_losses(
-  method: Method,
   task: Task,
-  start: Variables,
+  client: ClientContext,
   keys: PRNGKey,
   clients: Array,
-  round: int,
   finetune: FineTune,
   *,
   every: int = 1,
@@ -68,12 +67,11 @@ def round_losses(
   """Runs one round again and looks at the clients' losses on the way.
 
   Args:
-    method: says how clients train locally; optimizers that persist between visits begin afresh here.
-    task: model, loss, data and hyper-parameters.
-    start: the global model and statistics before the round.
-    keys: the visits' keys, [clients].
+    task: its chain says how clients train locally; optimizers that persist between rounds begin anew here.
+    client: any client in the round, with parts by layer (`Engine.client_context`): the global model before the round
+      and the round's number.
+    keys: of the clients in the round, [clients].
     clients: who takes part, [clients], int32.
-    round: the round's number, for the schedule of the learning rate.
     finetune: what the server does after the aggregation.
     every: local steps between two looks.
 
@@ -83,26 +81,26 @@ def round_losses(
   Raises:
     ValueError: if the method adds to local training, or does not average.
   """
-  if method.client_transforms or method.aggregate is not None:
-    raise ValueError(
-      f'{method.name!r}: losses are shown for plain local training and averaging only'
-    )
-  local = local_training.close(method, task)
+  for layer in list(task.chain)[1:]:
+    if overrides(layer, *LOCAL_HOOKS, 'client_update', 'aggregate'):
+      raise ValueError(
+        f'{task.chain.name!r}: losses are shown for plain local training and averaging only'
+      )
+  start = Variables(client.params, client.stats)
   sizes = np.asarray(task.data.size)
-  steps = np.asarray(local.steps(task.data.size[clients]))
+  steps = np.asarray(LocalClient(task).steps(task.data.size[clients]))
   points = -(-int(steps.max()) // every)
 
   @jax.jit
   def run(data, start, keys, clients):
-    traced = task._replace(
-      data=data
-    )  # an argument: as a constant it would be a part of the program
-    local = local_training.close(method, traced)
+    # The data are an argument: as a constant they would be a part of the program.
+    traced = task._replace(data=data)
+    local = LocalClient(traced)
 
-    def train(key, client):
-      shard = federated.shard_of(data, client)
-      rows = local.init(start.params, shard)
-      carry = local.begin(Visit(key, jnp.int32(round), *start, {}, rows, shard))
+    def train(key, number):
+      shard = federated.shard_of(data, number)
+      own = {'key': key, 'shard': shard, 'broadcast': {}, 'state': local.init(start, shard)}
+      carry = local.begin(client._replace(params=start.params, stats=start.stats, **own))
       last = local.steps(shard.size)
 
       def look(carry):
@@ -116,15 +114,15 @@ def round_losses(
       first = look(carry)
       carry, losses = jax.lax.scan(advance, carry, jnp.arange(points))
       message = local.end(carry)[0]
-      return jnp.concatenate([first[None], losses]), message.weight, message.body
+      return jnp.concatenate([first[None], losses]), message.weight, message.payload
 
-    losses, weights, bodies = jax.lax.map(lambda pair: train(*pair), (keys, clients))
+    losses, weights, payloads = jax.lax.map(lambda pair: train(*pair), (keys, clients))
     total = weights.sum()
     share = jnp.where(total > 0, weights / jnp.where(total > 0, total, 1), 0)
     mean = lambda leaf: jnp.tensordot(share.astype(leaf.dtype), leaf, axes=1)
-    w = jax.tree.map(lambda old, d: old + mean(d), start.params, bodies['params'])
+    w = jax.tree.map(lambda old, d: old + mean(d), start.params, payloads['params'])
     stats = jax.tree.map(
-      lambda old, new: jnp.where(total > 0, mean(new), old), start.stats, bodies['stats']
+      lambda old, new: jnp.where(total > 0, mean(new), old), start.stats, payloads['stats']
     )
     everyone = jnp.arange(task.num_clients, dtype=jnp.int32)
 

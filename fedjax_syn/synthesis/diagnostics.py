@@ -1,15 +1,17 @@
 """How well a small data set mimics the global dynamics (DynaFed, Figure 6, left)."""
 
+import functools
 from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_syn.data import federated
 from fedjax_syn.keys import fold
 from fedjax_syn.synthesis.synthetic import SyntheticSet
-from fedjax_syn.synthesis.trajectory import InnerLoss, cosine_distance, draw_segment, unroll
-from fedjax_syn.typing import Array, Params, PRNGKey
+from fedjax_syn.synthesis.trajectory import cosine_distance, draw_segment, inner_loss, unroll
+from fedjax_syn.typing import Array, Model, Params, PRNGKey, Stats
 
 CERTAIN = 30.0  # a logit that makes softmax a one-hot vector to float32's last digit
 
@@ -21,7 +23,8 @@ def labelled(x: Array, y: Array, num_classes: int, log_step: Array) -> Synthetic
 
 def dynamics(
   key: PRNGKey,
-  loss: InnerLoss,
+  model: Model,
+  stats: Stats,
   trajectory: Params,
   sets: Mapping[str, SyntheticSet],
   *,
@@ -36,7 +39,8 @@ def dynamics(
 
   Args:
     key: for the segments, which all sets share.
-    loss: the inner loss.
+    model: the network.
+    stats: its running statistics.
     trajectory: w^0 ... w^L, leaves [L + 1, ...].
     sets: by label, sets of one size; each trains with its own step size.
     first: smallest t.
@@ -50,19 +54,38 @@ def dynamics(
     By label, 1 - cos(w~, w*) of every draw, [draws].
   """
 
-  @jax.jit
-  def distances(syn, trajectory, key):
-    def distance(i):
-      own = fold(key, i)
-      drawn = draw_segment(fold(own, 0), trajectory, first, length, segment, targets)
-      end = unroll(loss, drawn.start, syn, fold(own, 1), steps)
-      return cosine_distance(end, drawn.target, drawn.start)
-
-    return jax.lax.map(distance, jnp.arange(draws))
-
   # Placed alike: one program for all of them.
   sets = jax.device_put(dict(sets), jax.tree.leaves(trajectory)[0].sharding)
-  return {label: np.asarray(distances(syn, trajectory, key)) for label, syn in sets.items()}
+  how = model, first, length, segment, targets, steps, draws
+  return {
+    label: np.asarray(_distances(*how, stats, syn, trajectory, key)) for label, syn in sets.items()
+  }
+
+
+@functools.partial(jax.jit, static_argnums=range(7))
+def _distances(
+  model, first, length, segment, targets, steps, draws, stats, syn, trajectory, key
+) -> Array:
+  """See `dynamics`; [draws]."""
+  loss = inner_loss(model, stats, None)
+
+  def distance(i):
+    own = fold(key, i)
+    drawn = draw_segment(fold(own, 0), trajectory, first, length, segment, targets)
+    end = unroll(loss, drawn.start, syn, fold(own, 1), steps)
+    return cosine_distance(end, drawn.target, drawn.start)
+
+  return jax.lax.map(distance, jnp.arange(draws))
+
+
+@functools.partial(jax.jit, static_argnames='num_classes')
+def drawn_sets(
+  key: PRNGKey, data: 'federated.FederatedData', syn: SyntheticSet, num_classes: int
+) -> dict[str, SyntheticSet]:
+  """Draws real images and noise, as many as the learned set has; see `real_and_noise`."""
+  rows = jax.random.randint(fold(key, 0), (len(syn.x),), 0, data.x.shape[0])
+  x, y = federated.normalise(data, data.x[rows]), data.y[rows]
+  return real_and_noise(fold(key, 0, 1), x, y, syn, num_classes)
 
 
 def real_and_noise(

@@ -32,6 +32,21 @@ def snapshot_iterations(snapshots: int, iterations: int) -> np.ndarray:
   return (2 * np.arange(snapshots) * iterations + snapshots - 1) // gaps
 
 
+def keep(snapshots: SyntheticSet, syn: SyntheticSet, done: Array, iterations: int) -> SyntheticSet:
+  """Keeps a set among the snapshots if its turn has come.
+
+  Args:
+    snapshots: leaves [snapshots, ...].
+    syn: the set now.
+    done: iterations done, [].
+    iterations: in all.
+  """
+  kept = snapshot_iterations(len(snapshots.x), iterations)
+  # Of few iterations several snapshots have the same.
+  turn = lambda leaf: (done == kept).reshape(-1, *[1] * (leaf.ndim - 1))
+  return jax.tree.map(lambda old, new: jnp.where(turn(old), new, old), snapshots, syn)
+
+
 def noise(
   key: PRNGKey, images: int, shape: tuple[int, int, int], num_classes: int, step: float
 ) -> SyntheticSet:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn.data.augment import dsa, parse_strategy
 from fedjax_syn.keys import fold
 from fedjax_syn.synthesis.pieces import in_pieces
 from fedjax_syn.synthesis.synthetic import SyntheticSet, minibatch, soft_cross_entropy
@@ -19,6 +20,12 @@ from fedjax_syn.typing import Array, Model, Params, PRNGKey, Stats, Variables
 
 InnerLoss = Callable[[Params, Array, Array, PRNGKey], Array]  # (w, images, label logits, key) -> []
 Augment = Callable[[PRNGKey, Array], Array]
+
+
+def augmentation(strategy: str) -> Augment | None:
+  """Returns the augmentation of DSA operations, 'colour_crop' (see `parse_strategy`); None if there are none."""
+  operations = parse_strategy(strategy)
+  return (lambda key, x: dsa(key, x, operations)) if operations else None
 
 
 def inner_loss(
