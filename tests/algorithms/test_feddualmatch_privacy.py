@@ -8,6 +8,7 @@ import pytest
 import fedjax_syn as fs
 from fedjax_syn import config as config_lib
 from fedjax_syn import privacy
+from fedjax_syn.contexts import Run
 from fedjax_syn.synthesis import distribution as dm
 from tests import tiny
 from tests.algorithms.test_data_methods import ONE, SMALL, SOME, data, net, updated
@@ -88,6 +89,32 @@ def test_the_paper_s_form_and_its_honest_epsilon():
   # The same noise multiplier as in the other form costs orders of magnitude more.
   paper = privacy.epsilon(mechanism_of(clip=1.0, sigma_s=4.0, clipping='set'), sampling)
   assert paper > 1000 * privacy.epsilon(mechanism_of(clip=1.0, sigma_s=4.0), sampling)
+
+
+def test_before_the_data_are_read_the_paper_s_form_only_has_noise():
+  """Its multiplier and its releases follow from the clients' classes; nothing is stated before they are known."""
+  found = fs.FedDualMatch(clip=1.0, sigma_s=1e-20, clipping='set').privacy(None)
+  assert found == privacy.Mechanism(1e-20, 1e-5, 'example', releases=0) and privacy.promises(found)
+  config = config_lib.check(settings())
+  privacy.check_config(config, {'feddualmatch': found})
+  with pytest.raises(ValueError, match="'feddualmatch' adds noise and 'fedavg' none"):
+    privacy.check_config(config, {'feddualmatch': found, 'fedavg': None})
+  of_clients = privacy.Mechanism(1.0, 1e-5)
+  privacy.check_config(config, {'feddualmatch': found, 'dp': of_clients})
+  known = fs.FedDualMatch(clip=1.0, sigma_s=1e-20).privacy(None)  # of the other form all is known
+  with pytest.raises(ValueError, match='no one epsilon covers both'):
+    privacy.check_config(config, {'feddualmatch': known, 'dp': of_clients})
+
+
+def test_from_python_a_target_becomes_a_sigma_too():
+  """The run's rounds and seeds decide; a target without a bound is refused when the chain is built."""
+  layer = fs.FedDualMatch(clip=1.0, target_epsilon=8.0)
+  sampling = privacy.Sampling('fixed', 10, 1.0, 7, 3)
+  (_, resolved) = fs.chain(layer).resolve(Run(7, sampling, ('feddualmatch',)))
+  of = lambda sigma: privacy.epsilon(privacy.Mechanism(sigma, 1e-5, 'example'), sampling)
+  assert of(resolved.sigma_s) <= 8.0 < of(0.95 * resolved.sigma_s)
+  with pytest.raises(ValueError, match='target_epsilon=8.0: needs feddualmatch.clip'):
+    fs.chain(fs.FedDualMatch(target_epsilon=8.0))
 
 
 def test_more_noise_gives_a_smaller_epsilon_in_both_forms():
