@@ -99,6 +99,8 @@ class Engine:
     self._warm: dict[tuple[int, int], Background] = {}  # by runs side by side, first round
     if self.mechanism is not None:  # now and not in round 1: this traces what clients send
       self._check_noise()
+    elif any(overrides(layer, 'server_init') for layer in self.chain):
+      self._shapes()  # what `server_init` refuses is said before a run begins
 
   def __getattr__(self, name: str) -> Any:
     new = f'is {_RENAMED[name]!r} now' if name in _RENAMED else 'does not exist'

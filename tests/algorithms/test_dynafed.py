@@ -213,3 +213,8 @@ def test_refusals(fields, rounds, message):
 
 def test_length_of_exactly_a_segment_works_with_the_initial_model():
   resolved(6, length=5, segment=5)
+
+
+def test_pieces_that_do_not_divide_the_images_are_refused_before_the_run():
+  with pytest.raises(ValueError, match='dynafed.pieces=4: 6 images do not divide'):
+    engine_of(fs.chain(base(), fs.DynaFed(**FIELDS, pieces=4)))

@@ -145,9 +145,10 @@ def test_what_is_no_finished_run_is_refused_in_one_line(
 
 def test_another_data_set_is_refused(folder, monkeypatch):
   run = finished_run.read_run(folder, None)
-  stored = {**run.stored, 'dataset': {**run.stored['dataset'], 'checksum': 'other'}}
+  stored = run.opened.stored
+  stored = {**stored, 'dataset': {**stored['dataset'], 'checksum': 'other'}}
   with pytest.raises(ValueError, match="data.name='digits': differs from the data set of the run"):
-    finished_run.open_subject(run._replace(stored=stored), None)
+    finished_run.open_subject(run._replace(opened=run.opened._replace(stored=stored)), None)
 
 
 def test_the_script_helps_and_refuses(tmp_path):
