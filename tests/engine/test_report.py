@@ -24,7 +24,7 @@ def test_means_are_over_those_that_measured_something():
   number over the first and the last: (10 + 40) / 2 = 25; nobody measured the other one."""
   there = jnp.array([True, False, True, True])
   report = numbers(
-    round_report(
+    jax.jit(round_report)(
       jnp.int32(3),
       {'w': jnp.ones(2)},
       {
