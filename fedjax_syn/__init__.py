@@ -9,7 +9,7 @@ result = fs.run(method, 'digits', 'mlp', rounds=60, clients=20, partition='diric
 import importlib
 from typing import Any
 
-__version__ = '0.1.0'
+__version__ = '0.2.0'
 
 _METHODS = (
   'ABAVG',

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn import algorithms, api, checkpoint, experiment, models
+from fedjax_syn import algorithms, api, checkpoint, contexts, experiment, models, privacy
 from fedjax_syn import config as config_lib
 from fedjax_syn.data import datasets
 from fedjax_syn.engine import Layout
@@ -137,6 +137,32 @@ def test_api_run_of_fedavg_is_dynafed_up_to_its_synthesis(real):
 def test_api_run_refuses_by_name(wrong):
   with pytest.raises(ValueError, match='=0'):
     api.run(fs.FedAvg(), 'digits', 'mlp', **wrong)
+
+
+@pytest.mark.parametrize(
+  ('method', 'example'),
+  [
+    (fs.FedProx, r'as in fs.chain\(FedProx\(\)\)'),
+    (lambda base=None: base, r'as in fs.chain\(fs.FedProx\(mu=0.01\)\)'),
+    ('fedprox', r'as in fs.chain\(fs.FedProx\(mu=0.01\)\)'),
+    (None, r'as in fs.chain\(fs.FedProx\(mu=0.01\)\)'),
+  ],
+)
+def test_api_run_says_what_a_method_is(method, example):
+  with pytest.raises(
+    ValueError, match=f'^method=.*: must be a chain of layers, {example}'
+  ) as refused:
+    api.run(method, 'digits', 'mlp', rounds=1)
+  assert '\n' not in str(refused.value)
+
+
+def test_api_run_fills_in_what_follows_from_the_run():
+  """DP's noise from its epsilon: that of the 3 rounds, the 2 seeds and the clients that take part."""
+  wanted = fs.DP(clip=1.0, target_epsilon=2.0)
+  result = api.run(wanted, 'digits', 'mlp', rounds=3, seeds=(0, 1), clients=4, participation=0.5)
+  sampling = privacy.Sampling('fixed', 4, 0.5, 3, 2)
+  resolved = wanted.resolve(contexts.Run(3, sampling, ('dp',)))
+  assert resolved.noise_multiplier > 0 and result.engine.chain[fs.DP] == resolved
 
 
 def test_api_run_warns_of_a_seed_that_diverged(monkeypatch):

@@ -86,3 +86,12 @@ def test_refusals_are_one_line_that_says_what_would_work(name, settings, says):
   with pytest.raises(ValueError, match=says) as refusal:
     models.create(name, **{**ARGUMENTS, **settings})
   assert '\n' not in str(refusal.value)
+
+
+def test_equal_arguments_give_one_model_by_which_programs_are_shared():
+  same = lambda name, **more: (
+    models.create(name, **{**ARGUMENTS, **more}) is models.create(name, **ARGUMENTS)
+  )
+  assert same('mlp') and same('mlp', conv=models.FASTEST['cpu']) and same('mlp', width=0)
+  assert not same('mlp', width=4) and not same('mlp', num_classes=4)
+  assert not same(f'{__name__}:outside')  # what a function of a user's does is not known
