@@ -216,6 +216,9 @@ def _check(made: Chain) -> None:
   def refuse(text: str):
     raise ValueError(f'algorithm={made.name!r}: {text}')
 
+  rules = [layer.name for layer in made.layers if overrides(layer, 'aggregate')]
+  if len(rules) > 1 and len({*names}) == len(names):
+    refuse(f'{rules[1]!r} cannot come after {rules[0]!r}: both replace the aggregation')
   for position, layer in enumerate(made.layers):
     inner, others = made.layers[:position], [o for o in made.layers if o is not layer]
     inside = '+'.join(n for n in names[1:position]) or names[0]
@@ -234,8 +237,6 @@ def _check(made: Chain) -> None:
       )
     if position and overrides(layer, *LOCAL_HOOKS) and not trains:
       refuse(f'{layer.name!r} changes local training, but {inside!r} does not train locally')
-    if overrides(layer, 'aggregate') and (o := _first(inner, 'aggregate')):
-      refuse(f'{layer.name!r} cannot come after {o.name!r}: both replace the aggregation')
     for trait in sorted(layer.requires()):
       _check_required(layer, trait, inner, made, inside, refuse)
     present = {o.name for o in others} | set().union(*(traits(o) for o in others))
@@ -265,10 +266,6 @@ def _check_required(layer, trait, inner, made, inside, refuse) -> None:
     refuse(f'{layer.name!r} requires {trait!r}, which is none of {", ".join(TRAITS)}')
   elif trait not in UNCOMPOSED and not any(trait in traits(o) for o in inner):
     refuse(f'{layer.name!r} needs {TRAITS[trait]}')
-
-
-def _first(layers: tuple[Layer, ...], hook: str) -> Layer | None:
-  return next((layer for layer in layers if overrides(layer, hook)), None)
 
 
 def traits(layer: Layer) -> frozenset[str]:

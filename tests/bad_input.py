@@ -107,15 +107,15 @@ BAD = [
   ),
   (
     {'algorithm': 'dynafed+feddm'},
-    "algorithm='dynafed+feddm': 'feddm' cannot be put around 'dynafed': its clients send data",
+    "algorithm='dynafed+feddm': 'feddm' cannot come after 'dynafed': its clients send data",
   ),
   (
     {'algorithm': 'abavg+fednova', 'data.proxy': 'held_out', 'client.optimizer': 'sgd'},
-    "algorithm='abavg+fednova': 'fednova' cannot be put around 'abavg': both replace the aggregation",
+    "algorithm='abavg+fednova': 'fednova' cannot come after 'abavg': both replace the aggregation",
   ),
   (
     {'algorithm': 'fednova'},
-    "algorithm='fednova': fednova counts the steps of SGD with momentum below 1: use client.optimizer=sgd",
+    "algorithm='fednova': 'fednova' needs SGD with momentum below 1 (client.optimizer=sgd)",
   ),
   (
     {'algorithm': 'json:loads'},

@@ -168,7 +168,9 @@ def test_api_run_fills_in_what_follows_from_the_run():
 def test_api_run_warns_of_a_seed_that_diverged(monkeypatch):
   monkeypatch.setattr(api.engine_lib, 'Engine', Fake(diverge={1: 2}).build)
   with pytest.warns(UserWarning, match='seed 1 diverged in round 2'):
-    result = api.run(fs.DynaFed(), 'digits', 'mlp', rounds=PHASE + 1, seeds=(0, 1))
+    result = api.run(
+      fs.DynaFed(length=PHASE, segment=2), 'digits', 'mlp', rounds=PHASE + 1, seeds=(0, 1)
+    )
   rounds = lambda seed: [line['round'] for line in result.history if line['seed'] == seed]
   assert rounds(0) == list(range(PHASE + 2)) and rounds(1) == [0, 1]
   assert result.variables[1] is None and result.variables[0] is not None

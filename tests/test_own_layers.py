@@ -207,6 +207,9 @@ def test_a_class_cannot_have_the_name_of_another_part_of_the_config(outside):
     ('from fedjax_syn import dynafed', 'the class fs.DynaFed now'),
     ('from fedjax_syn.algorithms.dynafed import dynafed', 'the class fedjax_syn.DynaFed now'),
     ('from fedjax_syn.algorithms.fedprox import Config', 'the class fedjax_syn.FedProx now'),
+    ('from fedjax_syn.method import Method', 'fedjax_syn.Chain now'),
+    ('import fedjax_syn.method as m; m.ClientTransform', 'the hooks of fedjax_syn.Layer now'),
+    ('from fedjax_syn.method import LocalTraining', 'gone: a method is a class of hooks'),
     ('from fedjax_syn.engine import build', 'the class fedjax_syn.Engine now'),
   ],
 )
