@@ -12,7 +12,7 @@ from absl.testing import flagsaver
 import fedjax_syn
 from fedjax_syn.data import datasets
 from launch import main as launcher
-from tests.test_config import OUTSIDE
+from tests.test_own_layers import OUTSIDE
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -215,7 +215,7 @@ def test_an_interruption_before_the_run_is_one_line(runs, tmp_path, capsys):
 def test_the_fields_of_an_own_method_are_listed(tmp_path, monkeypatch, capsys):
   (tmp_path / 'listed_method.py').write_text(OUTSIDE)
   monkeypatch.syspath_prepend(tmp_path)
-  assert start('--list=fields', '--config.algorithm=listed_method:mine+dynafed') == 0
+  assert start('--list=fields', '--config.algorithm=listed_method:Mine+dynafed') == 0
   lines = capsys.readouterr().out.splitlines()
   assert any(line.startswith('mine.wanted=5 ') for line in lines)
 
