@@ -54,8 +54,6 @@ class Ditto(Layer):
       stats=v.stats,
       broadcast={_NearGlobal.name: client.params},
       state={},
-      prepared=None,
-      task=None,  # as in the engine: what is carried from step to step is arrays
     )
     count = local.steps(client.shard.size)
     carry = jax.lax.fori_loop(0, count, lambda _, carry: local.step(carry), local.begin(own))

@@ -97,7 +97,8 @@ class LocalClient:
     params = client.params
     for layer, seen in self.having('receive', client):
       params = layer.receive(seen, params)
-    client = client._replace(params=params)  # what is sent is the difference from here
+    # What is sent is the difference from here; what is carried from step to step is arrays.
+    client = client._replace(params=params, task=None)
     prepared = {layer.name: layer.prepare(seen) for layer, seen in self.having('prepare', client)}
     client = client._replace(prepared=prepared)
     if self.local.persistent:

@@ -255,10 +255,8 @@ class Engine:
     Raises:
       ValueError: if samples have several labels, so that no class weighs them.
     """
-    split = make_split(x, y, owners, self.setting)
-    return functools.partial(
-      measure_all, self.setting, self._chain, self._data, self._everywhere, split
-    )
+    of = self.setting, self._chain, self._data, self._everywhere
+    return functools.partial(measure_all, *of, make_split(x, y, owners, self.setting))
 
   def artifacts(self, state: State) -> dict[str, Any] | None:
     """Returns the learned set of the outermost layer that has one, as numpy arrays; None without one."""
