@@ -36,10 +36,11 @@ class Fake(NamedTuple):
 class FakeEngine:
   """What the loop and everything outside the engine use of `fedjax_syn.engine.Engine`."""
 
-  client_state_bytes, client_state_place, bytes_before, mechanism = 0, 'device', 0, None
+  client_state_bytes, client_state_place, bytes_before = 0, 'device', 0
 
   def __init__(self, how, method, model, layout):
     self.how, self.chain, self.model = how, method, model
+    self.mechanism = method.mechanism(None)
     self.learns = 'dynafed' in method.name
     self.layout = layout._replace(
       lanes=layout.lanes or 1, form=layout.form or 'blocks', devices=layout.devices or 1

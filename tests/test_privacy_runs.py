@@ -265,9 +265,10 @@ def test_from_python_a_target_is_kept_by_the_whole_run(monkeypatch):
     noise.append(method[fs.DP].noise_multiplier)
     raise RuntimeError('as far as needed')
 
-  monkeypatch.setattr(api.engine_lib, 'Engine', engine)
-  with pytest.raises(RuntimeError, match='as far as needed'):
-    run(fs.chain(fs.DP(target_epsilon=8.0)), seeds=(0, 1, 2))
+  with monkeypatch.context() as patch:
+    patch.setattr(api.engine_lib, 'Engine', engine)
+    with pytest.raises(RuntimeError, match='as far as needed'):
+      run(fs.chain(fs.DP(target_epsilon=8.0)), seeds=(0, 1, 2))
   stated = privacy.epsilon(Mechanism(noise[0], 1e-5), Sampling('fixed', 20, 1.0, 60, seeds=3))
   assert 7.8 < stated <= 8.0
   with pytest.raises(ValueError, match='noise_multiplier=1e-30: must be 0'):
