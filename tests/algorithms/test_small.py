@@ -69,7 +69,7 @@ def test_for_plain_sgd_it_does_not_matter_where_scaffold_corrects(option):
     one.clients['scaffold']['w'], other.clients['scaffold']['w'], rtol=1e-5
   )
   assert abs(float(one.params['w']) - 1) > 0.1
-  with pytest.raises(ValueError, match="correction='steps' is unknown; known: gradient, step"):
+  with pytest.raises(ValueError, match="correction='steps': unknown; known: 'gradient', 'step'"):
     fs.SCAFFOLD(correction='steps')
 
 
