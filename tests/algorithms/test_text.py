@@ -123,7 +123,7 @@ def test_methods_for_images_refuse(corpus, name):
   with pytest.raises(
     ValueError, match=f"algorithm='{name}': needs images, and these data are tokens"
   ):
-    fs.run(method, corpus, text_model(), rounds=1, clients=3, partition='iid')
+    fs.run(method, corpus, text_model(), rounds=30, clients=3, partition='iid')
 
 
 def test_options_for_images_refuse(corpus):
