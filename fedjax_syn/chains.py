@@ -33,6 +33,7 @@ TRAITS = {
 }
 DIRECT_HOOKS = ('client_init', 'setup')  # local hooks that a layer with `client_update` may have
 UNCOMPOSED = ('one class', 'pixels', 'full history')  # no other layer provides them
+OF_LAYERS = ('aggregate only', 'private parameters', 'proximal term')  # what a layer does
 SERVER_DATA = ('', 'images', 'labels')  # from the least that a layer can need to the most
 
 
@@ -265,7 +266,8 @@ def _check_required(layer, trait, inner, made, inside, refuse) -> None:
   elif trait not in TRAITS:
     refuse(f'{layer.name!r} requires {trait!r}, which is none of {", ".join(TRAITS)}')
   elif trait not in UNCOMPOSED and not any(trait in traits(o) for o in inner):
-    refuse(f'{layer.name!r} needs {TRAITS[trait]}')
+    what = f'a layer before it that {TRAITS[trait]}' if trait in OF_LAYERS else TRAITS[trait]
+    refuse(f'{layer.name!r} needs {what}')
 
 
 def traits(layer: Layer) -> frozenset[str]:

@@ -221,7 +221,8 @@ def _check_name(key: str, value: str, kind: str) -> None:
   if not colon:
     known = names(kind)
     if value not in known:
-      raise ConfigError(f'{key}={shown(value)}: unknown{_nearest(value, known)}')
+      own = '; your own is MODULE:CLASS or FILE.py:CLASS' if kind == 'algorithms' else ''
+      raise ConfigError(f'{key}={shown(value)}: unknown{_nearest(value, known)}{own}')
     return
   if kind == 'algorithms':
     try:
@@ -338,7 +339,7 @@ def _nearest(key: str, known: Iterable[str]) -> str:
   known = list(known)
   same = [name for name in known if _last(name) == _last(key)]  # `mu` is `fedprox.mu`
   close = difflib.get_close_matches(key, known, n=3) if len(key) < 100 else []  # it is slow
-  near = list(dict.fromkeys([*same, *close]))[:3]
+  near = list(dict.fromkeys([*close, *same]))[:3]
   return (
     f'; nearest: {", ".join(near)}' if near or len(known) > 40 else f'; known: {", ".join(known)}'
   )

@@ -100,13 +100,24 @@ class Messages(NamedTuple):
 
   def sum(self, name: str) -> PyTree:
     """Sums one part of the messages over the clients that have a sample; leaves [...]."""
-    return self.unweighted_sum[name]
+    return _part(self.unweighted_sum, name)
 
   def mean(self, name: str) -> PyTree:
     """Averages one part of the messages by their weights; zeros if all weights are zero; leaves [...]."""
     total = self.weight.sum()
     scale = jnp.where(total > 0, 1 / jnp.where(total > 0, total, 1), 0)
-    return jax.tree.map(lambda leaf: scale.astype(leaf.dtype) * leaf, self.weighted_sum[name])
+    return jax.tree.map(
+      lambda leaf: scale.astype(leaf.dtype) * leaf, _part(self.weighted_sum, name)
+    )
+
+
+def _part(payload: dict[str, PyTree], name: str) -> PyTree:
+  """Returns one part of messages; raises ValueError, naming what was sent, if there is no such part."""
+  try:
+    return payload[name]
+  except KeyError:
+    sent = ', '.join(map(repr, payload))
+    raise ValueError(f'messages have no part {name!r}: the clients sent {sent}') from None
 
 
 class Round(NamedTuple):

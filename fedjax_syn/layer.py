@@ -286,6 +286,15 @@ def overrides(layer: Layer, *hooks: str) -> bool:
   return any(getattr(type(layer), hook) is not getattr(Layer, hook) for hook in hooks)
 
 
+def pair(layer: Layer, hook: str, returned: Any, parts: str) -> tuple[Any, Any]:
+  """Returns what a hook returned as two values; raises ValueError, naming them, if it did not return two."""
+  if isinstance(returned, tuple) and len(returned) == 2:
+    return returned
+  raise ValueError(
+    f'{type(layer).__name__}.{hook} must return ({parts}), not a {type(returned).__name__}'
+  )
+
+
 def has(layer: Layer, hook: str, task: 'Task') -> bool:
   """Says whether a layer has a hook in the task's phase and for its own options."""
   condition = getattr(getattr(type(layer), hook), 'when', None)

@@ -11,8 +11,19 @@ from fedjax_syn.client import pieces
 from fedjax_syn.contexts import ClientContext, Message, Task
 from fedjax_syn.data import federated
 from fedjax_syn.keys import fold
-from fedjax_syn.layer import Layer
-from fedjax_syn.typing import Array, GradFn, Params, PRNGKey, PyTree, Stats, Step, Variables
+from fedjax_syn.layer import Layer, pair
+from fedjax_syn.typing import (
+  Array,
+  GradFn,
+  LossFn,
+  Output,
+  Params,
+  PRNGKey,
+  PyTree,
+  Stats,
+  Step,
+  Variables,
+)
 
 SHUFFLE, STEP, AUGMENT = range(3)  # uses of a client's key in a round
 # The mean loss of a client from which on it has diverged: in float32 it would stay finite for many rounds more.
@@ -133,7 +144,8 @@ class LocalClient:
     difference = jax.tree.map(jnp.subtract, carry.params, client.params)
     payload, state = {'params': difference, 'stats': carry.stats}, dict(client.state)
     for layer, seen in self.having('finish', client):
-      part, new_state = layer.finish(seen, trained, carry.index)
+      returned = layer.finish(seen, trained, carry.index)
+      part, new_state = pair(layer, 'finish', returned, 'part of the message, new state')
       if part is not None:
         payload[layer.name] = part
       if layer.name in client.state:
@@ -191,7 +203,7 @@ class LocalClient:
 
     with_loss = self.having('loss', client)
     for layer, seen in with_loss:
-      loss_fn = functools.partial(layer.loss, seen, loss_fn)
+      loss_fn = functools.partial(_loss, layer, seen, loss_fn)
     # A layer's loss may look at the whole batch's output, and differentiate it.
     image, dtype = task.data.x.shape[1:], task.data.mean.dtype
     taken = 1 if with_loss else pieces.count(task.model, image, dtype, self.batch_size)
@@ -199,6 +211,20 @@ class LocalClient:
     for layer, seen in self.having('grad', client):
       grad_fn = functools.partial(layer.grad, seen, grad_fn)
     return grad_fn
+
+
+def _loss(
+  layer: Layer, client: ClientContext, loss_fn: LossFn, w: Params, step: Step
+) -> tuple[Array, Output]:
+  """Calls a layer's loss hook and checks what it returns."""
+  returned = layer.loss(client, loss_fn, w, step)
+  value, out = pair(layer, 'loss', returned, 'loss [], output of the model')
+  if jnp.shape(value):
+    raise ValueError(
+      f'{type(layer).__name__}.loss: the loss has shape {jnp.shape(value)} and must be one number;'
+      ' sum over the batch by step.mask'
+    )
+  return value, out
 
 
 class DirectClient:

@@ -19,7 +19,7 @@ from fedjax_syn.engine.report import Report, round_report, server_numbers
 from fedjax_syn.engine.setting import Setting
 from fedjax_syn.engine.tracing import traced
 from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.layer import Numbers
+from fedjax_syn.layer import Numbers, pair
 from fedjax_syn.typing import Array, Params, PyTree, Variables
 
 AXIS = 'runs'  # of runs side by side
@@ -151,7 +151,7 @@ def _aggregate(round: Round) -> tuple[Params, Numbers]:
   having = round.task.chain.having('aggregate', round.task)
   if not having:
     return weighted_mean(round)
-  new, numbers = having[0].aggregate(round)
+  new, numbers = pair(having[0], 'aggregate', having[0].aggregate(round), 'parameters, numbers')
   return new, {f'{having[0].name}/{name}': value for name, value in numbers.items()}
 
 
@@ -169,7 +169,8 @@ def _server_updates(
   for i, layer in enumerate(chain.on_server):
     if layer in having:
       seen = round._replace(key=fold(key, i), state=server.get(layer.name))
-      new, own = layer.server_update(seen, new)
+      returned = layer.server_update(seen, new)
+      new, own = pair(layer, 'server_update', returned, 'parameters, new state')
       if layer.name in server:
         server[layer.name] = own
   return new, server
