@@ -132,6 +132,7 @@ class Trial(NamedTuple):
   evaluators: loop.Evaluators
   plan: loop.Plan
   personal: Callable | None
+  sampling: privacy.Sampling  # who sees what, over all seeds and rounds
 
 
 def prepare(
@@ -161,7 +162,7 @@ def prepare(
     checked[name] for name in ('rounds', 'clients', 'participation')
   )
   sampling = privacy.Sampling('fixed', clients, participation, rounds, len(checked['seeds']))
-  method = _method(method, sampling)
+  method = resolve(method, sampling)
   layout = _layout(layout)
   dataset = _dataset(dataset, checked['data_dir'])
   if not isinstance(model, str | Model):
@@ -198,7 +199,7 @@ def prepare(
   owners = partition_lib.owners_of(part, dataset.test_clients, len(test.y))
   personal = engine.personal(test.x, test.y, owners) if every else None
   plan = loop.Plan(rounds, checked['eval_every'], personal_every=every)
-  return Trial(engine, tuple(checked['seeds']), evaluators, plan, personal)
+  return Trial(engine, tuple(checked['seeds']), evaluators, plan, personal, sampling)
 
 
 def _dataset(dataset: datasets.Dataset | str, folder: str) -> datasets.Dataset:
@@ -212,8 +213,8 @@ def _dataset(dataset: datasets.Dataset | str, folder: str) -> datasets.Dataset:
   return dataset
 
 
-def _method(method: Chain | Layer, sampling: privacy.Sampling) -> Chain:
-  """A method with what follows from the run filled in."""
+def resolve(method: Chain | Layer, sampling: privacy.Sampling) -> Chain:
+  """Returns a method with what follows from the run filled in; raises ValueError if it does not fit."""
   if not isinstance(method, Chain | Layer):
     example = 'fs.chain(fs.FedProx(mu=0.01))'
     if isinstance(method, type) and issubclass(method, Layer):

@@ -5,9 +5,10 @@ A hook that a layer does not override is not in the program.
 """
 
 import dataclasses
+import functools
 import types
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
@@ -39,19 +40,34 @@ Hook = TypeVar('Hook', bound=Callable)
 Numbers = dict[str, Array | Measured]  # for the log, [] by name
 
 
-def when(condition: Callable[[Any, 'Task'], bool]) -> Callable[[Hook], Hook]:
+class Phase(NamedTuple):
+  """All of a `Task` that the condition of `when` may use."""
+
+  first_round: int
+
+  def __getattr__(self, name: str) -> Any:
+    raise AttributeError(
+      f'fs.when: a condition may use static fields and task.first_round, and not task.{name}'
+    )
+
+
+def when(condition: Callable[[Any, Any], bool]) -> Callable[[Hook], Hook]:
   """Makes a hook exist only in a phase of a run or for an option.
 
   Args:
     condition: (self, task) -> bool, from static fields and `task.first_round`.
 
   Returns:
-    A decorator for the hook.
+    A decorator for a hook of a round; a class with such a condition on another hook is refused.
   """
 
   def mark(hook: Hook) -> Hook:
-    hook.when = condition  # type: ignore[attr-defined]
-    return hook
+    @functools.wraps(hook)  # another function: the hook may be a base class's
+    def conditional(*args):
+      return hook(*args)
+
+    conditional.when = condition  # type: ignore[attr-defined]
+    return conditional  # type: ignore[return-value]
 
   return mark
 
@@ -76,11 +92,13 @@ class Layer:
 
   def __post_init__(self):
     kinds = layer_classes.kinds(type(self))
+    traced = layer_classes.traced_fields(type(self))
     for f in dataclasses.fields(self):  # type: ignore[arg-type]
       value, key = getattr(self, f.name), self._key(f.name)
-      if isinstance(value, jax.Array | np.ndarray | jax.ShapeDtypeStruct):  # a number on a device
+      if f.name in traced and layer_classes.is_abstract(value):
         continue
-      value = coerce(key, value.item() if isinstance(value, np.generic) else value, kinds[f.name])
+      number = isinstance(value, jax.Array | np.ndarray | np.generic) and value.ndim == 0
+      value = coerce(key, value.item() if number else value, kinds[f.name])
       check_range(key, value, f.metadata)
       object.__setattr__(self, f.name, value)
 
@@ -286,16 +304,9 @@ def overrides(layer: Layer, *hooks: str) -> bool:
   return any(getattr(type(layer), hook) is not getattr(Layer, hook) for hook in hooks)
 
 
-def pair(layer: Layer, hook: str, returned: Any, parts: str) -> tuple[Any, Any]:
-  """Returns what a hook returned as two values; raises ValueError, naming them, if it did not return two."""
-  if isinstance(returned, tuple) and len(returned) == 2:
-    return returned
-  raise ValueError(
-    f'{type(layer).__name__}.{hook} must return ({parts}), not a {type(returned).__name__}'
-  )
-
-
 def has(layer: Layer, hook: str, task: 'Task') -> bool:
   """Says whether a layer has a hook in the task's phase and for its own options."""
   condition = getattr(getattr(type(layer), hook), 'when', None)
-  return overrides(layer, hook) and (condition is None or bool(condition(layer, task)))
+  if not overrides(layer, hook):
+    return False
+  return condition is None or bool(condition(layer, Phase(task.first_round)))

@@ -9,12 +9,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 
 from fedjax_syn.fields import KINDS
 from fedjax_syn.texts import shown
 
 # Keys beside those of the layers in what clients send and keep.
 RESERVED = ('params', 'stats', 'optimizer')
+# Hooks that `when` can make conditional; the others say what a layer is, or act between rounds.
+CONDITIONAL = ('client_init', 'setup', 'receive', 'prepare', 'loss', 'grad', 'step', 'finish')
+CONDITIONAL += ('postprocess_update', 'client_metrics', 'personal', 'server_init', 'broadcast')
+CONDITIONAL += ('common', 'aggregate', 'server_update', 'server_metrics')
 
 
 def kinds(cls: type) -> dict[str, Any]:
@@ -67,6 +72,8 @@ def _check_hook(where: str, value: Callable, name: str, hooks: Mapping[str, Call
   expected = inspect.signature(hooks[name]).parameters
   if len(inspect.signature(value).parameters) != len(expected):
     raise TypeError(f'{where}{inspect.signature(value)}: must take ({", ".join(expected)})')
+  if hasattr(value, 'when') and name not in CONDITIONAL:
+    raise TypeError(f'{where}: fs.when has no effect on it, but on {", ".join(CONDITIONAL)}')
 
 
 def _is_kind(kind: Any) -> bool:
@@ -88,6 +95,14 @@ def traced_fields(cls: type) -> tuple[str, ...]:
     return types_of[f.name] not in (float, float | None) if said is None else said
 
   return tuple(f.name for f in dataclasses.fields(cls) if not is_static(f))
+
+
+def is_abstract(value: Any) -> bool:
+  """Says whether a traced field's value is a tracer, a shape or several numbers, as under `jax.vmap`."""
+  if isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct):
+    return True
+  several = isinstance(value, jax.Array | np.ndarray) and value.ndim > 0
+  return several and np.issubdtype(value.dtype, np.number)
 
 
 def register(cls: type) -> None:

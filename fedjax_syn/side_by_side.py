@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedjax_syn import api, loop, privacy
 from fedjax_syn import engine as engine_lib
@@ -75,6 +76,7 @@ def sweep(
   """
   given = locals()
   method = chain(method)
+  values = {key: v.tolist() if isinstance(v, np.ndarray) else v for key, v in values.items()}
   _check(method, values)
   combinations = [
     dict(zip(values, combination, strict=True))
@@ -82,12 +84,14 @@ def sweep(
   ]
   fields = {name: given.get(name, 0) for name in api.FIELDS}
   trial = api.prepare(method, dataset, model, fields, layout)
-  if privacy.promises(trial.engine.mechanism):
+  methods = [api.resolve(_replace(method, c), trial.sampling) for c in combinations]
+  task = trial.engine.task()
+  if any(privacy.promises(one.mechanism(task)) for one in (trial.engine.chain, *methods)):
     raise ValueError(
       f'sweep: {method.name!r} adds noise, and no epsilon would cover all runs; use run'
     )
   runs = [(combination, seed) for combination in combinations for seed in trial.seeds]
-  engines = [trial.engine.with_values(_replace(trial.engine.chain, c)) for c, _ in runs]
+  engines = [trial.engine.with_values(one) for one in methods for _ in trial.seeds]
   beside = SideBySide(engines, [seed for _, seed in runs])
   history: list[list[dict[str, Any]]] = [[] for _ in runs]
   variables: list[Variables | None] = [None] * len(runs)
@@ -167,7 +171,7 @@ def _field(method: Chain, key: str) -> tuple[Layer, str]:
 def _check(method: Chain, values: Mapping[str, Sequence[float]]) -> None:
   for key, several in values.items():
     _field(method, key)
-    if not isinstance(several, Sequence) or not len(several):
+    if not isinstance(several, Sequence) or isinstance(several, str) or not len(several):
       raise ValueError(
         f'sweep: {key}={shown(several)} must be a sequence of values, as in (0.01, 0.1)'
       )

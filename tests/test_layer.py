@@ -88,6 +88,28 @@ def test_numbers_of_numpy_are_numbers():
   assert Sample(weight=np.float32(0.25), steps=np.int64(4)) == Sample(weight=0.25, steps=4)
 
 
+@pytest.mark.parametrize('one', [np.array, jnp.asarray], ids=['numpy', 'jax'])
+def test_arrays_of_one_number_are_checked_and_become_the_number(one):
+  layer = Sample(weight=one(0.25), steps=one(4), plain=one(True))
+  assert layer == Sample(weight=0.25, steps=4, plain=True) and hash(layer) == hash(layer)
+  for fields, line in (
+    ({'weight': one(-1.0)}, 'sample.weight=-1.0: must be at least 0.0'),
+    ({'weight': one(True)}, 'sample.weight=True: must be a number'),
+    ({'weight': one(np.nan)}, 'must be a finite number'),
+    ({'steps': one([3])}, 'must be an integer'),
+  ):
+    with pytest.raises(ConfigError) as refused:
+      Sample(**fields)
+    assert line in str(refused.value)
+
+
+@pytest.mark.parametrize('name', ['num_clients', 'model', 'rounds'])
+def test_a_condition_uses_the_phase_alone(name):
+  layer = make(loss=fs.when(lambda self, task: getattr(task, name))(Sample.loss))()
+  with pytest.raises(AttributeError, match=f'task.first_round, and not task.{name}'):
+    layer_lib.has(layer, 'loss', Task(fs.chain(), None))
+
+
 def test_when_says_whether_a_hook_is_in_a_program():
   has = lambda kind, first_round: layer_lib.has(
     Sample(kind=kind), 'loss', Task(fs.chain(), None, first_round=first_round)
@@ -123,6 +145,10 @@ def annotated(kind, **members):
     (lambda: make(__annotations__={'rate': float}), 'Mine.rate needs a default'),
     (lambda: annotated(dict, rate=None), "Mine.rate: <class 'dict'> is no type of a field"),
     (lambda: annotated(int | str, rate=1), 'Mine.rate: int | str is no type of a field'),
+    (
+      lambda: make(client_update=fs.when(lambda self, task: True)(lambda self, client: None)),
+      'Mine.client_update: fs.when has no effect on it',
+    ),
     (lambda: type('Params', (fs.Layer,), {}), 'Params: a layer cannot be called params, stats'),
   ],
 )
@@ -140,3 +166,9 @@ def test_a_layer_can_be_extended():
 
 def test_helpers_begin_with_an_underscore():
   assert make(_helper=lambda self: 3)()._helper() == 3
+
+
+def test_when_leaves_the_function_of_another_class_as_it_is():
+  condition = Sample.loss.when
+  other = make(loss=fs.when(lambda self, task: False)(Sample.loss))()
+  assert Sample.loss.when is condition and not layer_lib.has(other, 'loss', Task(fs.chain(), None))

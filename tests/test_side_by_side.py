@@ -6,6 +6,7 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn.side_by_side import stack
+from tests.tiny import build, federated, net
 
 ARGUMENTS = {
   'rounds': 3,
@@ -62,7 +63,10 @@ def test_chains_are_stacked_where_they_differ():
     (fs.FedProx(), {'fedprox.mu': ()}, r'fedprox.mu=\(\) must be a sequence'),
     (fs.FedProx(), {'fedprox.mu': (0.1, -1.0)}, 'fedprox.mu=-1.0: must be at least'),
     (fs.DynaFed(), {'dynafed.image_lr': (0.1,)}, "'dynafed' works between rounds"),
+    (fs.FedProx(), {'fedprox.mu': '12'}, "fedprox.mu='12' must be a sequence"),
     (fs.DP(), {'dp.clip': (0.1, 1.0)}, "'dp' adds noise, and no epsilon"),
+    (fs.DP(noise_multiplier=0.0), {'dp.noise_multiplier': (0.0, 1.0)}, "'dp' adds noise, and no"),
+    (fs.DP(noise_multiplier=0.0), {'dp.target_epsilon': (0.0, 2.0)}, "'dp' adds noise, and no"),
   ],
   ids=lambda value: str(value)[:20],
 )
@@ -70,3 +74,19 @@ def test_refusals_are_one_line(method, values, words):
   with pytest.raises(ValueError, match=words) as caught:
     fs.sweep(method, values, 'digits', 'mlp', **ARGUMENTS)
   assert '\n' not in str(caught.value)
+
+
+def test_values_come_as_an_array_too():
+  method = fs.chain(BASE, fs.FedProx())
+  runs = fs.sweep(method, {'fedprox.mu': np.array([0.0, 1.0])}, 'digits', 'mlp', **ARGUMENTS)
+  assert [run.values for run in runs] == [{'fedprox.mu': 0.0}, {'fedprox.mu': 1.0}]
+
+
+def test_another_value_does_not_turn_noise_on_or_off():
+  engine = build(fs.chain(BASE, fs.DP(noise_multiplier=1.0)), net(4, 3), federated([3, 2]))
+  other = engine.with_values(engine.chain.replace(dp={'noise_multiplier': 2.0}))
+  assert (engine.mechanism.noise_multiplier, other.mechanism.noise_multiplier) == (1.0, 2.0)
+  with pytest.raises(ValueError, match='only one of the two adds noise; make another Engine'):
+    engine.with_values(engine.chain.replace(dp={'noise_multiplier': 0.0}))
+  with pytest.raises(ValueError, match='a static field differs'):
+    engine.with_values(engine.chain.replace(fedavg={'epochs': 2}))

@@ -7,16 +7,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn import hook_results
 from fedjax_syn.client import pieces
 from fedjax_syn.contexts import ClientContext, Message, Task
 from fedjax_syn.data import federated
 from fedjax_syn.keys import fold
-from fedjax_syn.layer import Layer, pair
+from fedjax_syn.layer import Layer
 from fedjax_syn.typing import (
   Array,
   GradFn,
   LossFn,
-  Output,
   Params,
   PRNGKey,
   PyTree,
@@ -107,7 +107,7 @@ class LocalClient:
     """Receives the global model and prepares what stays the same in all steps."""
     params = client.params
     for layer, seen in self.having('receive', client):
-      params = layer.receive(seen, params)
+      params = hook_results.like(layer, 'receive', layer.receive(seen, params), params, 'params')
     # What is sent is the difference from here; what is carried from step to step is arrays.
     client = client._replace(params=params, task=None)
     prepared = {layer.name: layer.prepare(seen) for layer, seen in self.having('prepare', client)}
@@ -135,7 +135,8 @@ class LocalClient:
     updates, opt_state = optimizer.update(grads, carry.opt_state, carry.params)
     params = optax.apply_updates(carry.params, updates)
     for layer, seen in self.having('step', client):
-      params = layer.step(seen, carry.params, params, grads, now)
+      new = layer.step(seen, carry.params, params, grads, now)
+      params = hook_results.like(layer, 'step', new, params, 'params')
     return Carry(client, params, out.stats, opt_state, order, index + 1, carry.loss_sum + loss)
 
   def end(self, carry: Carry) -> tuple[Message, dict[str, PyTree], dict[str, Array]]:
@@ -144,16 +145,19 @@ class LocalClient:
     difference = jax.tree.map(jnp.subtract, carry.params, client.params)
     payload, state = {'params': difference, 'stats': carry.stats}, dict(client.state)
     for layer, seen in self.having('finish', client):
-      returned = layer.finish(seen, trained, carry.index)
-      part, new_state = pair(layer, 'finish', returned, 'part of the message, new state')
+      both = layer.finish(seen, trained, carry.index)
+      part, new_state = hook_results.parts(
+        layer, 'finish', both, 'part of the message', 'new state'
+      )
       if part is not None:
-        payload[layer.name] = part
+        payload[layer.name] = jax.tree.map(jnp.asarray, part)
+      new_state = hook_results.new_state(layer, 'finish', new_state, client.state)
       if layer.name in client.state:
         state[layer.name] = new_state
     if self.local.persistent:
       state[OPTIMIZER] = carry.opt_state
     for layer, seen in self.having('postprocess_update', client):
-      payload = layer.postprocess_update(seen, payload)
+      payload = _with_update(layer, layer.postprocess_update(seen, payload))
     size = client.shard.size.astype(carry.loss_sum.dtype)
     one = jnp.where(size > 0, 1.0, 0.0).astype(size.dtype)
     weight = size if self.local.weighting == 'size' else one
@@ -164,6 +168,7 @@ class LocalClient:
     metrics = {'loss': loss, 'finite': finite}
     for layer, seen in self.having('client_metrics', client):
       numbers = layer.client_metrics(seen, trained)
+      numbers = hook_results.numbers(layer, 'client_metrics', numbers)
       metrics |= {f'{layer.name}/{name}': value for name, value in numbers.items()}
     return Message(weight, payload), state, metrics
 
@@ -209,22 +214,8 @@ class LocalClient:
     taken = 1 if with_loss else pieces.count(task.model, image, dtype, self.batch_size)
     grad_fn = pieces.value_and_grad(loss_fn, taken)
     for layer, seen in self.having('grad', client):
-      grad_fn = functools.partial(layer.grad, seen, grad_fn)
+      grad_fn = functools.partial(_grad, layer, seen, grad_fn)
     return grad_fn
-
-
-def _loss(
-  layer: Layer, client: ClientContext, loss_fn: LossFn, w: Params, step: Step
-) -> tuple[Array, Output]:
-  """Calls a layer's loss hook and checks what it returns."""
-  returned = layer.loss(client, loss_fn, w, step)
-  value, out = pair(layer, 'loss', returned, 'loss [], output of the model')
-  if jnp.shape(value):
-    raise ValueError(
-      f'{type(layer).__name__}.loss: the loss has shape {jnp.shape(value)} and must be one number;'
-      ' sum over the batch by step.mask'
-    )
-  return value, out
 
 
 class DirectClient:
@@ -246,11 +237,43 @@ class DirectClient:
   def update(self, client: ClientContext) -> tuple[Message, dict[str, PyTree], dict[str, Array]]:
     """Returns the message, per-client state by layer, and numbers for the log."""
     layer, state = self.layer, dict(client.state)
-    message, new_state, numbers = layer.client_update(seen_by(layer, client, self.task))
+    all_three = layer.client_update(seen_by(layer, client, self.task))
+    names = 'Message', 'state', 'numbers'
+    message, new_state, numbers = hook_results.parts(layer, 'client_update', all_three, *names)
+    new_state = hook_results.new_state(layer, 'client_update', new_state, state)
+    numbers = hook_results.numbers(layer, 'client_update', numbers)
+    for name in ('loss', 'finite'):
+      if name not in numbers:
+        raise ValueError(
+          f'{type(layer).__name__}.client_update: {name!r} must be among the numbers'
+        )
     if layer.name in state:
       state[layer.name] = new_state
     own = lambda name: name if name in ('loss', 'finite') else f'{layer.name}/{name}'
     return message, state, {own(name): value for name, value in numbers.items()}
+
+
+def _loss(
+  layer: Layer, client: ClientContext, loss_fn: LossFn, w: Params, step: Step
+) -> tuple[Array, Any]:
+  return hook_results.loss(layer, 'loss', layer.loss(client, loss_fn, w, step))
+
+
+def _grad(
+  layer: Layer, client: ClientContext, grad_fn: GradFn, w: Params, step: Step
+) -> tuple[Any, Params]:
+  both = layer.grad(client, grad_fn, w, step)
+  value, gradient = hook_results.parts(layer, 'grad', both, '(loss, output)', 'gradient')
+  value = hook_results.loss(layer, 'grad', value)
+  return value, hook_results.like(layer, 'grad', gradient, w, 'gradient')
+
+
+def _with_update(layer: Layer, payload: Any) -> dict[str, PyTree]:
+  if not isinstance(payload, dict) or 'params' not in payload:
+    raise ValueError(
+      f"{type(layer).__name__}.postprocess_update: must return the payload, a dict with 'params'"
+    )
+  return payload
 
 
 def bind(task: Task) -> LocalClient | DirectClient:

@@ -21,6 +21,7 @@ from fedjax_syn.engine.personal import Personal, make_split, measure_all
 from fedjax_syn.engine.report import each_numbers, numbers
 from fedjax_syn.engine.setting import make_setting
 from fedjax_syn.layer import Layer, overrides
+from fedjax_syn.privacy import promises
 from fedjax_syn.typing import Array, Model, Variables
 
 _RENAMED = {  # what versions before 0.2 had
@@ -90,9 +91,8 @@ class Engine:
       rounds=rounds,
       noise_number=noise_number,
     )
-    self.setting, self.model = setting, setting.model
+    self.setting, self.model, self.client_state_place = setting, setting.model, setting.store
     self.layout = setting.layout._replace(client_state_bytes=layout.client_state_bytes)
-    self.client_state_place = setting.store
     self._everywhere = replicated(setting.mesh)
     self._data = place(data, self._everywhere)
     self._chain = place(self.chain.traced(), self._everywhere)
@@ -141,9 +141,8 @@ class Engine:
       arguments = self._chain, self._number(seed), place(state, self._everywhere)
       return self._call(rounds.many_rounds, 1, first_round, *arguments, self._number(count))
 
-    sample = lambda number: inspection.sampled_clients(
-      self.setting, *jax.device_put((np.int32(seed), number))
-    )
+    on_device = lambda number: jax.device_put((np.int32(seed), number))
+    sample = lambda number: inspection.sampled_clients(self.setting, *on_device(number))
     size = np.asarray(self._data.size) if self.client_state_place == 'host' else None
     state, report = self.setting.clients.run(advance, sample, size, state, count)
     return state, numbers(jax.device_get(report))
@@ -187,16 +186,20 @@ class Engine:
     )
     return states, each_numbers(jax.device_get(report), len(seeds))
 
-  def with_values(self, method: Chain) -> 'Engine':
+  def with_values(self, method: Chain | Layer) -> 'Engine':
     """Returns an engine of the same programs and data, with other values of the method's traced fields.
 
     Raises:
-      ValueError: if a static field differs, which is another program.
+      ValueError: if a static field differs, or only one adds noise for privacy, which is another program.
     """
-    if jax.tree.structure(method) != jax.tree.structure(self.chain):
-      raise ValueError(f'{method.name}: a static field differs; make another Engine')
+    method = chain(method)
+    same, mechanism = jax.tree.structure(self.chain), method.mechanism(self.task())
+    if jax.tree.structure(method) != same or promises(mechanism) != self.setting.promises:
+      raise ValueError(
+        f'{method.name}: a static field differs, or only one of the two adds noise; make another Engine'
+      )
     other = copy.copy(self)
-    other.chain, other._warm = method, {}
+    other.chain, other.mechanism, other._warm = method, mechanism, {}
     other._chain = place(method.traced(), self._everywhere)
     return other
 
@@ -282,9 +285,8 @@ class Engine:
       layer: whose own broadcast and state the context has; None: all of them, by layer.
     """
     task = self.task(int(state.round) + 1)
-    context = inspection.context_of(
-      self.setting, task, np.int32(seed), self._own(state, client), client
-    )
+    own = self._own(state, client)
+    context = inspection.context_of(self.setting, task, np.int32(seed), own, client)
     return context if layer is None else seen_by(self.chain[layer], context, task)
 
   def message(self, seed: int, state: State, client: int) -> Message:
@@ -295,8 +297,8 @@ class Engine:
 
   def bytes_per_round(self) -> tuple[int, int]:
     """Returns the bytes up and down of a round of the last phase, all sampled clients together."""
-    first_round = self.chain.first_round(max(self.chain.phases, default=0))
-    task = self.setting.task(self._chain, self._data, first_round)
+    last = self.chain.first_round(max(self.chain.phases, default=0))
+    task = self.setting.task(self._chain, self._data, last)
     return traffic.bytes_per_round(task, self._shapes())
 
   @property
@@ -326,9 +328,8 @@ class Engine:
 
   def _call(self, program, runs: int, first_round: int, chain, seed, state, count):
     arguments = chain, seed, state, self._data, count
-    warmed = self._warm.get((runs, first_round))
-    if warmed is not None and chain is self._chain:
-      return warmed.result()(*arguments)
+    if chain is self._chain and (runs, first_round) in self._warm:
+      return self._warm[runs, first_round].result()(*arguments)
     return program(self.setting, first_round, *arguments)
 
   def _shapes(self) -> State:

@@ -72,4 +72,8 @@ def downlink(
     for i, layer in enumerate(task.chain.on_server)
     if layer in common
   }
+  for name in sent.keys() & alike.keys():
+    raise ValueError(
+      f'{name!r} has both broadcast and common, and client.broadcast is one of them: leave one out'
+    )
   return sent, alike

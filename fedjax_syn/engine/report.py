@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn import hook_results
 from fedjax_syn.contexts import Task
 from fedjax_syn.typing import Array, Measured, Params, PyTree
 
@@ -66,7 +67,9 @@ def server_numbers(task: Task, state: Mapping[str, PyTree]) -> dict[str, Array |
   return {
     f'{layer.name}/{name}': value
     for layer in task.chain.having('server_metrics', task)
-    for name, value in layer.server_metrics(state.get(layer.name)).items()
+    for name, value in hook_results.numbers(
+      layer, 'server_metrics', layer.server_metrics(state.get(layer.name))
+    ).items()
   }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn import hook_results
 from fedjax_syn.chains import Chain
 from fedjax_syn.client.local import bind
 from fedjax_syn.contexts import Messages, Round, State
@@ -19,7 +20,7 @@ from fedjax_syn.engine.report import Report, round_report, server_numbers
 from fedjax_syn.engine.setting import Setting
 from fedjax_syn.engine.tracing import traced
 from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.layer import Numbers, pair
+from fedjax_syn.layer import Numbers
 from fedjax_syn.typing import Array, Params, PyTree, Variables
 
 AXIS = 'runs'  # of runs side by side
@@ -150,9 +151,18 @@ def one_round(
 def _aggregate(round: Round) -> tuple[Params, Numbers]:
   having = round.task.chain.having('aggregate', round.task)
   if not having:
+    sender = round.task.chain.client_update
+    if sender is not None and 'params' not in round.messages.weighted_sum:
+      raise ValueError(
+        f"{type(sender).__name__}.client_update: its messages have no 'params', and no layer has aggregate"
+      )
     return weighted_mean(round)
-  new, numbers = pair(having[0], 'aggregate', having[0].aggregate(round), 'parameters, numbers')
-  return new, {f'{having[0].name}/{name}': value for name, value in numbers.items()}
+  layer = having[0]
+  both = layer.aggregate(round)
+  new, numbers = hook_results.parts(layer, 'aggregate', both, 'parameters', 'numbers')
+  new = hook_results.like(layer, 'aggregate', new, round.params, 'params')
+  numbers = hook_results.numbers(layer, 'aggregate', numbers)
+  return new, {f'{layer.name}/{name}': value for name, value in numbers.items()}
 
 
 def _mean_stats(state: State, messages: Messages) -> PyTree:
@@ -169,8 +179,10 @@ def _server_updates(
   for i, layer in enumerate(chain.on_server):
     if layer in having:
       seen = round._replace(key=fold(key, i), state=server.get(layer.name))
-      returned = layer.server_update(seen, new)
-      new, own = pair(layer, 'server_update', returned, 'parameters, new state')
+      both = layer.server_update(seen, new)
+      after, own = hook_results.parts(layer, 'server_update', both, 'parameters', 'new state')
+      new = hook_results.like(layer, 'server_update', after, new, 'params')
+      own = hook_results.new_state(layer, 'server_update', own, server)
       if layer.name in server:
         server[layer.name] = own
   return new, server
