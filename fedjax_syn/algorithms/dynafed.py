@@ -14,6 +14,7 @@ from fedjax_syn.client.optimizers import OPTIMIZERS
 from fedjax_syn.contexts import Task
 from fedjax_syn.data.augment import parse_strategy
 from fedjax_syn.engine.mesh import place, replicated
+from fedjax_syn.engine.programs import bounded
 from fedjax_syn.fields import field
 from fedjax_syn.keys import fold
 from fedjax_syn.layer import Layer
@@ -301,6 +302,7 @@ def _record(state: Synthesis, number: Array | int, w: Params) -> Synthesis:
 _smallest_move = jax.jit(trajectory.smallest_move, static_argnums=(1, 2, 3))
 
 
+@bounded
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _chunk(
   layer: DynaFed,

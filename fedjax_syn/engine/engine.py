@@ -13,7 +13,7 @@ from fedjax_syn.chains import Chain, chain
 from fedjax_syn.client.local import seen_by
 from fedjax_syn.contexts import ClientContext, Message, State, Task
 from fedjax_syn.data.federated import FederatedData
-from fedjax_syn.engine import between, inspection, noised, refusals, rounds, traffic
+from fedjax_syn.engine import between, inspection, noised, programs, refusals, rounds, traffic
 from fedjax_syn.engine.evaluate import Evaluator, make_evaluator
 from fedjax_syn.engine.layout import Layout
 from fedjax_syn.engine.mesh import place, replicated
@@ -96,6 +96,7 @@ class Engine:
     self._everywhere = replicated(setting.mesh)
     self._data = place(data, self._everywhere)
     self._chain = place(self.chain.traced(), self._everywhere)
+    programs.keep(setting, (self._chain, self._data))
     self._warm: dict[tuple[int, int], Background] = {}  # by runs side by side, first round
     if self.mechanism is not None:  # now and not in round 1: this traces what clients send
       self._check_noise()
@@ -321,9 +322,8 @@ class Engine:
   def _phase(self, done: int, count: int) -> int:
     stop = self.next_stop(done)
     if stop is not None and done + count > stop:
-      raise ValueError(
-        f'{count} rounds from round {done} cross round {stop}, where the program changes'
-      )
+      crossed = f'cross round {stop}, where the program changes'
+      raise ValueError(f'{count} rounds from round {done} {crossed}')
     return self.chain.first_round(done)
 
   def _call(self, program, runs: int, first_round: int, chain, seed, state, count):

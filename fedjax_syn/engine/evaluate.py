@@ -10,6 +10,7 @@ import numpy as np
 
 from fedjax_syn.data import federated
 from fedjax_syn.engine.mesh import place, replicated
+from fedjax_syn.engine.programs import bounded
 from fedjax_syn.losses import Objective
 from fedjax_syn.typing import Array, Model, Params, Stats, Variables
 
@@ -105,6 +106,7 @@ def make_evaluator(
   return Evaluator(sums, objective, labels, classes)
 
 
+@bounded
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _sums(model, objective, mesh, variables, data, x, y, mask):
   """Sums an objective's counts and the losses over all batches, each device over its own."""
@@ -127,6 +129,7 @@ def _sums(model, objective, mesh, variables, data, x, y, mask):
   )(variables, data, x, y, mask)
 
 
+@bounded
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _classes(model, mesh, variables, data, x):
   """Returns the class that each row is taken for, [batches, batch]."""

@@ -14,6 +14,7 @@ from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine.clients import run_one
 from fedjax_syn.engine.inputs import RoundInputs, client_context, downlink
 from fedjax_syn.engine.mesh import alone
+from fedjax_syn.engine.programs import bounded
 from fedjax_syn.engine.sampling import FEWEST
 from fedjax_syn.engine.setting import Setting
 from fedjax_syn.keys import Purpose, fold, stream
@@ -21,6 +22,7 @@ from fedjax_syn.layer import overrides
 from fedjax_syn.typing import Array
 
 
+@bounded
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def one_message(
   setting: Setting,
@@ -67,12 +69,14 @@ def context_of(
   return client_context(inputs, jnp.int32(0))
 
 
+@bounded
 @functools.partial(jax.jit, static_argnums=0)
 def sampled_clients(setting: Setting, seed: Array, number: Array) -> Array:
   """Returns who is sampled in a round, [cohort]."""
   return setting.sample(seed, number)
 
 
+@bounded
 @functools.partial(jax.jit, static_argnums=0)
 def count_empty(setting: Setting, size: Array, seed: Array, first: Array, last: Array) -> Array:
   """Counts the rounds first + 1 .. last in which nobody with a sample is drawn, by drawing again."""

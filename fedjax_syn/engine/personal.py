@@ -15,6 +15,7 @@ from fedjax_syn.data import federated
 from fedjax_syn.engine.clients import run_clients
 from fedjax_syn.engine.inputs import RoundInputs, client_context, downlink
 from fedjax_syn.engine.mesh import place, replicated
+from fedjax_syn.engine.programs import bounded
 from fedjax_syn.engine.setting import Setting
 from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.typing import Array, Model, Params, Variables
@@ -150,6 +151,7 @@ def check(y: np.ndarray) -> None:
     raise ValueError(f'personal_every: needs {TRAITS["one class"]}; 0 would work')
 
 
+@bounded
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def measure_clients(
   setting: Setting,

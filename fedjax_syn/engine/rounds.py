@@ -16,6 +16,7 @@ from fedjax_syn.engine import clients as clients_lib
 from fedjax_syn.engine import noised
 from fedjax_syn.engine.inputs import RoundInputs, client_context, downlink
 from fedjax_syn.engine.mesh import replicated
+from fedjax_syn.engine.programs import bounded
 from fedjax_syn.engine.report import Report, round_report, server_numbers
 from fedjax_syn.engine.setting import Setting
 from fedjax_syn.engine.tracing import traced
@@ -45,6 +46,7 @@ def set_up(setting: Setting, chain: Chain, seed: Array, data: FederatedData) -> 
   return jax.lax.map(one, everyone) if having else {}
 
 
+@bounded
 @functools.partial(jax.jit, static_argnums=0)
 def rows_of(
   setting: Setting, chain: Chain, initial: Variables, data: FederatedData, clients: Array
@@ -53,6 +55,7 @@ def rows_of(
   return everywhere(setting, setting.initial_rows(chain, data, initial, clients))
 
 
+@bounded
 @functools.partial(jax.jit, static_argnums=0)
 def init(
   setting: Setting, chain: Chain, seed: Array, data: FederatedData, begin: Variables | None = None
@@ -188,6 +191,7 @@ def _server_updates(
   return new, server
 
 
+@bounded
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
 def many_rounds(
   setting: Setting,
@@ -215,6 +219,7 @@ def many_rounds(
   return state, report
 
 
+@bounded
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
 def many_rounds_side_by_side(
   setting: Setting,
