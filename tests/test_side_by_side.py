@@ -90,3 +90,9 @@ def test_another_value_does_not_turn_noise_on_or_off():
     engine.with_values(engine.chain.replace(dp={'noise_multiplier': 0.0}))
   with pytest.raises(ValueError, match='a static field differs'):
     engine.with_values(engine.chain.replace(fedavg={'epochs': 2}))
+
+
+def test_several_numbers_are_no_method_of_an_engine():
+  method = fs.chain(BASE, fs.FedProx(mu=np.array([0.1, 0.2])))
+  with pytest.raises(ValueError, match=r'fedprox.mu: an array of shape \(2,\); one number would'):
+    build(method, net(4, 3), federated([3, 2]))

@@ -1,8 +1,11 @@
 """What an engine cannot be made of, in one line each."""
 
+import numpy as np
+
 from fedjax_syn.chains import TRAITS, Chain
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine.sampling import SAMPLERS
+from fedjax_syn.layer_classes import traced_fields
 
 
 def check(chain: Chain, data: FederatedData, sampler: str) -> None:
@@ -18,6 +21,13 @@ def check(chain: Chain, data: FederatedData, sampler: str) -> None:
   """
   if sampler not in SAMPLERS:
     raise ValueError(f'client.sampler={sampler!r} is unknown; known: {", ".join(SAMPLERS)}')
+  for layer in chain:
+    for name in traced_fields(type(layer)):
+      if np.ndim(value := getattr(layer, name)):
+        shape = np.shape(value)
+        raise ValueError(
+          f'{layer._key(name)}: an array of shape {shape}; one number would work, or fs.sweep'
+        )
   needed = chain.server_data
   if needed and (data.proxy is None or (needed == 'labels' and data.proxy.y.min() < 0)):
     raise ValueError(
