@@ -192,8 +192,12 @@ def _checkpointer(ocp: Any) -> Any:
 
 def found(root: Path) -> list[Path]:
   """Lists a run's checkpoints, oldest first (by the `serial` in their notes; unreadable ones last)."""
-  paths = [p for p in root.glob('*/seed_*') if p.parent.name.isdecimal() and NAME.fullmatch(p.name)]
-  return sorted(paths, key=lambda p: (note_of(p).get('serial', float('inf')), p.name))
+  return sorted(there(root), key=lambda p: (note_of(p).get('serial', float('inf')), p.name))
+
+
+def there(root: Path) -> list[Path]:
+  """Lists a run's checkpoints by their names alone, in no order."""
+  return [p for p in root.glob('*/seed_*') if p.parent.name.isdecimal() and NAME.fullmatch(p.name)]
 
 
 def seed_of(path: Path) -> int:

@@ -19,7 +19,7 @@ LAST = 5  # rounds that are evaluated whatever `eval_every` is
 
 def begun(folder: Path) -> bool:
   """Says whether a folder holds anything of a round: until it does, nothing binds it to what it was begun with."""
-  if checkpoint.found(folder / 'checkpoints') or (folder / 'summary.json').exists():
+  if checkpoint.there(folder / 'checkpoints') or (folder / 'summary.json').exists():
     return True
   try:
     return any(line['round'] > 0 for line in metrics.read(folder / 'metrics.jsonl'))
@@ -50,7 +50,7 @@ def check_settings(folder: Path, before: Mapping[str, Any], resolved: Resolved) 
     raise ValueError(
       f'workdir={folder}: was started under another config ({"; ".join(changes)}); name another folder'
     )
-  saved = {checkpoint.seed_of(path) for path in checkpoint.found(folder / 'checkpoints')}
+  saved = {checkpoint.seed_of(path) for path in checkpoint.there(folder / 'checkpoints')}
   for seed, now in start.items():
     if int(seed) not in saved and begun_at.get(seed, now) != now:
       raise ValueError(
@@ -67,7 +67,7 @@ def check_settings(folder: Path, before: Mapping[str, Any], resolved: Resolved) 
 
 
 def _check_rounds(folder: Path, before: int, resolved: Resolved, dependent: Sequence[str]) -> None:
-  now, saved = resolved.rounds, checkpoint.found(folder / 'checkpoints')
+  now, saved = resolved.rounds, checkpoint.there(folder / 'checkpoints')
   done = max((int(path.parent.name) for path in saved), default=0)
   where = f'workdir={folder}: was started for rounds={before}'
   if dependent:
@@ -203,20 +203,26 @@ def folder_of(resolved: Resolved, folders: Iterable[Path]) -> Path | None:
 
   Args:
     resolved: of the run.
-    folders: where it may be; what their config.json names is not imported.
+    folders: where it may be, the likeliest first; what their config.json names is not imported.
 
   Returns:
     The folder of this very run, else that of the most rounds which can go on to those asked for; None without one.
   """
-  rounds = {}
+  rounds, of_all = {}, same_run.of_all_methods(resolved)
   for folder in folders:
     try:
-      before = run_folder.config(folder)
-      old = before['config']
-      if not same_run.same_data_folder(old, resolved) or not begun(folder):
+      old = stored.read_json(folder / 'config.json')[
+        'config'
+      ]  # its shape only if it may be this run
+      if same_run.differs(old, of_all) or not same_run.same_data_folder(old, resolved):
         continue
+      if not begun(folder):
+        continue
+      before = run_folder.config(folder)
       check_settings(folder, before, resolved)
       rounds[folder] = old['rounds']
+      if old['rounds'] == resolved.rounds:
+        break
     except (ValueError, LookupError, TypeError, AttributeError, OSError):  # another run, or none
       continue
   return max(

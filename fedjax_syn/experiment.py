@@ -159,7 +159,7 @@ def _run(
       return None
     stop.pause()
     done = {job.config.algorithm: job.folder, **done}
-    files = finishing.again(job, problem, measured, summary.get('files', {}), show.say, write)
+    files = finishing.again(job, problem, measured, summary, show.say, write)
     if write:
       marks = [s['synthesis_round'] for s in summary['status'].values() if 'synthesis_round' in s]
       mark = min(marks, default=None)
@@ -246,17 +246,20 @@ def _train_group(
     own[seed] = int(state.round), personal(seed, state)
     return own[seed][1]
 
-  def finish(seed):
+  def end(seed):
     status = {'status': 'finished', 'round': config.rounds}
     if str(seed) in recorder.marks:
       status['synthesis_round'] = recorder.marks[str(seed)]
     if (since := metrics.collapsed_since(recorder.lines, seed)) is not None:
       status['collapsed_round'] = since
     recorder.status[str(seed)] = status
+    recorder.files.pop(str(seed), None)  # of a run of fewer rounds
     over[seed] = config.rounds, live[seed]
+
+  def leave_files(seed):
     of_clients = finishing.of_clients(evaluators, problem, live[seed])
     measured, last = own.get(seed, (0, None))
-    if personal and measured != config.rounds:  # stopped between the last round and its files
+    if personal and measured != config.rounds:  # stopped after its last evaluation
       last = personal(seed, live[seed])
     if recorder.write:
       recorder.files[str(seed)] = finishing.write(
@@ -293,10 +296,6 @@ def _train_group(
       if not live or (
         step.round == config.rounds and not any(engine.pending(s) for s in live.values())
       ):
-        if live and stop.at_once:  # figures follow: a stop need not wait for them
-          at_work = {seed: (int(state.round), state) for seed, state in live.items()}
-          recorder.save({**over, **at_work}, clock.seconds())
-          stop.pause()
         break  # saved below, together with the news that these seeds are over
       asked = hosts.anywhere(bool(stop))
       if asked or over or recorder.due(step):
@@ -311,9 +310,11 @@ def _train_group(
   finally:
     show.end()
   for seed in live:
-    finish(seed)
+    end(seed)
   recorder.save(over, clock.seconds(), keep=True)
-  stop.unsaved = False
+  stop.pause()  # what follows is made from the checkpoint: a stop need not wait for it
+  for seed in live:
+    leave_files(seed)
   return True
 
 

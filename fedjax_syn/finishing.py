@@ -77,28 +77,34 @@ def again(
   job: Job,
   problem: Problem,
   measured: tuple[Evaluators, Measure | None],
-  files: Mapping[str, Mapping[str, str]],
+  summary: Mapping[str, Any],
   say: Say,
   writes: bool,
 ) -> dict[str, dict[str, str]]:
-  """Makes the files of finished seeds again that are missing or damaged.
+  """Makes the files of finished seeds that are missing or damaged: a kill may have come before they were written.
 
   Args:
     job: the run.
     problem: its data.
     measured: see `measures`.
-    files: digests by seed.
+    summary: the run's; `files` has digests by seed, and none at all in an older version's.
     say: told what cannot be made again.
     writes: whether this process writes.
 
   Returns:
     The digests, those of what was made again now among them.
   """
-  out = {key: dict(named) for key, named in files.items()}
+  out = {key: dict(named) for key, named in summary.get('files', {}).items()}
   evaluators, personal = measured
+
+  def incomplete(seed):
+    ended = summary['status'][str(seed)]['status'] == 'finished'
+    if 'files' in summary and ended and str(seed) not in out:
+      return True
+    return bool(run_folder.faults(job.folder, out.get(str(seed), {})))
+
   for seed in job.config.seeds:
-    named = out.get(str(seed), {})
-    if not hosts.first(lambda named=named: run_folder.faults(job.folder, named)):
+    if not hosts.first(lambda seed=seed: incomplete(seed)):
       continue
     try:
       tree = hosts.first_tree(lambda seed=seed: last_tree(job.folder, seed, job.config.rounds))

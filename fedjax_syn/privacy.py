@@ -107,11 +107,19 @@ def composed(runs: Sequence[tuple[Mechanism, Sampling]]) -> float:
   with np.errstate(
     all='ignore'
   ):  # what cannot be stated is infinite, or no number: `check` refuses it
-    total = sum(_divergences(m, s) * float(s.rounds * s.seeds * m.releases) for m, s in runs)
+    total = sum(
+      _divergences(*_one_release(m, s)) * float(s.rounds * s.seeds * m.releases) for m, s in runs
+    )
   if not np.isfinite(total).any():
     return math.inf
   value, _ = dp.rdp.compute_epsilon(ORDERS, np.nan_to_num(total, nan=math.inf), runs[0][0].delta)
   return float(value)
+
+
+def _one_release(mechanism: Mechanism, sampling: Sampling) -> tuple[Mechanism, Sampling]:
+  """The same of one release at no delta: what differs in these only has one divergence."""
+  one = Mechanism(mechanism.noise_multiplier, delta=0.0, unit=mechanism.unit)
+  return one, sampling._replace(rounds=1, seeds=1)
 
 
 @functools.cache

@@ -176,6 +176,29 @@ def identity(config: Any) -> dict[str, Any]:
   return _fields(config_lib.to_dict(resolved), resolved)
 
 
+def of_all_methods(resolved: Resolved) -> dict[str, Any]:
+  """Returns the fields of `identity` that no method derives from others, and that have one spelling."""
+  return {
+    key: value
+    for key, value in identity(resolved).items()
+    if key not in ('rounds', 'start_from') and key.partition('.')[0] in (*SECTIONS, key)
+  }
+
+
+def differs(old: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+  """Says at a glance whether a stored config is that of another run; what it says nothing of may be equal.
+
+  Args:
+    old: as in a config.json of whatever version.
+    fields: see `of_all_methods`.
+  """
+  for key, value in fields.items():
+    section, _, name = key.rpartition('.')
+    if (old.get(section, {}) if section else old).get(name, value) != value:
+      return True
+  return False
+
+
 def _fields(config: Mapping[str, Any], known: Resolved) -> dict[str, Any]:
   """The same of plain dicts: values as their fields have them, defaults for fields that an older version lacks."""
   leaves = config_lib.leaves(*known.outside)

@@ -34,11 +34,6 @@ class StopRequest:
     self.unsaved = False  # leaving now would lose work that a wait of seconds can save
     self.before: dict[int, Any] = {}  # handlers by signal
 
-  @property
-  def at_once(self) -> bool:
-    """Whether a signal ends the process at once where nothing is unsaved."""
-    return False
-
   def __bool__(self) -> bool:
     return bool(self.signal)
 
@@ -89,10 +84,6 @@ class _Heard(StopRequest):
   def __init__(self, watch: 'Watch'):
     super().__init__()
     self.watch = watch
-
-  @property
-  def at_once(self) -> bool:
-    return self.watch.alone
 
   def pause(self) -> None:
     super().pause()

@@ -26,6 +26,7 @@ read. Compiled programs are kept in $JAX_COMPILATION_CACHE_DIR, else ~/.cache/fe
 import contextlib
 import glob
 import importlib.util
+import itertools
 import logging as python_logging
 import os
 import pathlib
@@ -223,8 +224,9 @@ def default_workdir(config, config_name: str, settings: Iterable[str] = ()) -> p
   words = config_name, *([resolved.data.name] if named else []), resolved.algorithm
   name = '-'.join(words).replace(':', '.').replace('/', '.')  # 'tfds:emnist/letters' is one folder
   runs = pathlib.Path('runs')
-  before = continuation.folder_of(resolved, runs.glob(f'{glob.escape(name)}-{HASH}'))
-  return before or runs / f'{name}-{same_run.hash_of_folder(resolved)}'
+  own = runs / f'{name}-{same_run.hash_of_folder(resolved)}'
+  others = (p for p in runs.glob(f'{glob.escape(name)}-{HASH}') if p != own)
+  return continuation.folder_of(resolved, itertools.chain([own], others)) or own
 
 
 def check_paths(resolved, workdir: pathlib.Path, files: Sequence[str] = ()) -> None:

@@ -235,23 +235,29 @@ def test_real_process_killed_many_times(tmp_path):
   assert outcome(tmp_path / 'w') == outcome(tmp_path / 'whole')
 
 
+@pytest.mark.parametrize('earlier', [[], [5]], ids=['new', 'of fewer rounds'])
 def test_a_stop_before_the_figures_leaves_the_next_call_all_that_is_missing(
-  fake, tmp_path, monkeypatch
+  fake, tmp_path, monkeypatch, earlier
 ):
-  """The last round is saved before anything is drawn: what clients' own models come to is measured again."""
+  """The last round is saved, once, before anything is drawn: what clients' own models come to is measured again."""
 
   class Stopped(stopping.StopRequest):
-    at_once = True
-
     def pause(self):
       raise Killed
 
   changes = {'personal_every': 1, 'seeds': (0,)}
   assert run(tmp_path / 'whole', **changes) == 0
+  for rounds in earlier:
+    assert run(tmp_path / 'w', **changes, rounds=rounds) == 0
   with monkeypatch.context() as patch, pytest.raises(Killed):
     patch.setattr(stopping, 'stoppable', lambda: contextlib.nullcontext(Stopped()))
     run(tmp_path / 'w', **changes)
+  assert not (tmp_path / 'w' / 'summary.json').exists()
+  worked = []
+  fake(on=lambda what, seed, round: worked.append(what))
   assert run(tmp_path / 'w', **changes) == 0
+  assert worked == ['personal']
   assert outcome(tmp_path / 'w') == outcome(tmp_path / 'whole')
+  assert [p.name for p in (tmp_path / 'w' / 'checkpoints' / '7').iterdir()] == ['seed_0']
   whole, own = (np.load(tmp_path / f / 'clients' / 'seed_0.npz') for f in ('whole', 'w'))
   np.testing.assert_array_equal(own['personal_accuracy'], whole['personal_accuracy'])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -252,6 +253,22 @@ def test_the_default_folder_is_that_of_the_same_run_whatever_it_is_called(
   cosine = {**plain, 'client.schedule': 'cosine'}
   assert run(tmp_path / name(**cosine), **cosine) == 0
   assert name(**cosine) != name(**{**cosine, 'rounds': 6})
+
+
+def test_other_runs_are_not_looked_into_for_the_default_folder(fake, tmp_path, monkeypatch):
+  """Hundreds of folders may lie beside each other; that of the own hash comes first, whatever else is there."""
+  monkeypatch.chdir(tmp_path)
+  plain = {'algorithm': 'fedavg', 'rounds': 5, 'seeds': (0,)}
+  name = lambda **changes: launcher.default_workdir(config_of(**{**plain, **changes}), 'tiny')
+  own = name()
+  assert run(own, **plain) == 0
+  shutil.copytree(own, own.with_name('tiny-fedavg-00000000'))  # by another version's hash
+  looked, begun = [], continuation.begun
+  monkeypatch.setattr(continuation, 'begun', lambda folder: looked.append(folder) or begun(folder))
+  for key, value in (('client.epochs', 2), ('seeds', (0, 1)), ('data.seed', 1), ('compare', 'dp')):
+    assert name(**{key: value}).name not in (own.name, 'tiny-fedavg-00000000')
+  assert looked == []
+  assert name() == own and {*looked} == {own}
 
 
 def test_the_default_folder_tells_data_apart_that_are_read_under_one_name(tmp_path):
