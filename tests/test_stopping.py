@@ -197,8 +197,21 @@ def test_a_launcher_without_standard_output_runs():
   assert done.returncode == 0 and os.read(reading, 9) == b'came'
 
 
+@pytest.fixture
+def python_s_handlers():
+  """Of a process that a script began in the background SIGINT would be ignored."""
+  before = {number: signal.getsignal(number) for number in stopping.SIGNALS}
+  signal.signal(signal.SIGTERM, signal.SIG_DFL)
+  signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  for number, handler in before.items():
+    signal.signal(number, handler)
+
+
 @pytest.mark.parametrize('number', stopping.SIGNALS)
-def test_nested_runs_share_a_request_and_a_second_signal_is_python_s(number, capfd):
+def test_nested_runs_share_a_request_and_a_second_signal_is_python_s(
+  number, capfd, python_s_handlers
+):
   handlers = [signal.getsignal(s) for s in stopping.SIGNALS]
   with stopping.stoppable() as outer, stopping.stoppable() as inner:
     assert inner is outer and not inner

@@ -33,7 +33,7 @@ def test_means_are_over_those_that_measured_something():
   number over the first and the last: (10 + 40) / 2 = 25; nobody measured the other one."""
   there = jnp.array([True, False, True, True])
   report = numbers(
-    round_report(
+    jax.jit(round_report)(
       jnp.int32(3),
       {'w': jnp.ones(2)},
       {
@@ -142,11 +142,11 @@ def test_a_single_sample_has_no_correlation():
   """Its features minus their mean are 0, and a 0 would count in the mean over the clients."""
   data, model = tiny.federated([5, 1]), tiny.net(4, 3)
   transform = feddecorr().client_transforms[0](types.SimpleNamespace(data=data, model=model))
-  trained = model.init(jax.random.key(0))
-  five, one = (
-    numbers(transform.metrics(None, types.SimpleNamespace(shard=shard_of(data, k)), trained))
-    for k in (0, 1)
+  trained = jax.jit(model.init)(jax.random.key(0))
+  measured = jax.jit(
+    lambda k: transform.metrics(None, types.SimpleNamespace(shard=shard_of(data, k)), trained)
   )
+  five, one = (numbers(measured(k)) for k in (0, 1))
   assert five['correlation'] > 0 and one == {}
 
 
