@@ -1,9 +1,12 @@
 """Whose the blocks of a config are: one for each layer of the package, and those of a user's own that are in use."""
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from fedjax_syn import algorithms
 from fedjax_syn.fields import ConfigError
+from fedjax_syn.layer import Layer
 from fedjax_syn.texts import shown
 
 
@@ -37,3 +40,25 @@ def classes(outside: Iterable[str]) -> dict[str, type]:
   """Returns the class of every block; `outside` are layers from outside the package, which may have a name of its own."""
   parts = [*(name for name in algorithms.LAYERS if name != algorithms.BASE), *outside]
   return {algorithms.block_name(part): algorithms.layer_class(part) for part in parts}
+
+
+def build(
+  outside: Iterable[str], values: Mapping[str, Mapping[str, Any]], given: Iterable[str]
+) -> dict[str, Layer]:
+  """Returns the layer of every block.
+
+  Args:
+    outside: own layers, as `classes`.
+    values: of all fields, by block.
+    given: dotted keys that a config sets; a block without any is the layer with its defaults, which is built once.
+  """
+  changed = {key.partition('.')[0] for key in given}
+  return {
+    name: cls(**values.get(name, {})) if name in changed else _default(cls)
+    for name, cls in classes(outside).items()
+  }
+
+
+@functools.cache
+def _default(cls: type[Layer]) -> Layer:
+  return cls()

@@ -171,11 +171,13 @@ def check(config: Any) -> Resolved:
   values: dict[str, dict[str, Any]] = {}
   for key, leaf in known.items():
     section, _, name = key.rpartition('.')
-    value = coerce(key, flat.get(key, leaf.default), leaf.kind)
-    check_range(key, value, leaf.rules)
+    value = leaf.default
+    if key in flat:
+      value = coerce(key, flat[key], leaf.kind)
+      check_range(key, value, leaf.rules)
     values.setdefault(section, {})[name] = value
   sections = {name: cls(**values[name]) for name, cls in SECTIONS.items()}
-  layers = {name: cls(**values.get(name, {})) for name, cls in blocks.classes(outside).items()}
+  layers = blocks.build(outside, values, flat)
   resolved = Resolved(**values[''] | {'outside': outside}, **sections, blocks=layers)
   resolved = _resolve_blocks(resolved)
   _check_names(resolved)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import types
 import typing
@@ -22,6 +23,7 @@ CONDITIONAL += ('postprocess_update', 'client_metrics', 'personal', 'server_init
 CONDITIONAL += ('common', 'aggregate', 'server_update', 'server_metrics')
 
 
+@functools.cache  # tables check some thousand configs; a class does not change
 def kinds(cls: type) -> dict[str, Any]:
   """Returns the type of every field: the annotation, or the default's type where it cannot be evaluated."""
   defaults = {f.name: type(f.default) for f in dataclasses.fields(cls)}
@@ -86,6 +88,7 @@ def _is_kind(kind: Any) -> bool:
   return isinstance(kind, type) and kind in KINDS
 
 
+@functools.cache
 def traced_fields(cls: type) -> tuple[str, ...]:
   """Returns the fields that are arguments of compiled programs: floats that are not declared static."""
   types_of = kinds(cls)

@@ -52,7 +52,8 @@ class FedProto(Layer):
 
   def finish(self, client, trained, steps):  # Eq. 3, as sums: the server divides
     sums = _feature_sums(client.task, client.shard, trained)
-    return (sums, client.shard.class_counts.astype(sums.dtype)), trained.params
+    counts = client.shard.class_counts.astype(sums.dtype)
+    return (sums, counts), None if self.average else trained.params  # w_k stays on the client
 
   @when(lambda self, task: not self.average)
   def postprocess_update(self, client, payload):  # the model stays where it is
