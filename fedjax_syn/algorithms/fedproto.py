@@ -19,15 +19,18 @@ class Prototypes(NamedTuple):
 
 
 class FedProto(Layer):
-  """Adds lambda mean ||f(x) - C_y||^2 to the local loss, C_y the mean features of class y over all clients.
+  """Adds lambda d(f(x), C_y) to the local loss, C_y the mean features of class y over all clients.
 
-  A client sends the sum of its features and its samples of each class. With average=False, as in the paper, every
-  client keeps its own model, and the global model stays the initial one: look at the clients' own models
-  (`personal_every`). With average=True models are averaged too. Deviations: a class that no client of a round has keeps
-  its prototype, and prototypes are of the trained model in evaluation mode.
+  d is the mean squared difference, as in the authors' code. A client sends the sum of its features and its samples of
+  each class. With average=False, as in the paper, every client keeps its own model, and the global model stays the
+  initial one: look at the clients' own models (`personal_every`). With average=True models are averaged too.
+  Deviations: a class that no client of a round has keeps its prototype, and prototypes are of the trained model in
+  evaluation mode.
   """
 
-  lambda_proto: float = field(default=1.0, help='lambda, weight of the distance (paper 1)', low=0.0)
+  lambda_proto: float = field(
+    default=1.0, help='lambda, weight of the distance (paper and code 1)', low=0.0
+  )
   average: bool = field(default=True, help='average the models, too (paper False)')
 
   def requires(self):
@@ -47,7 +50,7 @@ class FedProto(Layer):
   def loss(self, client, loss_fn, w, step):  # Eq. 6
     value, out = loss_fn(w, step)
     known = client.broadcast.known[step.y] * step.mask
-    square = jnp.sum((out.features - client.broadcast.mean[step.y]) ** 2, axis=-1)
+    square = jnp.mean((out.features - client.broadcast.mean[step.y]) ** 2, axis=-1)  # d
     return value + self.lambda_proto * jnp.sum(square * known) / jnp.maximum(known.sum(), 1), out
 
   def finish(self, client, trained, steps):  # Eq. 3, as sums: the server divides

@@ -12,14 +12,14 @@ LAMBDA = 0.4
 
 
 def gradient_to(prototypes):
-  """The gradient of the loss with lambda mean ||z - C_y||^2 over the samples whose class has a prototype."""
+  """The gradient of the loss with lambda mean (z - C_y)^2 over the samples whose class has a prototype."""
 
   def gradient(w, x, y):
     known = np.array([c in prototypes for c in y])
     apart = np.array(
       [z - prototypes.get(c, z) for z, c in zip(tiny.features(w, x), y, strict=True)]
     )
-    pull = 2 * LAMBDA * apart / max(known.sum(), 1)
+    pull = 2 * LAMBDA * apart / max(known.sum(), 1) / tiny.FEATURES
     rest = np.zeros(tiny.SIZE - tiny.PIXELS * tiny.FEATURES)
     return tiny.gradient(w, x, y) + np.concatenate([(x.T @ pull).ravel(), rest])
 
