@@ -48,8 +48,9 @@ def sweep(
 ) -> list[SweepRun]:
   """Trains every combination of values with every seed, all of them in one vmapped program.
 
-  Memory grows with the number of runs. It pays where a run alone leaves the machine idle: small networks on a GPU or TPU.
-  On a CPU runs one after the other are about as fast, and `run` in a loop compiles nothing for another value.
+  Memory grows with the number of runs. It is meant for a GPU or TPU that a run alone leaves idle, where it was not
+  measured. On a CPU `run` in a loop is faster, and compiles nothing for another value: nine runs of 60 rounds on digits
+  took 5.8 s one after the other and 8.1 s side by side (two cores; with compilation 13.5 and 24.8 s).
 
   Args:
     method: a chain of layers, or one layer.

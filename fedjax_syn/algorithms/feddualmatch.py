@@ -245,7 +245,9 @@ class FedDualMatch(SetSharing):
 
   @property
   def _noise(self) -> dm.Noise:
-    return dm.Noise(jnp.asarray(self.clip, jnp.result_type(float)), self.sigma_s)
+    clip = jnp.asarray(self.clip, jnp.result_type(float))
+    # As a constant, XLA would turn a division by it into a product, whose last digit may differ.
+    return dm.Noise(jax.lax.optimization_barrier(clip), self.sigma_s)
 
   def _stages(self, layers: int) -> Array:
     """Returns which layers count in each stage, [stages, layers]."""
