@@ -339,13 +339,10 @@ def _no_such(key: str, known: Iterable[str], outside: Iterable[str]) -> str:
 
 def _nearest(key: str, known: Iterable[str]) -> str:
   known = list(known)
-  same = [name for name in known if _last(name) == _last(key)]  # `mu` is `fedprox.mu`
+  last = lambda key: key.rpartition('.')[2]
+  same = [name for name in known if last(name) == last(key)]  # `mu` is `fedprox.mu`
   close = difflib.get_close_matches(key, known, n=3) if len(key) < 100 else []  # it is slow
   near = list(dict.fromkeys([*close, *same]))[:3]
   return (
     f'; nearest: {", ".join(near)}' if near or len(known) > 40 else f'; known: {", ".join(known)}'
   )
-
-
-def _last(key: str) -> str:
-  return key.rpartition('.')[2]
