@@ -210,7 +210,7 @@ class DynaFed(Layer):
     def distance(syn, j):  # Eq. 3 on one segment
       path = state.trajectory, self._first, self.length, self.segment, self.targets
       w, target = trajectory.draw_segment(fold(key, j, 0), *path)  # line 3
-      end = trajectory.unroll(  # line 4, Eq. 4: A(X, y, w^t, s')
+      end = trajectory.unroll(  # line 4, Eq. 4: s' steps w <- w - alpha grad L(w; X, y) from w^t
         loss,
         w,
         syn,
@@ -220,7 +220,8 @@ class DynaFed(Layer):
         adjoint=self.adjoint,
         together=self.together,
       )
-      return trajectory.DISTANCES[self.distance](end, target, w)  # line 5: d(w~, w*)
+      # Line 5, Eq. 3: d(w~, w*), squared: ||w~ - w*||^2 / ||w^t - w*||^2.
+      return trajectory.DISTANCES[self.distance](end, target, w)
 
     def mean_distance(syn):
       if self.segments == 1:
