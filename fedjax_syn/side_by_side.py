@@ -49,8 +49,8 @@ def sweep(
   """Trains every combination of values with every seed, all of them in one vmapped program.
 
   Memory grows with the number of runs. It is meant for a GPU or TPU that a run alone leaves idle, where it was not
-  measured. On a CPU `run` in a loop is faster, and compiles nothing for another value: nine runs of 60 rounds on digits
-  took 5.8 s one after the other and 8.1 s side by side (two cores; with compilation 13.5 and 24.8 s).
+  measured. On a CPU it does not pay: `run` in a loop is as fast, compiles nothing for another value, and its program
+  compiles sooner (docs/compose.md has the figures).
 
   Args:
     method: a chain of layers, or one layer.
