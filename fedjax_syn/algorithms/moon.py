@@ -1,4 +1,4 @@
-"""MOON: local features stay near the global model's and away from the previous local model's (Li et al., 2021, Eq. 3)."""
+"""MOON: features stay near the global model's and away from the previous local model's (Li et al., CVPR 2021)."""
 
 import jax
 import jax.numpy as jnp
@@ -12,15 +12,19 @@ from fedjax_syn.typing import Array, Variables
 
 
 class MOON(Layer):
-  """Adds mu times the model-contrastive loss to the local loss (Algorithm 1, lines 14 to 20).
+  """Adds the model-contrastive loss to the local loss: l = l_sup + mu l_con (Eqs. 3 to 5).
 
-  Every client keeps its last local model; nothing else is sent than in FedAvg. A client that has not trained yet takes
-  the initial model for its previous one.
+  Line numbers are those of the paper's Algorithm 1. R_w(x) are the features that a model w gives x: the output of the
+  projection head, or without one the input of the classifier. w is the local model w_i^t during training, w_glob the
+  global model w^t, and w_prev the local model w_i^{t-1} of the client's last participation, which each client keeps. A
+  client that has not trained yet has the initial model for w_prev. Messages are the same as without this layer.
+
+  Under BatchNorm z is normalised by the batch's statistics, z_glob and z_prev by their models' running statistics.
   """
 
   mu: float = field(
     default=1.0,
-    help="weight of the contrastive loss (paper 5 for CIFAR-10; in FedCOG's tables 0.01)",
+    help="weight of the contrastive loss (paper: 5 for CIFAR-10; FedCOG's tables: 0.01)",
     low=0.0,
   )
   temperature: float = field(default=0.5, help='tau (paper 0.5)', above=0.0)
@@ -38,46 +42,48 @@ class MOON(Layer):
     return initial
 
   def loss(self, client, loss_fn, w, step):
-    value, out = loss_fn(w, step)  # out.features: z, line 15
-    w_global, w_previous = Variables(client.params, client.stats), client.state
+    l_sup, out = loss_fn(w, step)  # line 13, with the terms of the layers before this one
+    z = out.features  # line 14: R_w(x)
+    w_glob, w_prev = Variables(client.params, client.stats), client.state
     features = lambda w: client.task.model.apply(w, step.x, train=False).features
-    z_global, z_previous = jax.lax.stop_gradient((features(w_global), features(w_previous)))
-    l_con = contrastive_loss(out.features, z_global, z_previous, step.mask, self.temperature)
-    return value + self.mu * l_con, out  # line 19
+    z_glob, z_prev = jax.lax.stop_gradient((features(w_glob), features(w_prev)))  # lines 15 and 16
+    l_con = contrastive_loss(z, z_glob, z_prev, step.mask, self.temperature)  # line 17, Eq. 3
+    return l_sup + self.mu * l_con, out  # line 18, Eq. 4
 
   def finish(self, client, trained, steps):
-    return None, trained  # w_i^{t-1} of the next round
+    return None, trained  # w_prev of the client's next round
 
   def client_metrics(self, client, trained):
-    task, w_global = client.task, Variables(client.params, client.stats)
+    task, w_glob = client.task, Variables(client.params, client.stats)
     x, _, mask = federated.first(task.data, client.shard)
     features = lambda w: task.model.apply(w, x, train=False).features
-    z, z_global, z_previous = map(features, (trained, w_global, client.state))
+    z, z_glob, z_prev = map(features, (trained, w_glob, client.state))
     mean = lambda values: jnp.sum(values * mask) / jnp.maximum(mask.sum(), 1)
     return {
-      'cosine_global': mean(cosine(z, z_global)),
-      'cosine_previous': mean(cosine(z, z_previous)),
+      'cosine_global': mean(cosine(z, z_glob)),
+      'cosine_previous': mean(cosine(z, z_prev)),
     }
 
 
 def cosine(a: Array, b: Array) -> Array:
-  """Returns cosines of features [batch, features]: [batch]."""
+  """Returns sim(a, b), the cosine similarity of features [batch, features]: [batch]."""
   return optax.losses.cosine_similarity(a, b, epsilon=1e-8)
 
 
-def contrastive_loss(z: Array, z_global: Array, z_previous: Array, mask: Array, tau) -> Array:
-  """-log of exp(cos(z, z_global) / tau) over the sum with exp(cos(z, z_previous) / tau), a mean over the mask (Eq. 3).
+def contrastive_loss(z: Array, z_glob: Array, z_prev: Array, mask: Array, tau) -> Array:
+  """Returns l_con, -log(e^(sim(z, z_glob) / tau) / (e^(sim(z, z_glob) / tau) + e^(sim(z, z_prev) / tau))), Eq. 3.
 
   Args:
     z: [batch, features], of the model that is trained.
-    z_global: [batch, features], of the global model.
-    z_previous: [batch, features], of the client's previous local model.
+    z_glob: [batch, features], of the global model.
+    z_prev: [batch, features], of the client's previous local model.
     mask: [batch].
     tau: temperature.
 
   Returns:
-    The loss, []; ln 2 where the two others agree.
+    The mean over the mask, []; ln 2 where z_glob and z_prev agree.
   """
-  near, far = cosine(z, z_global), cosine(z, z_previous)
-  losses = jax.nn.softplus((far - near) / tau)
+  sim_glob, sim_prev = cosine(z, z_glob), cosine(z, z_prev)
+  # -log(e^a / (e^a + e^b)) = log(1 + e^(b - a)) = softplus(b - a)
+  losses = jax.nn.softplus((sim_prev - sim_glob) / tau)
   return jnp.sum(losses * mask) / jnp.maximum(mask.sum(), 1)

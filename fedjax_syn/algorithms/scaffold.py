@@ -13,26 +13,31 @@ from fedjax_syn.typing import Array, Params, Variables
 
 
 class SCAFFOLD(Layer):
-  """Adds control variates c_i (clients) and c (server), all zero at first, to local training.
+  """Corrects local gradients by control variates: c of the server and c_i of client i, all zero at first.
 
-  Line numbers are those of the paper's Algorithm 1. The loss of option 1 is the data's own: what another layer adds to
-  it (FedCOG, FedGen, ...) is not taken back, for which there is correction='step'. Option 2 reads a step of size eta
-  out of the path, which only plain SGD takes; 0 is therefore 2 for plain SGD and 1 for momentum and Adam, where the
-  correction enters the optimizer as part of the gradient. Asked for by its number, each option runs with any optimizer.
-  With correction='step' the optimizer sees the plain gradient, and a step -eta (c - c_i) follows its own (NIID-Bench);
-  with option 2 variates are then a client's mean steps, in units of eta, whatever the optimizer, and 0 is option 2.
+  Line numbers are those of the paper's Algorithm 1: x is the global model, y the local one, eta the local step size
+  eta_l, K the number of local steps and N the number of all clients. FedAvg takes the local steps and averages y - x
+  (lines 16 and 17, uniformly as in the paper unless server.weighting='size'); the global step size eta_g is 1.
+
+  Option I is the gradient at x of the data's own loss. It leaves out what other layers (FedCOG, FedGen, ...) add to the
+  loss; use correction='step' with them. Option II divides x - y by K eta, which gives a mean gradient for plain SGD
+  only. option=0 is therefore II for plain SGD and I for momentum and Adam; options 1 and 2 work with any optimizer.
+
+  correction='gradient' is the paper's line 10: the optimizer receives g_i(y) - c_i + c. With correction='step' it
+  receives g_i(y), and a step -eta (c - c_i) follows its own (NIID-Bench). option=0 is then II, and c_i is the client's
+  mean step in units of eta, whatever the optimizer.
   """
 
   option: int = field(
     default=0,
-    help='control variate: 1 the gradient at x over all local data, 2 (x - y) / (K eta); 0: 2 for plain SGD and for'
-    " correction='step', else 1",
+    help='new control variate: 1 (option I) the gradient at x over all local data, 2 (option II) c_i - c + (x - y) /'
+    " (K eta); 0: 2 for plain SGD and for correction='step', else 1",
     choices=(0, 1, 2),
   )
   correction: str = field(
     default='gradient',
-    help="where c - c_i enters: the 'gradient', so that it goes through momentum or Adam, or a 'step' of its own after"
-    " the optimizer's, -eta (c - c_i); for plain SGD they are the same",
+    help="where c - c_i enters: in the 'gradient' that momentum or Adam receives, or in a 'step' of its own,"
+    " -eta (c - c_i), after the optimizer's; for plain SGD both are the same",
     choices=('gradient', 'step'),
   )
 
@@ -54,27 +59,30 @@ class SCAFFOLD(Layer):
     return c
 
   @when(lambda self, task: self.correction == 'gradient')
-  def grad(self, client, grad_fn, y, step):  # line 10: g_i(y) - c_i + c
-    value, g = grad_fn(y, step)
-    return value, jax.tree.map(lambda g, c_i, c: g - c_i + c, g, client.state, client.broadcast)
+  def grad(self, client, grad_fn, y, step):
+    value, g = grad_fn(y, step)  # line 9: g_i(y)
+    correct = lambda g, c_i, c: g - c_i + c  # line 10: y <- y - eta (g_i(y) - c_i + c)
+    return value, jax.tree.map(correct, g, client.state, client.broadcast)
 
   @when(lambda self, task: self.correction == 'step')
-  def step(self, client, old, new, grads, step):  # line 10's correction, outside the optimizer
+  def step(self, client, old, new, grads, step):
     eta = client.task.learning_rate(client.round)
-    correct = lambda y, c_i, c: y - eta * (c - c_i)
+    correct = lambda y, c_i, c: y - eta * (c - c_i)  # line 10, the correction by itself
     return jax.tree.map(correct, new, client.state, client.broadcast)
 
   def finish(self, client, trained, steps):
     c_i, c, x, y = client.state, client.broadcast, client.params, trained.params
-    if self._option(client.task.local) == 1:  # line 12, option I
-      c_new = _full_gradient(client)
-    else:  # option II
+    if self._option(client.task.local) == 1:  # line 12, option I: c_i+ = g_i(x)
+      c_plus = _full_gradient(client)
+    else:  # line 12, option II: c_i+ = c_i - c + (x - y) / (K eta)
       scale = 1 / (jnp.maximum(steps, 1) * client.task.learning_rate(client.round))
-      c_new = jax.tree.map(lambda c_i, c, x, y: c_i - c + scale * (x - y), c_i, c, x, y)
-    c_new = jax.tree.map(lambda new, old: jnp.where(steps > 0, new, old), c_new, c_i)
-    return optax.tree.sub(c_new, c_i), c_new  # line 13: the difference is sent
+      c_plus = jax.tree.map(lambda c_i, c, x, y: c_i - c + scale * (x - y), c_i, c, x, y)
+    # A client without samples takes no step and keeps its c_i.
+    c_plus = jax.tree.map(lambda new, old: jnp.where(steps > 0, new, old), c_plus, c_i)
+    return optax.tree.sub(c_plus, c_i), c_plus  # line 13: sends c_i+ - c_i; line 14: keeps c_i+
 
-  def server_update(self, round, new):  # line 17: c += 1/N sum_i (c_i+ - c_i), N = all clients
+  def server_update(self, round, new):
+    # Lines 16 and 17: c <- c + |S| / N times the mean over the round's clients S, which is 1 / N times their sum.
     total = round.messages.sum('scaffold')
     return new, jax.tree.map(lambda c, d: c + d / round.task.num_clients, round.state, total)
 
@@ -87,24 +95,25 @@ class SCAFFOLD(Layer):
 
 
 def _full_gradient(client: ClientContext) -> Params:
-  """Returns the gradient of the client's mean loss at the global model (option I)."""
+  """Returns g_i(x), the gradient of the client's mean loss over all its samples at the global model (option I)."""
   task, shard, x = client.task, client.shard, client.params
-  batch = 128  # at a time; fewer where a CPU's cache is too small for the activations of as many
+  batch = 128  # samples at a time; fewer on a CPU whose cache does not hold the activations of 128
   batch //= pieces.count(task.model, task.data.x.shape[1:], task.data.mean.dtype, batch)
-  # With batch statistics the loss depends on what is in a batch: those of training, or it is another loss's gradient.
+  # Under BatchNorm the loss of a sample depends on its batch. The gradient is that of local training's loss, so batches
+  # have the local size and are normalised by their own statistics.
   train = bool(jax.tree.leaves(client.stats))
   if train:
     batch = min(task.local.batch_size, task.data.slots.shape[0])
 
-  def add(part, total):
-    positions = part * batch + jnp.arange(batch, dtype=jnp.int32)
+  def add(i, total):  # the summed gradient of batch i
+    positions = i * batch + jnp.arange(batch, dtype=jnp.int32)
     mask = (positions < shard.size).astype(task.data.mean.dtype)
     images, labels = federated.take(task.data, shard, positions)
 
     loss = lambda w: _summed_loss(client, w, images, labels, mask, train)
     return jax.tree.map(jnp.add, total, jax.grad(loss)(x))
 
-  # The client's own size, not the largest client's, which is many times as large where data are skewed.
+  # As many batches as this client has. The largest client has many more where the data are skewed.
   total = jax.lax.fori_loop(0, -(-shard.size // batch), add, optax.tree.zeros_like(x))
   return jax.tree.map(lambda g: g / jnp.maximum(shard.size, 1), total)
 
@@ -112,6 +121,6 @@ def _full_gradient(client: ClientContext) -> Params:
 def _summed_loss(
   client: ClientContext, w: Params, images: Array, labels: Array, mask: Array, train: bool
 ) -> Array:
-  """Returns the sum of the losses of a batch, []."""
+  """Returns the sum of the losses of the batch's samples in the mask, []."""
   out = client.task.model.apply(Variables(w, client.stats), images, train=train, mask=mask)
   return client.task.loss(out.logits, labels, mask) * mask.sum()
