@@ -31,26 +31,27 @@ class Synthesis(NamedTuple):
   syn: SyntheticSet
   opt_state: PyTree
   iteration: Array  # [], outer iterations done
-  losses: Array  # [N], matching loss of every iteration
-  snapshots: SyntheticSet  # evenly from before to after, leaves [snapshots, ...]
+  losses: Array  # [N], the distance d of every iteration
+  snapshots: SyntheticSet  # after 0, ..., N iterations, evenly spaced, leaves [snapshots, ...]
 
 
 class DynaFed(Layer):
   """Synthesises data on the server after round L and fine-tunes the global model on them in every later round.
 
-  Rounds 1..L run the layers before this one and record w^0..w^L. After round L, N iterations of trajectory matching
-  (Algorithm 1) learn D_syn = (X, y) and a step size. From round L + 1 on, the aggregated model is fine-tuned on D_syn
-  before it goes down again. The fields say where each default comes from.
+  Rounds 1..L run the layers before this one; the server records w^0..w^L, where w^c is the model after round c.
+  (Algorithm 2 names a model after the round that sends it: its w^c is w^{c-1} here.) After round L, N iterations of
+  Algorithm 1 learn D_syn = (X, y). From round L + 1 on, the aggregated model is fine-tuned on D_syn before it is sent.
+
+  Eqs. 3 and 4 in this file: w~ is w^t after s' steps of size alpha on D_syn. The target w* is w^{t+s}, or by default
+  the mean of drawn checkpoints (Section 6). d(w~, w*) is the squared distance divided by ||w^t - w*||^2 (code; the
+  paper leaves d open). alpha is learned with X and y (code). The fields say where each default comes from.
   """
 
   length: int = field(
-    default=20,
-    help='L, rounds of the trajectory, before synthesis (paper 20, code 24)',
-    low=1,
-    high=10**5,
+    default=20, help='L, rounds before synthesis (paper 20, code 24)', low=1, high=10**5
   )
   segment: int = field(
-    default=5, help='s, rounds from w^t to its target (paper 5, code 3)', low=1, high=10**5
+    default=5, help='s, rounds from w^t to w^{t+s} (paper 5, code 3)', low=1, high=10**5
   )
   inner_steps: int = field(
     default=20, help="s', steps on the set (paper silent, code 20)", low=1, high=10**5
@@ -59,7 +60,7 @@ class DynaFed(Layer):
     default=1000, help='N, outer iterations (paper 1000, code 3000)', low=1, high=10**7
   )
   images_per_class: int = field(
-    default=15, help='synthetic images (150 for 10 classes)', low=1, high=10**5
+    default=15, help='synthetic images (code 15; paper 150 in all)', low=1, high=10**5
   )
   include_initial: bool = field(
     default=True,
@@ -67,19 +68,19 @@ class DynaFed(Layer):
   )
   targets: int = field(
     default=2,
-    help='checkpoints averaged into the target, of w^{t+1}..w^{t+s}; 0: w^{t+s}',
+    help='checkpoints drawn from w^{t+1}..w^{t+s}, whose mean is w* (paper 2, code 2 or 3); 0: w* is w^{t+s}',
     low=0,
     high=10_000,
   )
   distance: str = field(
     default='squared',
-    help='d(w~, w*): normalised squared or cosine distance',
+    help="d(w~, w*): 'squared', divided by ||w^t - w*||^2 (code), or 'cosine'",
     choices=('squared', 'cosine'),
   )
   inner_batch: int = field(default=0, help='images per inner step; 0: all', low=0, high=10**9)
-  inner_lr: float = field(default=0.04, help='inner step size at first (code 0.04)', above=0.0)
+  inner_lr: float = field(default=0.04, help='initial alpha (paper 1e-5, code 0.04)', above=0.0)
   inner_lr_lr: float = field(
-    default=1e-2, help='Adam rate of the log step size (paper 1e-5, which moves nothing)', low=0.0
+    default=1e-2, help='Adam rate of log alpha (code 1e-5 on alpha, which moves nothing)', low=0.0
   )
   image_lr: float = field(
     default=5e-2, help='Adam rate of the images (paper and code 5e-2)', low=0.0
@@ -101,24 +102,24 @@ class DynaFed(Layer):
   )
   together: int = field(
     default=1,
-    help='inner steps compiled at once: small networks run faster, compile slower',
+    help='inner steps per iteration of the compiled loop: small networks run faster, compile slower',
     low=1,
     high=1000,
   )
   pieces: int = field(
     default=0,
-    help='pieces in which a step of synthesis takes the images, shared by the devices; 1: all at once, on one'
-    ' device; 0: as is fastest',
+    help='pieces into which an inner step divides the images, shared by the devices; 1: all at once, on one device;'
+    ' 0: the fastest',
     low=0,
     high=10**5,
   )
   finetune_steps: int = field(
-    default=20, help='steps in every round after L (code 20)', low=0, high=10**7
+    default=20, help='fine-tuning steps in every round after L (code 20)', low=0, high=10**7
   )
   finetune_lr: float = field(default=1e-4, help='fine-tuning rate (code 1e-4)', above=0.0)
   finetune_optimizer: str = field(default='adam', help='fresh in every round', choices=OPTIMIZERS)
   finetune_batch: int = field(
-    default=0, help='images per such step; 0: all (code 256)', low=0, high=10**9
+    default=0, help='images per fine-tuning step; 0: all (code 256)', low=0, high=10**9
   )
   finetune_augment: str = field(default='', help="DSA operations of fine-tuning; '': none")
 
@@ -144,19 +145,20 @@ class DynaFed(Layer):
     return self
 
   def phases(self):
-    return (self.length,)
+    return (self.length,)  # task.first_round <= L in rounds 1..L only
 
   def requires(self):
     return frozenset({'one class', 'pixels', 'full history'})
 
   def server_init(self, task, key, params, messages):
-    self._split(task)  # refuses before the run begins
+    self._split(task)  # raises ValueError before round 1 if `pieces` does not fit
     images, shape = self.images_per_class * task.num_classes, task.data.x.shape[1:]
-    syn = synthetic.noise(key, images, shape, task.num_classes, self.inner_lr)  # Alg. 1, line 1
+    # Algorithm 1, line 1
+    syn = synthetic.noise(key, images, shape, task.num_classes, self.inner_lr)
     snapshots = synthetic.snapshot_count(images, shape)
-    first = lambda w: jnp.zeros((self.length + 1, *w.shape), w.dtype).at[0].set(w)
+    initial = lambda w: jnp.zeros((self.length + 1, *w.shape), w.dtype).at[0].set(w)
     return Synthesis(
-      trajectory=jax.tree.map(first, params),
+      trajectory=jax.tree.map(initial, params),
       syn=syn,
       opt_state=self._optimizer().init(syn),
       iteration=jnp.zeros((), jnp.int32),
@@ -167,9 +169,9 @@ class DynaFed(Layer):
   def server_update(self, round, new):
     model, state = round.task.model, round.state
     if round.task.first_round <= self.length:  # Algorithm 2, line 14
-      # What went down, and not `new`, which later layers may move on.
+      # Round c records w^{c-1}, which it sent: layers after this one may still change `new`, its w^c.
       return new, _record(state, round.round - 1, round.params)
-    # Algorithm 2, line 12
+    # Algorithm 2, lines 11 and 12
     return finetune(self, model, Variables(new, round.stats), state.syn, round.key)[0], state
 
   def pending(self, state, round):  # Algorithm 2, line 8
@@ -177,8 +179,9 @@ class DynaFed(Layer):
 
   def server_work(self, task, key, state, w, seconds):  # Algorithm 2, line 9: DataSyn
     if int(state.iteration) == 0:
-      state = _record(state, self.length, w.params)
-      move = float(_smallest_move(state.trajectory, self._first, self.length, self.segment))
+      state = _record(state, self.length, w.params)  # w^L
+      # d divides by ||w^t - w*||^2, which must not be 0.
+      move = float(_smallest_move(state.trajectory, self._first_t, self.length, self.segment))
       if not 0 < move < np.inf:
         reason = f'the trajectory stands still or is not finite (smallest squared move {move}): nothing to match'
         return w.params, state, self._diverged(reason)
@@ -203,34 +206,27 @@ class DynaFed(Layer):
   def _iterate(
     self, model: Model, split: Split, key: PRNGKey, state: Synthesis, stats: Stats
   ) -> Synthesis:
-    """Takes one outer iteration: Algorithm 1, lines 3 to 6."""
+    """Takes one outer iteration n: Algorithm 1, lines 3 to 6."""
     key = fold(key, state.iteration)
     loss = trajectory.inner_loss(model, stats, trajectory.augmentation(self.augment), *split)
 
-    def distance(syn, j):  # Eq. 3 on one segment
-      path = state.trajectory, self._first, self.length, self.segment, self.targets
-      w, target = trajectory.draw_segment(fold(key, j, 0), *path)  # line 3
-      end = trajectory.unroll(  # line 4, Eq. 4: s' steps w <- w - alpha grad L(w; X, y) from w^t
-        loss,
-        w,
-        syn,
-        fold(key, j, 1),
-        self.inner_steps,
-        batch_size=self.inner_batch,
-        adjoint=self.adjoint,
-        together=self.together,
-      )
-      # Line 5, Eq. 3: d(w~, w*), squared: ||w~ - w*||^2 / ||w^t - w*||^2.
-      return trajectory.DISTANCES[self.distance](end, target, w)
+    def distance(syn, j):  # Eq. 3 for one segment
+      path = state.trajectory, self._first_t, self.length, self.segment, self.targets
+      w_t, w_star = trajectory.draw_segment(fold(key, j, 0), *path)  # line 3: t ~ U, w^t and w*
+      # Line 4, Eq. 4: w~ by s' steps w <- w - alpha grad L(w; X, y) from w^t.
+      options = {'batch_size': self.inner_batch, 'adjoint': self.adjoint, 'together': self.together}
+      w_end = trajectory.unroll(loss, w_t, syn, fold(key, j, 1), self.inner_steps, **options)
+      # Line 5: d(w~, w*); for 'squared' ||w~ - w*||^2 / ||w^t - w*||^2.
+      return trajectory.DISTANCES[self.distance](w_end, w_star, w_t)
 
     def mean_distance(syn):
       if self.segments == 1:
         return distance(syn, 0)
       return jax.vmap(distance, (None, 0))(syn, jnp.arange(self.segments)).mean()
 
-    value, grads = jax.value_and_grad(mean_distance)(state.syn)  # line 5
+    value, grads = jax.value_and_grad(mean_distance)(state.syn)  # line 5, for X, y and log alpha
     updates, opt_state = self._optimizer().update(grads, state.opt_state, state.syn)
-    syn = optax.apply_updates(state.syn, updates)  # line 6
+    syn = optax.apply_updates(state.syn, updates)  # line 6, by Adam (Appendix B)
     done = state.iteration + 1
     return state._replace(
       syn=syn,
@@ -268,7 +264,7 @@ class DynaFed(Layer):
       stats,
       state.trajectory,
       {'synthetic': state.syn, **others},
-      first=self._first,
+      first=self._first_t,
       length=self.length,
       segment=self.segment,
       targets=self.targets,
@@ -280,7 +276,7 @@ class DynaFed(Layer):
     return {'iterations': state.iteration, 'loss': loss}
 
   @property
-  def _first(self) -> int:
+  def _first_t(self) -> int:
     """The smallest t of a segment."""
     return 0 if self.include_initial else 1
 
@@ -314,7 +310,7 @@ def _chunk(
   stats: Stats,
   count: Array,
 ) -> tuple[Synthesis, Array]:
-  """Takes iterations until they are done or diverge; returns the state, and whether it is finite."""
+  """Takes `count` iterations, or fewer if they diverge; returns the state, and whether it is finite."""
 
   def go(carry):
     i, _, ok = carry
@@ -340,7 +336,7 @@ def finetune(
   key: PRNGKey,
   record: Callable[[Params], PyTree] = lambda w: None,
 ) -> tuple[Params, PyTree]:
-  """Fine-tunes a model on the set: Algorithm 2, line 12; see `finetuning.finetune` for `record` and what returns."""
+  """Fine-tunes a model on D_syn (Algorithm 2, line 12); `finetuning.finetune` documents `record` and the results."""
   loss = trajectory.inner_loss(model, w.stats, trajectory.augmentation(layer.finetune_augment))
   optimizer = getattr(optax, layer.finetune_optimizer)(layer.finetune_lr)
   steps, batch_size = layer.finetune_steps, layer.finetune_batch

@@ -17,47 +17,51 @@ from fedjax_syn.typing import Array, Output, PRNGKey, Variables
 
 SOURCES = ('noise', 'global', 'global+local')
 
+# Rounds after T0: `phases` ends a phase after round T0, and `first_round` is that of the phase.
 generating = when(lambda self, task: task.first_round > self.start)
-generating_together = when(lambda self, task: self.shared and task.first_round > self.start)
+generating_shared = when(lambda self, task: self.shared and task.first_round > self.start)
 
 
 class Generated(NamedTuple):
-  """The complementary data of a client in one round, D^_k."""
+  """D^_k, the complementary data of client k in one round."""
 
   x: Array  # [samples, height, width, channels], or embedded tokens [samples, length, width]
   y: Array  # target labels, [samples] or multi-hot [samples, labels]
-  log_p: Array  # the global model's predictions, `Objective.log_distribution` of its logits
+  log_p: Array  # log p(theta^t; x) of the global model, `Objective.log_distribution` of its logits
 
 
 class Previous(NamedTuple):
-  """Per-client state: the local model at the end of the client's last local training."""
+  """Per-client state: theta_k^{t-1,tau}, the local model at the end of the client's last local training."""
 
   model: Variables
-  visited: Array  # [], bool: whether it has trained
+  visited: Array  # [], bool: whether the client has trained
 
 
 class Prepared(NamedTuple):
-  """What a client has before its local steps."""
+  """What a client computes before its local steps."""
 
   key: PRNGKey  # of the order in which generated samples are used
   generated: Generated
-  real_weight: Array | float
-  kd_weight: Array | float
+  real_weight: Array | float  # of L_c: 1 in Eq. 3, N_real / (N_real + N_gen) in A.3.2
+  kd_weight: Array | float  # of L_kd: lambda_kd in Eq. 3, N_gen / (N_real + N_gen) in A.3.2
 
 
 class FedCOG(Layer):
-  """Generates data before local training and distils the global model on them in it, from round T0 + 1 on.
+  """Generates data before local training and distils the global model on them, from round T0 + 1 on.
 
-  Line numbers are those of the paper's Algorithm 1. A client sends what it would send without this layer, and keeps its
-  last local model, also of the rounds before T0. A client that has not trained yet has no such model to disagree with:
-  its data come from the global model alone (in the authors' code: from an untrained network of its own). The
-  predictions are those on the images that are kept (code: those of the iteration with the lowest loss). weights='free'
-  scales all of the loss of the layers before this one.
+  Line numbers are those of the paper's Algorithm 1, which counts rounds from 0; here they count from 1. The paper's
+  theta is w: the global model theta^t in generation, the local model theta_k^{t,r} in the loss. FedAvg does lines 3, 6,
+  9 and 10; messages are the same as without this layer.
 
-  With several labels per sample, losses, divergences and distillation are means over the labels, each a distribution
-  over absent and present; target labels are those of `complementary.label_sets`. Of tokens, the data are generated
-  where they are real-valued, behind the global model's embedding (A.1.2); so the loss of the layers before this one
-  sees real samples embedded too, by the model that is trained.
+  Every client keeps its last local model, in the rounds before T0 too. A client that has not trained yet has no local
+  model for Eq. 2: its data come from the global model alone (the authors' code takes an untrained network instead). The
+  distilled predictions are those on the final images (code: those of the iteration with the lowest loss).
+  weights='free' scales the whole loss of the layers before this one, not L_c alone.
+
+  With several labels per sample, each label is a distribution over absent and present. Losses, divergences and
+  distillation are then means over the labels, and `complementary.label_sets` deals the target labels. For tokens, the
+  generated data are embeddings (A.1.2). The model in training embeds the real tokens, and the layers before this one
+  compute their loss from these embeddings.
   """
 
   start: int = field(
@@ -96,7 +100,7 @@ class FedCOG(Layer):
   )
   weights: str = field(
     default='free',
-    help="'free': by what is lacking (A.3.2, code), or 'fixed': 1 and lambda_kd",
+    help="weights of L_c and L_kd: 'free', by what the client lacks (A.3.2, code), or 'fixed': 1 and lambda_kd (Eq. 3)",
     choices=('free', 'fixed'),
   )
   lambda_kd: float = field(
@@ -112,7 +116,7 @@ class FedCOG(Layer):
   )
   batch: int = field(
     default=0,
-    help='samples generated at a time: memory and time, not result; 0: what is fast here (32 on a CPU, else all)',
+    help='samples generated at a time, which changes memory and time and not the result; 0: 32 on a CPU, else all',
     low=0,
     high=10**9,
   )
@@ -164,20 +168,20 @@ class FedCOG(Layer):
   def client_init(self, task, initial, shard):
     return Previous(initial, jnp.zeros((), bool))
 
-  @generating_together
-  def common(self, task, key, round, w):  # A.2: one set for all clients
+  @generating_shared
+  def common(self, task, key, round, w):  # line 5 as in A.2: one set for all clients
     y = comp.target_labels(None, 1.0, self.samples, task.num_classes, task.data.y.ndim > 1)
     return self._generate(task, key, w, None, y)
 
   @generating
-  def prepare(self, client):  # line 5: generate D^_k
+  def prepare(self, client):  # line 5: D^_k, and the weights of L_c and L_kd
     task, counts = client.task, client.shard.class_counts
     if self.shared:
       generated = client.broadcast
     else:
-      each = counts.sum() / jnp.maximum(client.shard.size, 1)  # labels per sample
-      d = counts if self.labels == 'complementary' else None
-      y = comp.target_labels(d, each, self.samples, task.num_classes, task.data.y.ndim > 1)
+      labels_each = counts.sum() / jnp.maximum(client.shard.size, 1)  # labels per sample
+      d = counts if self.labels == 'complementary' else None  # A.1.1: d_k
+      y = comp.target_labels(d, labels_each, self.samples, task.num_classes, task.data.y.ndim > 1)
       w = Variables(client.params, client.stats)
       previous = client.state if self.source == 'global+local' else None
       generated = self._generate(task, fold(client.key, 0), w, previous, y)
@@ -187,20 +191,21 @@ class FedCOG(Layer):
   def _generate(
     self, task: Task, key: PRNGKey, w: Variables, previous: Previous | None, y: Array
   ) -> Generated:
-    """Returns the inputs that minimise L_gen, Eq. 1, of the global model w and a client's previous local model."""
+    """Minimises L_gen (Eq. 1) over inputs with labels y, w the global model; returns them with w's predictions."""
 
     def log_p(model, x):
       return task.objective.log_distribution(task.model.apply(model, x, train=False).logits)
 
-    def l_gen(x, y):  # Eq. 1, of each sample: L_c + lambda_dis L_dis
-      own = log_p(w, x)
-      loss = negative_log_likelihood(own, y)
+    def l_gen(x, y):  # Eq. 1 for each sample, whose mean `optimise` takes: L_c + lambda_dis L_dis
+      log_p_global = log_p(w, x)
+      loss = negative_log_likelihood(log_p_global, y)  # L_c
       if previous is not None:
-        # A pass of its own: both models under one vmap need as many operations, and on a CPU took 1.15 times as long
+        # A second pass. One pass of both models under vmap has as many operations; on a CPU it took 1.15 times as long
         # on Fashion-MNIST's images and 0.85 times on CIFAR's.
-        divergence = comp.DIVERGENCES[self.divergence](own, log_p(previous.model, x))
-        # Eq. 2: 1 - JS(p, q), with JS = (KL(p, m) + KL(q, m)) / 2 and m = (p + q) / 2.
-        l_dis = 1 - per_sample(divergence)
+        log_p_local = log_p(previous.model, x)
+        # Eq. 2: L_dis = 1 - JS(p, q), JS = (KL(p, m) + KL(q, m)) / 2, p of the global and q of the local model,
+        # m = (p + q) / 2 (the paper's p with a bar). divergence='code' clips and exchanges KL's arguments.
+        l_dis = 1 - per_sample(comp.DIVERGENCES[self.divergence](log_p_global, log_p_local))
         loss += jnp.where(previous.visited, self.lambda_dis, 0.0) * l_dis
       if self.total_variation:
         loss += self.total_variation * comp.total_variation(x)
@@ -222,26 +227,26 @@ class FedCOG(Layer):
     return Generated(x, y, log_p(w, x))
 
   @generating
-  def loss(self, client, loss_fn, w, step):  # line 8, Eq. 3: L_c + lambda_kd L_kd
+  def loss(self, client, loss_fn, w, step):  # line 8: Eq. 3 on a batch of each data set
     task, (key, generated, real_weight, kd_weight) = client.task, client.prepared
-    size, batch = min(self.kd_batch, self.samples), step.y.shape[0]
-    rows = minibatch(key, self.samples, size, step.index)
-    inside = task.model.embed or (lambda params, x: x)
-    # Real and generated samples share a pass; the mask keeps the latter out of the loss of the layers before this one.
+    num_real, num_generated = step.y.shape[0], min(self.kd_batch, self.samples)
+    rows = minibatch(key, self.samples, num_generated, step.index)
+    embed = task.model.embed or (lambda params, x: x)
+    # Real and generated samples share a pass. The mask keeps the generated ones out of L_c and of other layers' losses.
     joint = step._replace(
-      x=jnp.concatenate([inside(w, step.x), generated.x[rows]]),
+      x=jnp.concatenate([embed(w, step.x), generated.x[rows]]),
       y=jnp.concatenate([step.y, generated.y[rows]]),
-      mask=jnp.concatenate([step.mask, jnp.zeros(size, step.mask.dtype)]),
+      mask=jnp.concatenate([step.mask, jnp.zeros(num_generated, step.mask.dtype)]),
     )
     l_c, out = loss_fn(w, joint)
-    log_q = task.objective.log_distribution(out.logits[batch:])
-    if self.supervision == 'soft':
+    log_q = task.objective.log_distribution(out.logits[num_real:])  # log p(theta; x)
+    if self.supervision == 'soft':  # Eq. 3: KL(p(theta^t; x), p(theta; x))
       l_kd = optax.losses.kl_divergence_with_log_targets(log_q, generated.log_p[rows])
     else:
       l_kd = negative_log_likelihood(log_q, generated.y[rows])
     weight = real_weight if out.weight is None else real_weight * out.weight
-    out = Output(out.logits[:batch], out.features[:batch], out.stats, weight)
-    return real_weight * l_c + kd_weight * l_kd.mean(), out
+    out = Output(out.logits[:num_real], out.features[:num_real], out.stats, weight)
+    return real_weight * l_c + kd_weight * l_kd.mean(), out  # Eq. 3: L_c + lambda_kd L_kd
 
   def finish(self, client, trained, steps):
     return None, Previous(trained, jnp.ones((), bool))
@@ -253,7 +258,7 @@ class FedCOG(Layer):
     return {'recognised': recognised.mean(), 'kd_weight': client.prepared.kd_weight}
 
   def _all_at_once(self) -> bool:
-    """Says whether the loss of a sample depends on the others: BatchNorm statistics are those of all together."""
+    """Says whether samples depend on each other: through a generator's weights, or BatchNorm statistics of a batch."""
     return self.generator or bool(self.statistics)
 
   def _at_a_time(self) -> int:
