@@ -1,4 +1,8 @@
-"""What hooks see: the task, a client in a round, a round on the server; and what clients send."""
+"""What hooks see: the task, a client in a round, a round on the server; and what clients send.
+
+Rounds count from 1. w^c is the global model after round c, w^0 the initial one. Round c sends w^{c-1} to the clients;
+papers write x, w^t or theta^t for it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ class Run(NamedTuple):
 
   rounds: int
   sampling: Sampling  # clients, participation, sampler, seeds
-  algorithms: tuple[str, ...]  # the run's methods, 'scaffold+dynafed': its own and those beside it
+  algorithms: tuple[str, ...]  # the method and those trained beside it, as 'scaffold+dynafed'
 
   def count(self, name: str) -> int:
     """Returns how many of the run's methods have a layer."""
@@ -34,16 +38,16 @@ class Task(NamedTuple):
 
   chain: Chain  # its float fields are tracers
   model: Model
-  objective: Objective = single_label  # single- or multi-label: what logits and labels mean
+  objective: Objective = single_label  # or multi_label: what logits and labels mean
   data: Any = None  # fedjax_syn.data.federated.FederatedData
   num_clients: int = 0
   num_classes: int = 0
-  first_round: int = 1  # of the static phase that is being traced
-  cohort_size: int = 0  # messages that a round has at most
-  expected_cohort: float = 0.0  # clients in a round, or their expected number
-  rounds: int = 0  # of the run, where a schedule needs them; 0: not known
+  first_round: int = 1  # the first round of the phase that is traced; see `Layer.phases`
+  cohort_size: int = 0  # sampled clients in a round, at most
+  expected_cohort: float = 0.0  # their expected number
+  rounds: int = 0  # of the whole run, given only if a schedule needs it; else 0
   mesh: jax.sharding.Mesh | None = None  # the devices of work between rounds; None: one
-  # For privacy: what the server does must not tell an empty round from another.
+  # Whether noise protects the clients: the server must then treat a round without clients like any other.
   noised: bool = False
 
   def loss(self, logits: Array, y: Array, mask: Array) -> Array:
@@ -71,11 +75,11 @@ class ClientContext(NamedTuple):
   """
 
   key: PRNGKey  # of the client in this round
-  round: Array  # []
-  params: Params  # the global model w^{c-1}, as this client received it
-  stats: Stats
-  shard: Shard  # where its samples lie
-  broadcast: PyTree = None  # what this layer's server part sends, or what is common to all clients
+  round: Array  # [], c
+  params: Params  # the global model w^{c-1}, as `receive` left it
+  stats: Stats  # its running statistics
+  shard: Shard  # where this client's samples lie
+  broadcast: PyTree = None  # what this layer's `broadcast` or `common` returned
   state: PyTree = None  # this layer's state of this client
   prepared: PyTree = None  # what this layer's `prepare` returned
   task: Task | None = None
@@ -85,12 +89,12 @@ class Message(NamedTuple):
   """What a client sends."""
 
   weight: Array  # []
-  # {'params': w_i - w, 'stats': ..., '<layer>': what its `finish` returned}
+  # {'params': w_i - w^{c-1}, 'stats': ..., '<layer>': what its `finish` returned}, w_i the trained model
   payload: dict[str, PyTree]
 
 
 class Messages(NamedTuple):
-  """The messages of a round; clients without samples weigh zero and count for nothing."""
+  """The messages of a round; a client without samples has weight zero and is in no sum."""
 
   weight: Array  # [cohort]
   weighted_sum: dict[str, PyTree]  # sum_i weight_i payload_i, leaves [...]
@@ -125,7 +129,7 @@ class Round(NamedTuple):
 
   task: Task
   key: PRNGKey
-  round: Array  # []
+  round: Array  # [], c
   params: Params  # w^{c-1}, which the clients received
   stats: Stats
   messages: Messages

@@ -1,7 +1,17 @@
 """A layer is one part of a federated method: a frozen dataclass and JAX pytree whose hooks are ordinary methods.
 
-A method is a chain of layers, `fedjax_syn.chain`. Every hook is pure and is traced, unless its docstring says otherwise.
-A hook that a layer does not override is not in the program.
+A method is a chain of layers, `fedjax_syn.chain`. Hooks are pure and are traced, unless a docstring says otherwise.
+They run in this order, each for the layers of the chain in turn:
+
+- Before round 1: `setup` for every client, `server_init`, `client_init`.
+- In a round, on the server: `broadcast` and `common`.
+- On each sampled client: `receive`, `prepare`; in every local step `loss`, `grad`, then the optimizer, then `step`;
+  after the last step `finish`, `postprocess_update`, `client_metrics`. `client_update` replaces all of these.
+- On the server: `aggregate`, `server_update`, `server_metrics`.
+- After a round: `server_work`, as often as `pending` is true.
+
+A program contains the hooks that a layer overrides and no others. So the default of `broadcast` sends nothing: a layer
+that sends its server state writes `def broadcast(self, state): return state`.
 """
 
 import dataclasses
@@ -37,11 +47,11 @@ if TYPE_CHECKING:
 __all__ = ['Layer', 'field', 'has', 'overrides', 'when']
 
 Hook = TypeVar('Hook', bound=Callable)
-Numbers = dict[str, Array | Measured]  # for the log, [] by name
+Numbers = dict[str, Array | Measured]  # scalars for the log, by name
 
 
 class Phase(NamedTuple):
-  """All of a `Task` that the condition of `when` may use."""
+  """The part of a `Task` that a condition of `when` may read."""
 
   first_round: int
 
@@ -58,11 +68,11 @@ def when(condition: Callable[[Any, Any], bool]) -> Callable[[Hook], Hook]:
     condition: (self, task) -> bool, from static fields and `task.first_round`.
 
   Returns:
-    A decorator for a hook of a round; a class with such a condition on another hook is refused.
+    A decorator for hooks that run in a round. A class with a condition on any other hook raises TypeError.
   """
 
   def mark(hook: Hook) -> Hook:
-    @functools.wraps(hook)  # another function: the hook may be a base class's
+    @functools.wraps(hook)  # a new function, because `hook` may be a base class's
     def conditional(*args):
       return hook(*args)
 
@@ -76,9 +86,9 @@ def when(condition: Callable[[Any, Any], bool]) -> Callable[[Hook], Hook]:
 class Layer:
   """Base class of all layers: override the hooks of the part of a round that the method changes.
 
-  A subclass is made a frozen dataclass and a pytree. Fields with a float as default are its leaves: inside a program
-  they are tracers, so that another value compiles nothing. All others are static. `name`, the class name in lower case,
-  is the key of the layer's config block, state, messages and logged numbers.
+  A subclass becomes a frozen dataclass and a pytree. Fields of type float are its leaves, unless declared static:
+  inside a program they are tracers, so that another value needs no new compilation. All other fields are static.
+  `name`, the class name in lower case, is the key of the layer's config block, state, messages and logged numbers.
   """
 
   name: ClassVar[str] = ''
@@ -107,7 +117,7 @@ class Layer:
     return f'{type(self).__name__}({", ".join(changed)})'
 
   def _changed(self) -> dict[str, Any]:
-    """Returns the fields that are not as by default."""
+    """Returns the fields that differ from their defaults."""
     default = lambda value, f: type(value) is type(f.default) and value == f.default
     values = ((f, getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
     return {f.name: value for f, value in values if not default(value, f)}
@@ -117,28 +127,28 @@ class Layer:
     """Returns a field's key in a config."""
     return f'{cls.name}.{field_name}'
 
-  # -- Declarations: read when a chain is made.
+  # -- Declarations: read when a chain is built.
 
   def check(self) -> None:
-    """Raises ValueError for fields that do not go together."""
+    """Raises ValueError for fields that contradict each other."""
 
   def phases(self) -> tuple[int, ...]:
-    """Returns the rounds after which the program changes."""
+    """Returns the last rounds of phases: after them the program changes, and `task.first_round` with it."""
     return ()
 
   def provides(self) -> frozenset[str]:
-    """Returns what other layers may require or conflict with, of `fedjax_syn.chains.TRAITS`."""
+    """Returns the traits, of `fedjax_syn.chains.TRAITS`, that other layers may require or conflict with."""
     return frozenset()
 
   def requires(self) -> frozenset[str]:
-    """Returns what must hold of the layers before this one, or of the data, of `fedjax_syn.chains.TRAITS`."""
+    """Returns the traits, of `fedjax_syn.chains.TRAITS`, that the layers before this one or the data must have."""
     return frozenset()
 
   def conflicts(self) -> Mapping[str, str]:
     """Returns what this layer cannot be combined with.
 
-    A key is a layer's name or a trait; 'a+b' means both, and 'a inside' a layer before this one. A value says why, and
-    what works instead.
+    A key is a layer's name or a trait; 'a+b' means both together, 'a inside' a layer a that is earlier in the chain. A
+    value says why, and what works instead.
     """
     return {}
 
@@ -154,14 +164,14 @@ class Layer:
     """Returns mu of a term mu/2 ||w - w^t||^2 that the layer adds to the local loss; 0 for none."""
     return 0.0
 
-  # -- What a run decides.
+  # -- What depends on the run.
 
   def resolve(self, run: 'Run', /) -> 'Layer':
-    """Returns the layer with what follows from the run filled in; raises ValueError if the run does not fit."""
+    """Returns the layer with the fields set that depend on the run; raises ValueError if the run does not fit."""
     return self
 
   def privacy(self, task: 'Task | None', /) -> 'Mechanism | None':
-    """Returns the noise that epsilon accounts for; `task` is None before the data are read."""
+    """Returns the noise mechanism whose epsilon is stated, or None; `task` is None before the data are read."""
 
   # -- Adaptations, before anything is traced.
 
@@ -177,7 +187,7 @@ class Layer:
     return local
 
   def private(self, model: Model, path: tuple, /) -> bool:
-    """Says whether a leaf of the parameters stays on the clients; `postprocess_update` must then blank it."""
+    """Says whether a leaf of the parameters stays on the clients; `postprocess_update` must then send zeros for it."""
     return False
 
   # -- Clients.
@@ -222,7 +232,7 @@ class Layer:
   def postprocess_update(
     self, client: 'ClientContext', payload: dict[str, PyTree], /
   ) -> dict[str, PyTree]:
-    """Returns the payload of the message with the layer's last change."""
+    """Returns the payload of the message as it is sent, changed by this layer, for example clipped."""
     return payload
 
   def client_metrics(self, client: 'ClientContext', trained: Variables, /) -> Numbers:
@@ -251,11 +261,11 @@ class Layer:
     """Returns this layer's server state at round 0; `messages` are those of `setup`, leaves [clients, ...]."""
 
   def broadcast(self, state: PyTree, /) -> PyTree:
-    """Returns what goes down to the clients with the model; `client.broadcast` there."""
+    """Returns what the server sends to the clients beside the model; clients read it as `client.broadcast`."""
     return state
 
   def common(self, task: 'Task', key: PRNGKey, round: Array, w: Variables, /) -> PyTree:
-    """Returns what all clients compute alike, which costs no bytes; `client.broadcast` there."""
+    """Returns what every client would compute alike, which costs no bytes; clients read it as `client.broadcast`."""
 
   def aggregate(self, round: 'Round', /) -> tuple[Params, Numbers]:
     """Replaces the mean: returns the new global model and numbers for the log."""
@@ -276,7 +286,7 @@ class Layer:
   def server_work(
     self, task: 'Task', key: PRNGKey, state: PyTree, w: Variables, seconds: float, /
   ) -> tuple[Params, PyTree, dict[str, Any]]:
-    """Works for about so many seconds between rounds: returns the global model, the state and numbers; not traced."""
+    """Works for about `seconds` between rounds; returns the global model, the new state and numbers; not traced."""
     raise NotImplementedError
 
   def artifacts(self, task: 'Task', state: PyTree, /) -> dict[str, Any] | None:
