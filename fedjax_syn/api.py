@@ -1,7 +1,7 @@
 """The library from Python: train without config or folder, and open what a run left behind."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from fedjax_syn.clock import Clock
 from fedjax_syn.contexts import Run, State
 from fedjax_syn.data import checks, datasets, federated
 from fedjax_syn.data import partition as partition_lib
+from fedjax_syn.engine import measures
 from fedjax_syn.layer import Layer
 from fedjax_syn.texts import shown
 from fedjax_syn.typing import Model, Variables
@@ -103,10 +104,7 @@ def run(
   with Clock() as clock:
     for first in range(0, len(seeds), width):
       states = {seed: engine.init(seed) for seed in seeds[first : first + width]}
-      steps = loop.train(
-        engine, trial.evaluators, trial.plan, states, clock, personal=trial.personal
-      )
-      for step in steps:
+      for step in loop.train(engine, trial.plan, states, clock):
         if step.kind == 'evaluated':
           line = {'round': step.round, 'seed': step.seed, **step.report}
           history.append({**line, 'seconds': clock.seconds()['total']})
@@ -129,9 +127,7 @@ class Trial(NamedTuple):
 
   engine: engine_lib.Engine
   seeds: tuple[int, ...]
-  evaluators: loop.Evaluators
   plan: loop.Plan
-  personal: Callable | None
   sampling: privacy.Sampling  # who sees what, over all seeds and rounds
 
 
@@ -195,11 +191,12 @@ def prepare(
   splits = {'test': dataset.test}
   splits |= {f'test/{name}': split for name, split in dataset.test_by_domain().items()}
   evaluators = {name: engine.evaluator(*split) for name, split in splits.items()}
-  test, every = dataset.test, checked['personal_every']
-  owners = partition_lib.owners_of(part, dataset.test_clients, len(test.y))
-  personal = engine.personal(test.x, test.y, owners) if every else None
-  plan = loop.Plan(rounds, checked['eval_every'], personal_every=every)
-  return Trial(engine, tuple(checked['seeds']), evaluators, plan, personal, sampling)
+  owners = partition_lib.owners_of(part, dataset.test_clients, len(dataset.test.y))
+  every = checked['personal_every']
+  personal = engine.personal(*dataset.test, owners) if every else None
+  measured = measures.of_rounds(evaluators, personal, every, rounds)
+  plan = loop.Plan(rounds, checked['eval_every'], measures=measured)
+  return Trial(engine, tuple(checked['seeds']), plan, sampling)
 
 
 def _dataset(dataset: datasets.Dataset | str, folder: str) -> datasets.Dataset:

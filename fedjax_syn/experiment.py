@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from fedjax_syn import workdir as workdir_lib
 from fedjax_syn.assemble import Job, Problem
 from fedjax_syn.clock import Clock
 from fedjax_syn.contexts import State
+from fedjax_syn.engine.measures import END, Measure, Values, take
 from fedjax_syn.recorder import Recorder
 
 FINISHED, REFUSED, DIVERGED = 0, 2, 3
@@ -152,14 +153,14 @@ def _run(
       results.save_partition(job.folder, problem.counts)
       what = problem.dataset, problem.counts, problem.client_names
       results.attempt(show.say, results.draw_partition, job.folder, *what)
-    measured = finishing.measures(job, problem)
+    measures = finishing.measures(job, problem)
     summary = hosts.first(lambda job=job: continuation.finished(job.folder, job.config.rounds))
-    summary = summary or _train(job, problem, measured, show, stop, write)
+    summary = summary or _train(job, problem, measures, show, stop, write)
     if summary is None:
       return None
     stop.pause()
     done = {job.config.algorithm: job.folder, **done}
-    files = finishing.again(job, problem, measured, summary, show.say, write)
+    files = finishing.again(job, problem, measures, summary, show.say, write)
     if write:
       marks = [s['synthesis_round'] for s in summary['status'].values() if 'synthesis_round' in s]
       mark = min(marks, default=None)
@@ -172,15 +173,14 @@ def _run(
 def _train(
   job: Job,
   problem: Problem,
-  measured: tuple[loop.Evaluators, finishing.Measure | None],
+  measures: tuple[Measure, ...],
   show: progress.Silent,
   stop: stopping.StopRequest,
   write: bool,
 ) -> dict[str, Any] | None:
   """Trains all seeds of a job, as many side by side as its layout says; returns the summary, or None if interrupted."""
   config, engine, dataset = job.config, job.engine, problem.dataset
-  evaluators, personal = measured
-  plan = _plan(config)
+  plan = loop.Plan(config.rounds, config.eval_every, config.checkpoint_every, measures)
   try:
     recorder = Recorder(
       job.folder,
@@ -204,9 +204,7 @@ def _train(
       states, resumed = beginning.begin(job, recorder, seeds, show)
       label = progress.label(config.algorithm, seeds, config.seeds)
       show.begin(label, config.rounds, int(states[seeds[0]].round))
-      over = _train_group(
-        job, problem, evaluators, personal, recorder, clock, states, resumed, show, stop
-      )
+      over = _train_group(job, problem, plan, recorder, clock, states, resumed, show, stop)
       if not over or (seeds[-1] != config.seeds[-1] and hosts.anywhere(bool(stop))):
         return None
     summary = results.summarise(config, dataset, engine, recorder, clock, job.beside)
@@ -214,15 +212,10 @@ def _train(
     return summary
 
 
-def _plan(config: config_lib.Resolved) -> loop.Plan:
-  return loop.Plan(config.rounds, config.eval_every, config.checkpoint_every, config.personal_every)
-
-
 def _train_group(
   job: Job,
   problem: Problem,
-  evaluators: loop.Evaluators,
-  personal: Callable[[int, State], Any] | None,
+  plan: loop.Plan,
   recorder: Recorder,
   clock: Clock,
   states: dict[int, State],
@@ -232,19 +225,12 @@ def _train_group(
 ) -> bool:
   """Trains seeds side by side to their end; returns False if they were interrupted and saved."""
   config, engine = job.config, job.engine
-  plan = _plan(config)
   live = dict(states)  # by seed
   del states  # they are consumed
   collapsed: set[str] = set()  # seeds of which it was said
   over: dict[int, tuple[int, State | None]] = {}  # of seeds that end: to be saved once more
   begun = int(live[next(iter(live))].round)  # the round at which this phase begins here
-  own: dict[
-    int, tuple[int, Any]
-  ] = {}  # by seed, the round in which personal models were measured, and what
-
-  def measure(seed, state):
-    own[seed] = int(state.round), personal(seed, state)
-    return own[seed][1]
+  measured: dict[int, Mapping[str, Values]] = {}  # by seed, in its last evaluation, by measure
 
   def end(seed):
     status = {'status': 'finished', 'round': config.rounds}
@@ -257,14 +243,11 @@ def _train_group(
     over[seed] = config.rounds, live[seed]
 
   def leave_files(seed):
-    of_clients = finishing.of_clients(evaluators, problem, live[seed])
-    measured, last = own.get(seed, (0, None))
-    if personal and measured != config.rounds:  # stopped after its last evaluation
-      last = personal(seed, live[seed])
+    known = measured.get(seed, {})  # none in a session that began after the last round
+    others = [measure for measure in plan.measures if measure.name not in known]
+    last = {**known, **take(others, END, seed, live[seed])}
     if recorder.write:
-      recorder.files[str(seed)] = finishing.write(
-        job, problem, seed, live[seed], of_clients, last, show.say
-      )
+      recorder.files[str(seed)] = finishing.write(job, problem, seed, last, show.say)
 
   def fail(step):
     recorder.files.pop(str(step.seed), None)  # of a run of fewer rounds
@@ -275,13 +258,12 @@ def _train_group(
     show.say(progress.diverged_text(step.seed, status))
 
   try:
-    for step in loop.train(
-      engine, evaluators, plan, live, clock, resumed=resumed, personal=personal and measure
-    ):
+    for step in loop.train(engine, plan, live, clock, resumed=resumed):
       live[step.seed] = step.state
       if step.kind == 'diverged':
         fail(step)
       if step.kind == 'evaluated':
+        measured[step.seed] = step.measured
         line = recorder.log(step.seed, step, clock.seconds()['total'])
         if 'collapsed_since' in line and str(step.seed) not in collapsed:
           show.say(progress.collapsed_text(step.seed, line['collapsed_since']))

@@ -1,49 +1,53 @@
 """The files of a finished seed beside its checkpoints: written, and made again from the last checkpoint where they are damaged."""
 
+import collections
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedjax_syn import checkpoint, hosts, recorder, results, run_folder, stored
 from fedjax_syn.assemble import Job, Problem
-from fedjax_syn.contexts import State
-from fedjax_syn.loop import Evaluators
+from fedjax_syn.engine.measures import END, Measure, Values, of_rounds, take
 from fedjax_syn.typing import PyTree
 
-Measure = Callable[[int, State], Any]  # (seed, state) -> the engine's `Personal`
 Say = Callable[[str], None]
 
 
-def measures(job: Job, problem: Problem) -> tuple[Evaluators, Measure | None]:
-  """Returns what a run is measured by: evaluators by split, and what measures personal models, None if nobody asked."""
+def measures(job: Job, problem: Problem) -> tuple[Measure, ...]:
+  """Returns what a run is measured by."""
   config, engine, dataset = job.config, job.engine, problem.dataset
-  splits = {'test': dataset.test, 'validation': dataset.validation}
+  test, owners, every = dataset.test, problem.test_owners, config.personal_every
+  splits = {'test': test, 'validation': dataset.validation}
   splits |= {f'test/{name}': split for name, split in dataset.test_by_domain().items()}
   evaluators = {
     k: engine.evaluator(s.x, s.y) for k, s in splits.items() if s is not None and len(s.y)
   }
-  test = dataset.test
-  personal = config.personal_every and engine.personal(test.x, test.y, problem.test_owners)
-  return evaluators, personal or None
 
+  def of_clients(seed, state):
+    """What the global model comes to: by class, and for each client; see `results.save_clients`."""
+    model, evaluate = (state.params, state.stats), evaluators['test']
+    if (by_class := evaluate.by_class(*model)) is None:
+      return {}
+    if owners is None:
+      own = results.own_accuracy(problem.counts, by_class)
+    else:
+      own = evaluate.by_owner(*model, owners, len(problem.counts))
+    return {'class_accuracy': by_class, 'global_accuracy': own}
 
-def of_clients(evaluators: Evaluators, problem: Problem, state: State) -> tuple[Any, Any]:
-  """Returns what the global model comes to: by class, and for each client; see `results.save_clients`."""
-  model, test = (state.params, state.stats), evaluators['test']
-  by_class, owners = test.by_class(*model), problem.test_owners
-  if owners is not None:
-    return by_class, test.by_owner(*model, owners, len(problem.counts))
-  return by_class, results.own_accuracy(problem.counts, by_class)
+  def diagnosis(seed, state):
+    return {'distances': engine.diagnose(seed, state) if seed == config.seeds[0] else {}}
+
+  learned = lambda seed, state: {'set': engine.artifacts(state)}
+  ends = {'clients': of_clients, 'learned': learned, 'diagnosis': diagnosis}
+  personal = engine.personal(test.x, test.y, owners) if every else None
+  return (
+    *of_rounds(evaluators, personal, every, config.rounds),
+    *(Measure(name, lambda moment: moment == END, of) for name, of in ends.items()),
+  )
 
 
 def write(
-  job: Job,
-  problem: Problem,
-  seed: int,
-  state: State,
-  model: tuple[Any, Any],
-  own: Any,
-  say: Say,
+  job: Job, problem: Problem, seed: int, measured: Mapping[str, Values], say: Say
 ) -> dict[str, str]:
   """Writes what a seed leaves in its last round.
 
@@ -51,24 +55,22 @@ def write(
     job: the run.
     problem: its data.
     seed: which.
-    state: its last.
-    model: see `of_clients`.
-    own: what personal models came to; None if it was not measured.
+    measured: its last state, by measure.
     say: told what cannot be drawn.
 
   Returns:
     Digests of the files by their path in the folder; see `run_folder.digests`.
   """
-  folder, seeds = job.folder, job.config.seeds
-  results.save_clients(folder, seed, *model, own, problem.client_names)
+  folder, dataset, seeds = job.folder, problem.dataset, job.config.seeds
   first = seed == seeds[0]
-  results.save_synthetic(folder, problem.dataset, seed, first, job.engine.artifacts(state), say)
+  arrays = collections.ChainMap(*measured.values())
+  results.save_clients(folder, seed, arrays, problem.client_names)
+  results.save_synthetic(folder, dataset, seed, first, arrays['set'], say)
   learned = Path(run_folder.set_file(seed, seeds))
   names = [run_folder.clients_file(seed), str(learned), str(learned.with_suffix('.png'))]
   names.append(f'figures/{learned.stem}.png')
   if first:
-    distances = job.engine.diagnose(seed, state)
-    results.attempt(say, results.draw_dynamics, folder, problem.dataset, seed, distances)
+    results.attempt(say, results.draw_dynamics, folder, dataset, seed, arrays['distances'])
     names.append('figures/dynamics.png')
   return run_folder.digests(folder, names)
 
@@ -76,7 +78,7 @@ def write(
 def again(
   job: Job,
   problem: Problem,
-  measured: tuple[Evaluators, Measure | None],
+  measures: tuple[Measure, ...],
   summary: Mapping[str, Any],
   say: Say,
   writes: bool,
@@ -86,7 +88,7 @@ def again(
   Args:
     job: the run.
     problem: its data.
-    measured: see `measures`.
+    measures: of the run.
     summary: the run's; `files` has digests by seed, and none at all in an older version's.
     say: told what cannot be made again.
     writes: whether this process writes.
@@ -95,7 +97,6 @@ def again(
     The digests, those of what was made again now among them.
   """
   out = {key: dict(named) for key, named in summary.get('files', {}).items()}
-  evaluators, personal = measured
 
   def incomplete(seed):
     ended = summary['status'][str(seed)]['status'] == 'finished'
@@ -112,10 +113,9 @@ def again(
       say(f'WARNING: {error}; nothing of seed {seed} can be made again from it')
       continue
     state = recorder.placed(tree)
-    model = of_clients(evaluators, problem, state)
-    own = personal(seed, state) if personal else None
+    measured = take(measures, END, seed, state)
     if writes:
-      out[str(seed)] = write(job, problem, seed, state, model, own, say)
+      out[str(seed)] = write(job, problem, seed, measured, say)
   return out
 
 

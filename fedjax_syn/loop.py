@@ -1,27 +1,28 @@
 """The rounds of seeds side by side, as a stream of steps; what is done with them (files, bars) is the reader's business."""
 
 import math
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from fedjax_syn import hosts, metrics
 from fedjax_syn.clock import Clock
 from fedjax_syn.contexts import State
-from fedjax_syn.engine import personal as personal_lib
+from fedjax_syn.engine.measures import Measure, Values, take
 
 STRETCH_SECONDS = 2.0  # bounds how long a request to stop has to wait
 CHUNK_SECONDS = 2.0  # the same, for work between rounds
 
-Evaluators = Mapping[str, Callable[[Any, Any], Mapping[str, float]]]
-
 
 class Plan(NamedTuple):
-  """How far to train, and where to look."""
+  """How far to train, and what to measure in which rounds."""
 
   rounds: int
   eval_every: int = 1
   pause_every: int = 0  # rounds at which to stop for a checkpoint besides; 0: none
-  personal_every: int = 0  # evaluated rounds at which to look at personal models too; 0: none
+  measures: tuple[Measure, ...] = ()  # in the order of a line's keys
 
 
 class Step(NamedTuple):
@@ -33,6 +34,7 @@ class Step(NamedTuple):
   phase_end: bool = False  # the program changes here, or the work between rounds is done
   seed: int = 0
   last: bool = True  # no other seed has yet to come as far: a moment to save all of them
+  measured: Mapping[str, Values] = types.MappingProxyType({})  # by measure, in an evaluated round
 
   @property
   def round(self) -> int:
@@ -43,12 +45,6 @@ class Step(NamedTuple):
 def next_evaluation(round: int, plan: Plan) -> int:
   """Returns the next round to evaluate: a multiple of `eval_every`, or one of the last five."""
   return min((round // plan.eval_every + 1) * plan.eval_every, max(round + 1, plan.rounds - 4))
-
-
-def personal_due(round: int, plan: Plan) -> bool:
-  """Says whether an evaluated round looks at personal models: every so often, and in the last round."""
-  every = plan.personal_every
-  return every > 0 and round > 0 and (round % every == 0 or round == plan.rounds)
 
 
 def planned(
@@ -70,7 +66,8 @@ def planned(
     round = line['round']
     begins = first.setdefault(line['seed'], round) == round
     if begins or round in stops or next_evaluation(round - 1, plan) == round:
-      other = 'personal/' if plan.personal_every and not personal_due(round, plan) else ()
+      logged = [m for m in plan.measures if m.due(plan.rounds)]  # others are of the end alone
+      other = tuple(f'{m.name}/' for m in logged if not m.due(round))
       out.append({k: v for k, v in line.items() if not k.startswith(other)})
   if out == list(lines):
     return out
@@ -81,34 +78,13 @@ def planned(
   return out
 
 
-def evaluate(evaluators: Evaluators, state: State, clock: Clock) -> dict[str, float]:
-  """Evaluates a model on every split.
-
-  Args:
-    evaluators: by split, (params, stats) -> metrics.
-    state: holds the model.
-    clock: counts the seconds as 'evaluation'.
-
-  Returns:
-    'test/accuracy', 'test/loss' and so on.
-  """
-  with clock.part('evaluation'):
-    return {
-      f'{split}/{name}': value
-      for split, evaluator in evaluators.items()
-      for name, value in evaluator(state.params, state.stats).items()
-    }
-
-
 def train(
   engine: Any,
-  evaluators: Evaluators,
   plan: Plan,
   states: Mapping[int, State],
   clock: Clock,
   *,
   resumed: bool = False,
-  personal: Callable[[int, State], personal_lib.Personal] | None = None,
 ) -> Iterator[Step]:
   """Trains seeds side by side to the end of the plan; one that diverges leaves, and the others go on.
 
@@ -117,12 +93,10 @@ def train(
 
   Args:
     engine: a `fedjax_syn.engine.Engine`.
-    evaluators: by split, (params, stats) -> metrics.
-    plan: how far to train, and where to look.
+    plan: how far to train, and what to measure in which rounds.
     states: by seed, where to begin, all at one round; they are consumed.
     clock: counts seconds as 'rounds', 'synthesis' and 'evaluation'.
     resumed: the states come from checkpoints of this run, so that they have been evaluated already.
-    personal: measures the clients' own models, in the rounds that the plan says; it changes nothing.
 
   Yields:
     A step of each seed after every stretch, evaluation and chunk; after one of kind 'diverged' none of
@@ -131,12 +105,15 @@ def train(
   """
   live = dict(states)
 
-  def evaluated(seed):
-    report = evaluate(evaluators, live[seed], clock)
-    if personal is not None and personal_due(int(live[seed].round), plan):
-      with clock.part('evaluation'):
-        report |= personal_lib.report(personal(seed, live[seed]))
-    return report
+  def evaluated(step, seed):
+    """Measures; a number that is not finite is a divergence."""
+    with clock.part('evaluation'):
+      measured = take(plan.measures, step.round, seed, step.state)
+    numbers = ((k, v) for one in measured.values() for k, v in one.items() if np.ndim(v) == 0)
+    report = {**dict(numbers), **step.report}
+    if all(math.isfinite(value) for value in report.values()):
+      return step._replace(kind='evaluated', report=report, measured=measured)
+    return step._replace(kind='diverged', report={'diverged_round': step.round})
 
   def settled(step, seed, last):
     """A seed that diverged leaves."""
@@ -149,13 +126,11 @@ def train(
       return Step('diverged', live[seed], report)
     report = {k: v for k, v in report.items() if not k.startswith('diverged')}
     step = Step('rounds', live[seed], report, ends_phase)
-    if not look:
-      return step
-    return _checked(step._replace(kind='evaluated', report={**evaluated(seed), **report}))
+    return evaluated(step, seed) if look else step
 
   if not resumed:
     for seed in (seeds := list(live)):
-      step = _checked(Step('evaluated', live[seed], evaluated(seed)))
+      step = evaluated(Step('rounds', live[seed], {}), seed)
       yield settled(step, seed, seed == seeds[-1])
   per_round = math.nan  # seconds; unknown until the program of this phase has run once
   while live:
@@ -190,10 +165,3 @@ def train(
       yield settled(step, seed, seed == seeds[-1])
     if here == phase_end:
       per_round = math.nan
-
-
-def _checked(step: Step) -> Step:
-  """Turns an evaluation with a number that is not finite into a divergence."""
-  if all(math.isfinite(value) for value in step.report.values()):
-    return step
-  return step._replace(kind='diverged', report={'diverged_round': step.round})

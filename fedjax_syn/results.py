@@ -104,19 +104,16 @@ def save_partition(folder: Path, counts: np.ndarray) -> None:
   _save_arrays(folder / 'partition.npz', {'counts': counts.astype(np.int32)})
 
 
-def own_accuracy(counts: np.ndarray, by_class: np.ndarray | None) -> np.ndarray | None:
+def own_accuracy(counts: np.ndarray, by_class: np.ndarray) -> np.ndarray:
   """What one model is worth to each client: its accuracy on test rows weighted like the client's labels.
 
   Args:
     counts: samples, [clients, classes].
-    by_class: the model's accuracy on each class's test rows, [classes]; nan for a class without rows; None with
-      several labels per row, and so is what is returned.
+    by_class: the model's accuracy on each class's test rows, [classes]; nan for a class without rows.
 
   Returns:
     [clients], nan for a client without a sample of a class that the test split has. Source: FedCOG, A.4.
   """
-  if by_class is None:
-    return None
   held = np.where(np.isnan(by_class), 0, counts)
   total = held.sum(axis=1)
   right = held @ np.nan_to_num(by_class)
@@ -126,9 +123,7 @@ def own_accuracy(counts: np.ndarray, by_class: np.ndarray | None) -> np.ndarray 
 def save_clients(
   folder: Path,
   seed: int,
-  by_class: np.ndarray | None,
-  worth: np.ndarray | None,
-  own: Any | None,
+  measured: Mapping[str, Any],
   names: Sequence[str] = (),
 ) -> None:
   """Saves what the clients have of a seed's last round: `clients/seed_<seed>.npz`.
@@ -136,19 +131,14 @@ def save_clients(
   Args:
     folder: the run's folder.
     seed: the seed.
-    by_class: the global model's test accuracy by class, [classes]; None with several labels per row.
-    worth: its accuracy for each client, on its own test rows if the data say whose they are, else
-      `own_accuracy`, [clients], nan where it cannot be measured; None as above.
-    own: the engine's `Personal` of the last round; None if it was not measured.
+    measured: 'class_accuracy', the global model's test accuracy by class, [classes]; 'global_accuracy', its accuracy
+      for each client, on its own test rows if the data say whose they are, else `own_accuracy`, [clients];
+      'personal_accuracy', that of the personal models, [clients]; nan where it cannot be measured. What is not there
+      is left out.
     names: what the data call the clients; () if they do not.
   """
-  arrays = {}
-  if by_class is not None:
-    arrays = {'class_accuracy': by_class, 'global_accuracy': worth}
-  if own is not None:
-    present = np.asarray(own.present, bool)
-    arrays['personal_accuracy'] = np.where(present, np.asarray(own.accuracy, float), np.nan)
-  if arrays:
+  kept = ('class_accuracy', 'global_accuracy', 'personal_accuracy')
+  if arrays := {key: measured[key] for key in kept if key in measured}:
     arrays |= {'client_names': np.array(names)} if names else {}
     _save_arrays(folder / 'clients' / f'seed_{seed}.npz', arrays)
 
@@ -251,7 +241,7 @@ def save_synthetic(
     dataset: its normalisation is stored beside the images and undone in the picture.
     seed: the seed that learned it.
     first: the run's first seed's set is `synthetic.npz`, those of others are `synthetic_seed<seed>.npz`.
-    learned: the engine's `synthetic(state)`; None saves nothing.
+    learned: the engine's `artifacts(state)`; None saves nothing.
     say: told why there is no picture.
   """
   if learned is None:

@@ -97,7 +97,7 @@ def sweep(
   history: list[list[dict[str, Any]]] = [[] for _ in runs]
   variables: list[Variables | None] = [None] * len(runs)
   with Clock() as clock:
-    for step in loop.train(beside, trial.evaluators, trial.plan, beside.init(), clock):
+    for step in loop.train(beside, trial.plan, beside.init(), clock):
       i = step.seed  # the number of the run
       if step.kind == 'evaluated':
         line = {'round': step.round, 'seed': runs[i][1], **step.report}

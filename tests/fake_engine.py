@@ -130,7 +130,8 @@ class FakeEngine:
     def measure(seed, state):
       self.how.on('personal', seed, int(state.round))
       own = np.full(4, 1 / (1 + np.abs(np.asarray(state.params['w'])).sum()))
-      return Personal(own, own / 2, own * 2, np.array([True, True, True, False]))
+      present = np.array([True, True, True, False])
+      return Personal(np.where(present, own, np.nan), own / 2, own * 2, present)
 
     return measure
 

@@ -10,6 +10,7 @@ import pytest
 
 from fedjax_syn import checkpoint, loop, recorder, same_run
 from fedjax_syn import config as config_lib
+from fedjax_syn.engine.measures import of_rounds
 from launch import cells as cells_lib
 from tests.runs import Killed, config_of, lines_of, outcome, refusal, run
 
@@ -200,7 +201,8 @@ def test_planned_lines_worked_by_hand():
     for r in (0, 4, 6, 7, 8, 9, 10)
   ]
   lines[-1]['collapsed_since'] = 6
-  plan = loop.Plan(20, eval_every=4, personal_every=8)
+  personal = of_rounds({}, lambda seed, state: None, 8, 20)
+  plan = loop.Plan(20, eval_every=4, measures=personal)
   kept = loop.planned(lines, plan, lambda done: 10 if done < 10 else None)
   assert [line['round'] for line in kept] == [0, 4, 8, 10]
   assert [line['round'] for line in kept if 'personal/x' in line] == [8]

@@ -8,18 +8,23 @@ from hypothesis import strategies as st
 import fedjax_syn as fs
 from fedjax_syn import loop
 from fedjax_syn.clock import Clock, Spans
+from fedjax_syn.engine.measures import END, Measure, of_rounds, take
 from tests.fake_engine import ITERATIONS, PHASE, Fake
 
 LEARNING = fs.chain(fs.DynaFed(length=PHASE, segment=1))
 
 
-def steps_of(plan, *, method=LEARNING, fake=None, seed=0, state=None, resumed=False, personal=None):
+def measured(plan, engine, every=0):
+  """The plan with the split 'test' and, every so many rounds, personal models."""
+  evaluators, personal = {'test': engine.evaluator(None, None)}, engine.personal(None, None)
+  measures = of_rounds(evaluators, personal if every else None, every, plan.rounds)
+  return plan._replace(measures=measures + plan.measures)
+
+
+def steps_of(plan, *, method=LEARNING, fake=None, seed=0, state=None, resumed=False, every=0):
   engine = (fake or Fake()).build(method, None, None)
-  evaluators = {'test': engine.evaluator(None, None)}
-  state = engine.init(seed) if state is None else state
-  return list(
-    loop.train(engine, evaluators, plan, {seed: state}, Clock(), resumed=resumed, personal=personal)
-  )
+  states = {seed: engine.init(seed) if state is None else state}
+  return list(loop.train(engine, measured(plan, engine, every), states, Clock(), resumed=resumed))
 
 
 @given(rounds=st.integers(1, 40), every=st.integers(1, 50), pause=st.integers(0, 7))
@@ -38,14 +43,35 @@ def test_evaluated_rounds(rounds, every, pause):
 @settings(max_examples=20, deadline=None)
 def test_personal_models_are_measured_in_multiples_and_in_the_last_round(rounds, every, times):
   """And the other numbers are what they are without."""
-  plan = loop.Plan(rounds, every, personal_every=every * times)
-  personal = Fake().build(LEARNING, None, None).personal(None, None)
+  plan = loop.Plan(rounds, every)
   plain = {s.round: s.report for s in steps_of(plan) if s.kind == 'evaluated'}
-  steps = {s.round: s.report for s in steps_of(plan, personal=personal) if s.kind == 'evaluated'}
+  steps = {s.round: s.report for s in steps_of(plan, every=every * times) if s.kind == 'evaluated'}
   wanted = {*range(every * times, rounds + 1, every * times), rounds} if times else set()
   assert {r for r, report in steps.items() if 'personal/test/accuracy' in report} == wanted
   rest = lambda report: {k: v for k, v in report.items() if not k.startswith('personal/')}
   assert {r: rest(report) for r, report in steps.items()} == plain
+
+
+def test_a_measure_is_called_in_its_rounds_and_its_numbers_reach_the_line():
+  """Rounds 0, 2, 4 and 6 to 10 are evaluated; the measure is due in 4 and 8 of them, in 5, and at the end."""
+  calls = []
+
+  def of(seed, state):
+    calls.append((seed, int(state.round)))
+    return {'mine/double': 2.0 * int(state.round), 'rows': np.arange(3)}
+
+  mine = Measure('mine', lambda moment: moment in (4, 5, 8, END), of)
+  end = Measure('end', lambda moment: moment == END, of)
+  steps = steps_of(loop.Plan(10, 2, measures=(mine, end)), method=fs.FedAvg(), seed=3)
+  assert calls == [(3, 4), (3, 8)]
+  lines = {s.round: s.report for s in steps if s.kind == 'evaluated'}
+  doubles = {r: line['mine/double'] for r, line in lines.items() if 'mine/double' in line}
+  assert doubles == {4: 8.0, 8: 16.0} and not any('rows' in line for line in lines.values())
+  assert list(lines[4])[:3] == ['test/accuracy', 'test/loss', 'mine/double']
+  arrays = {s.round: s.measured['mine']['rows'] for s in steps if 'mine' in s.measured}
+  assert set(arrays) == {4, 8} and arrays[4].tolist() == [0, 1, 2]
+  taken = take((mine, end), END, 3, steps[-1].state)
+  assert list(taken) == ['mine', 'end'] and taken['end']['mine/double'] == 20.0
 
 
 def test_work_between_rounds_comes_after_the_evaluation_of_its_round():
@@ -96,9 +122,8 @@ def test_seeds_side_by_side_are_seeds_alone():
   when all have come as far."""
   fake = Fake(diverge={1: 5})
   engine = fake.build(LEARNING, None, None)
-  evaluators = {'test': engine.evaluator(None, None)}
   states = {seed: engine.init(seed) for seed in (0, 1, 2)}
-  steps = list(loop.train(engine, evaluators, loop.Plan(8), states, Clock()))
+  steps = list(loop.train(engine, measured(loop.Plan(8), engine), states, Clock()))
   show = lambda steps: [
     (s.kind, s.round, str(s.report), np.asarray(s.state.params['w']).tobytes()) for s in steps
   ]
@@ -121,8 +146,9 @@ def test_divergence_ends_the_stream():
 
 def test_evaluation_that_is_not_finite_is_a_divergence():
   engine = Fake().build(fs.FedAvg(), None, None)
-  evaluators = {'test': lambda params, stats: {'accuracy': 0.1, 'loss': float('nan')}}
-  steps = list(loop.train(engine, evaluators, loop.Plan(3), {0: engine.init(0)}, Clock()))
+  measures = of_rounds({'test': lambda *_: {'accuracy': 0.1, 'loss': float('nan')}}, None, 0, 3)
+  plan = loop.Plan(3, measures=measures)
+  steps = list(loop.train(engine, plan, {0: engine.init(0)}, Clock()))
   assert [(s.kind, s.report) for s in steps] == [('diverged', {'diverged_round': 0})]
 
 

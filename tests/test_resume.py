@@ -239,14 +239,20 @@ def test_real_process_killed_many_times(tmp_path):
 def test_a_stop_before_the_figures_leaves_the_next_call_all_that_is_missing(
   fake, tmp_path, monkeypatch, earlier
 ):
-  """The last round is saved, once, before anything is drawn: what clients' own models come to is measured again."""
+  """The last round is saved, once, before anything is drawn: what clients' own models come to is measured again.
+
+  Without a stop they are measured once in each round, the last one too.
+  """
 
   class Stopped(stopping.StopRequest):
     def pause(self):
       raise Killed
 
-  changes = {'personal_every': 1, 'seeds': (0,)}
+  changes, measured = {'personal_every': 1, 'seeds': (0,)}, []
+  fake(on=lambda what, seed, round: measured.append(round) if what == 'personal' else None)
   assert run(tmp_path / 'whole', **changes) == 0
+  assert measured == [1, 2, 3, 4, 5, 6, 7]
+  fake()
   for rounds in earlier:
     assert run(tmp_path / 'w', **changes, rounds=rounds) == 0
   with monkeypatch.context() as patch, pytest.raises(Killed):
