@@ -239,7 +239,7 @@ def _check(made: Chain) -> None:
     if position and overrides(layer, *LOCAL_HOOKS) and not trains:
       refuse(f'{layer.name!r} changes local training, but {inside!r} does not train locally')
     for trait in sorted(layer.requires()):
-      _check_required(layer, trait, inner, made, inside, refuse)
+      _check_required(layer, trait, inner, made, refuse)
     present = {o.name for o in others} | set().union(*(traits(o) for o in others))
     present |= {f'{key} inside' for o in inner for key in {o.name} | traits(o)}
     for key, reason in layer.conflicts().items():
@@ -253,10 +253,11 @@ def _check(made: Chain) -> None:
     layer.check()
 
 
-def _check_required(layer, trait, inner, made, inside, refuse) -> None:
+def _check_required(layer, trait, inner, made, refuse) -> None:
   if trait == 'individual updates':
     if not (made.trains_locally or overrides(layer, 'client_update')):
-      refuse(f"{layer.name!r} looks at each client's model, but {inside!r} sends none")
+      sender = made.client_update.name
+      refuse(f"{layer.name!r} looks at each client's model, but {sender!r} sends none")
     for other in made.layers:
       for barred in {'aggregate only', 'private parameters'} & traits(other):
         refuse(

@@ -123,6 +123,7 @@ REFUSED = [
     "'other' cannot come after 'replaces': both replace the aggregation",
   ),
   ((Sends(), Looks()), "'looks' looks at each client's model, but 'sends' sends none"),
+  ((Looks(), Sends()), "'looks' looks at each client's model, but 'sends' sends none"),
   ((Replaces(), Looks()), "'looks' and 'replaces' do not go together: one looks at each client's"),
   ((Looks(), Hides()), "'looks' and 'hides' do not go together: one looks at each client's"),
   ((Sgd(),), "'sgd' needs SGD with momentum below 1 (client.optimizer=sgd)"),
