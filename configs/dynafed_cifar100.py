@@ -9,7 +9,7 @@ for DynaFed (mean of the last five rounds, per cent); for alpha 0.04 (`--config.
 Measured: not yet run at full size.
 """
 
-from configs import dynafed_cifar10
+from fedjax_syn.configs import dynafed_cifar10
 
 
 def get_config():

@@ -10,7 +10,7 @@ and 0.16 both contain 0.01.
 Measured: not yet run, neither in full nor in part.
 """
 
-from configs import dynafed_cifar10
+from fedjax_syn.configs import dynafed_cifar10
 
 
 def get_config():

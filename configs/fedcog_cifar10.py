@@ -10,7 +10,7 @@ on, the same network with three channels. The paper has, per cent: NIID-1 FedAvg
 Measured: not yet run at full size.
 """
 
-from configs import fedcog_fashion_mnist
+from fedjax_syn.configs import fedcog_fashion_mnist
 
 
 def get_config():

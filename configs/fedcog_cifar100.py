@@ -9,7 +9,7 @@ has. The paper has, per cent: NIID-1 FedAvg 39.07, FedCOG 42.88; NIID-2 30.93 an
 Measured: not yet run at full size.
 """
 
-from configs import fedcog_cifar10
+from fedjax_syn.configs import fedcog_cifar10
 
 
 def get_config():

@@ -8,7 +8,7 @@ The paper has, per cent: FedAvg C-F1 18.30, O-F1 44.53; FedCOG 20.89 and 51.35.
 Measured: not yet run; the data set has to be fetched by hand.
 """
 
-from configs import fedcog_cifar10
+from fedjax_syn.configs import fedcog_cifar10
 
 
 def get_config():

@@ -9,7 +9,7 @@ of the paper that was read has no legible table; it says that FedDualMatch is a 
 Measured: not yet run; the data set has to be fetched by hand.
 """
 
-from configs import feddualmatch_mnist
+from fedjax_syn.configs import feddualmatch_mnist
 
 
 def get_config():

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.contexts import Run, Task
+from fedjax_syn.core.contexts import Run, Task
+from fedjax_syn.core.privacy import Mechanism
+from fedjax_syn.core.texts import shown
+from fedjax_syn.core.types import Model
 from fedjax_syn.layer import LOCAL_HOOKS, SERVER_HOOKS, Layer, has, overrides
-from fedjax_syn.privacy import Mechanism
-from fedjax_syn.texts import shown
-from fedjax_syn.typing import Model
 
 L = TypeVar('L', bound=Layer)
 

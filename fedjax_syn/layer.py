@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, dataclass_
 import jax
 import numpy as np
 
-from fedjax_syn import layer_classes
-from fedjax_syn.fields import check_range, coerce, field
-from fedjax_syn.typing import (
+from fedjax_syn.core import layer_classes
+from fedjax_syn.core.fields import check_range, coerce, field
+from fedjax_syn.core.types import (
   Array,
   GradFn,
   LossFn,
@@ -41,8 +41,8 @@ from fedjax_syn.typing import (
 )
 
 if TYPE_CHECKING:
-  from fedjax_syn.contexts import ClientContext, Message, Round, Run, Task
-  from fedjax_syn.privacy import Mechanism
+  from fedjax_syn.core.contexts import ClientContext, Message, Round, Run, Task
+  from fedjax_syn.core.privacy import Mechanism
 
 __all__ = ['Layer', 'field', 'has', 'overrides', 'when']
 

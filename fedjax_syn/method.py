@@ -6,10 +6,10 @@ _RENAMED = {
   'Client': 'the hook Layer.client_update',
   'ClientTransform': 'the hooks of fedjax_syn.Layer',
   'Method': 'fedjax_syn.Chain',
-  'Message': 'fedjax_syn.contexts.Message',
-  'Messages': 'fedjax_syn.contexts.Messages',
+  'Message': 'fedjax_syn.core.contexts.Message',
+  'Messages': 'fedjax_syn.core.contexts.Messages',
   'ServerTransform': 'the hooks of fedjax_syn.Layer',
-  'State': 'fedjax_syn.contexts.State',
+  'State': 'fedjax_syn.core.contexts.State',
   'Task': 'fedjax_syn.Task',
   'Visit': 'fedjax_syn.ClientContext',
 }

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn.chains import chain
-from fedjax_syn.contexts import State
+from fedjax_syn.core.contexts import State
 from fedjax_syn.engine import Layout
 from fedjax_syn.engine.personal import Personal
 

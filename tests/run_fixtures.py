@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedjax_syn import assemble, checkpoint, experiment, figures, recorder, results
+from fedjax_syn.plotting import figures
+from fedjax_syn.runs import assemble, checkpoint, experiment, recorder, summary
 from tests.fake_engine import Fake
-from tests.runs import config_of, outcome
+from tests.run_helpers import config_of, outcome
 
 
 def put_fake(patch, **behaviour):
@@ -20,8 +21,8 @@ def put_fake(patch, **behaviour):
 
 def put_stubs(patch):
   """No figures, and checkpoints whenever they are due, however long they take."""
-  patch.setattr(results, 'draw_partition', lambda *_: None)
-  patch.setattr(results, 'draw_curves', lambda *_: None)
+  patch.setattr(summary, 'draw_partition', lambda *_: None)
+  patch.setattr(summary, 'draw_curves', lambda *_: None)
   patch.setattr(figures, 'synthetic_sets', lambda *args: Image.new('L', (2, 2)).save(args[4]))
   patch.setattr(recorder, 'SHARE', math.inf)
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn import algorithms, contexts
+from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
-from fedjax_syn.privacy import Sampling
+from fedjax_syn.core import contexts
+from fedjax_syn.core.privacy import Sampling
 
 
 class Local(fs.Layer):

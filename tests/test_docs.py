@@ -12,8 +12,8 @@ import yaml
 
 from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
-from launch import docs_hooks as hooks
-from launch import main as launcher
+from fedjax_syn.cli import train as launcher
+from tools import docs_hooks as hooks
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / 'docs'
@@ -106,7 +106,7 @@ def test_formulas_become_mathml():
 
 
 def test_comments_of_a_field_are_those_above_it_and_beside_it():
-  docs_comments = pytest.importorskip('launch.docs_comments')  # griffe comes with the extra docs
+  docs_comments = pytest.importorskip('tools.docs_comments')  # griffe comes with the extra docs
   lines = [
     'class A:\n',
     '  x: int = 1  # [], one\n',

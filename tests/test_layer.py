@@ -7,8 +7,8 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn import layer as layer_lib
-from fedjax_syn.contexts import Task
-from fedjax_syn.fields import ConfigError
+from fedjax_syn.core.contexts import Task
+from fedjax_syn.core.fields import ConfigError
 
 
 class Sample(fs.Layer):

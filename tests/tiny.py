@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.contexts import ClientContext
+from fedjax_syn.core.contexts import ClientContext
+from fedjax_syn.core.types import Model, Output, Variables
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.layer import Layer
-from fedjax_syn.typing import Model, Output, Variables
 
 
 def quadratic(start: float) -> Model:

@@ -15,9 +15,11 @@ from unittest import mock
 
 from absl.testing import flagsaver
 
-from fedjax_syn import algorithms, assemble, experiment, progress, same_run
+from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
-from launch import main as launcher
+from fedjax_syn.cli import train as launcher
+from fedjax_syn.config import identity
+from fedjax_syn.runs import assemble, experiment, progress
 from tools import _outcomes
 from tools._outcomes import Outcome, Tally
 
@@ -145,7 +147,7 @@ def _stored(done: Outcome) -> Outcome:
     text = config_lib.to_json(resolved)
     text.encode()
     again = config_lib.check(json.loads(text))
-    if same_run.hash8(again) != same_run.hash8(resolved):
+    if identity.hash8(again) != identity.hash8(resolved):
       raise AssertionError('another config comes back from JSON')
     return resolved
 

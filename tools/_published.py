@@ -14,11 +14,11 @@ import numpy as np
 import scipy.io
 
 from fedjax_syn import config as config_lib
+from fedjax_syn.cli import train as launcher
 from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import images
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
-from launch import main as launcher
 from tests.data import fakes, test_domains, test_flair
 from tools import _damages
 from tools._damages import Damage

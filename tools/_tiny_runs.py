@@ -41,7 +41,7 @@ def config() -> Any:
 
 def run(folder: pathlib.Path) -> tuple[int, list[str]]:
   """Runs to the end, or goes on; returns the exit status, and what was said."""
-  from fedjax_syn import experiment, progress
+  from fedjax_syn.runs import experiment, progress
 
   show, said = progress.Silent(), []
   show.say = said.append
@@ -50,7 +50,7 @@ def run(folder: pathlib.Path) -> tuple[int, list[str]]:
 
 def killed_run(folder: pathlib.Path) -> None:
   """A run that ends in its second seed."""
-  from fedjax_syn import experiment, progress
+  from fedjax_syn.runs import experiment, progress
 
   show, rounds = progress.Silent(), []
 

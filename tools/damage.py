@@ -91,7 +91,8 @@ def judge(read: Callable[[], Any], expected: Callable[[Any], str], seconds: floa
 
 def shown(folder: pathlib.Path) -> dict[str, Any]:
   """All numbers that a report shows of a run; of one that is not finished without the lines that no checkpoint knows."""
-  from fedjax_syn import checkpoint, metrics, report, stored
+  from fedjax_syn import report
+  from fedjax_syn.runs import checkpoint, metrics, stored_files
 
   (run,) = [r for r in report.open_runs([folder]) if r.folder == folder]
   timeless = {k: v for k, v in (run.summary or {}).items() if k not in (*OF_CLOCK, 'files')}
@@ -105,7 +106,7 @@ def shown(folder: pathlib.Path) -> dict[str, Any]:
     'settings': run.settings,
     'lines': [{k: v for k, v in line.items() if k != 'seconds'} for line in lines],
     **({'summary': timeless} if run.summary else {}),  # without one the page says: not finished
-    **{name: stored.digest_of_arrays(a) for name, a in arrays.items()},
+    **{name: stored_files.digest_of_arrays(a) for name, a in arrays.items()},
   }
 
 
@@ -114,13 +115,13 @@ def loaded(folder: pathlib.Path) -> dict[str, str]:
   import jax
 
   import fedjax_syn as fs
-  from fedjax_syn import stored
+  from fedjax_syn.runs import stored_files
 
   found = fs.load(folder)
   leaves = {
     jax.tree_util.keystr(k): v for k, v in jax.tree_util.tree_leaves_with_path(found.variables)
   }
-  of = stored.digest_of_arrays
+  of = stored_files.digest_of_arrays
   return {'model': of(leaves), 'set': of(found.synthetic) if found.synthetic else ''}
 
 
@@ -128,21 +129,25 @@ def exported(folder: pathlib.Path, target: pathlib.Path) -> str:
   """The pixels and the model of an export, as a digest."""
   from safetensors.numpy import load_file
 
-  from fedjax_syn import stored
-  from launch import export
+  from fedjax_syn.cli import export
+  from fedjax_syn.runs import stored_files
 
   export.export(folder, target, ['npz', 'png', 'safetensors'], None)
-  made = [stored.read_arrays(target / 'synthetic.npz'), load_file(target / 'model.safetensors')]
-  return ' '.join(map(stored.digest_of_arrays, made))
+  made = [
+    stored_files.read_arrays(target / 'synthetic.npz'),
+    load_file(target / 'model.safetensors'),
+  ]
+  return ' '.join(map(stored_files.digest_of_arrays, made))
 
 
 def outcome(folder: pathlib.Path) -> dict[str, Any]:
   """All of a finished run that no interruption and no damage may change."""
-  from fedjax_syn import checkpoint, stored, structure
+  from fedjax_syn.core import trees
+  from fedjax_syn.runs import checkpoint, stored_files
 
   last = {checkpoint.seed_of(path): path for path in checkpoint.found(folder / 'checkpoints')}
-  encoded = {str(s): structure.encode(checkpoint.read(p).tree)[0] for s, p in last.items()}
-  states = {seed: stored.digest_of_arrays(arrays) for seed, arrays in encoded.items()}
+  encoded = {str(s): trees.encode(checkpoint.read(p).tree)[0] for s, p in last.items()}
+  states = {seed: stored_files.digest_of_arrays(arrays) for seed, arrays in encoded.items()}
   return {**shown(folder), 'states': states}
 
 
@@ -185,8 +190,9 @@ def hunt(
   """
   import jax
 
-  from launch import finished_run, inspect_run
-  from launch import main as launcher
+  from fedjax_syn.cli import inspect
+  from fedjax_syn.cli import train as launcher
+  from fedjax_syn.papers.dynafed import finished_run
 
   launcher.prepare_jax(1)
   launcher.prepare_jax = lambda *_: None  # once for a process
@@ -227,7 +233,7 @@ def hunt(
       ),
     }
     if name == 'finished' and number < 2 * inspections:
-      whole_inspection = lambda: inspect_run.main(['x', str(copy), '--steps=2'])
+      whole_inspection = lambda: inspect.main(['x', str(copy), '--steps=2'])
       readers['inspect'] = (whole_inspection, lambda _: '')
     if number >= mains:
       del readers['main']
@@ -266,7 +272,7 @@ def main(argv: list[str]) -> int:
   FLAGS(argv)
   import jax
 
-  from launch import main as launcher
+  from fedjax_syn.cli import train as launcher
 
   launcher.prepare_jax(1)
   launcher.prepare_jax = lambda *_: None  # once for a process

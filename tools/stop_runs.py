@@ -218,7 +218,7 @@ def undisturbed(command: Command, folder: pathlib.Path) -> tuple[Times, dict]:
 
 def outcome(folder: pathlib.Path) -> dict[str, bytes]:
   """Returns what must not depend on stops, of every run below a folder."""
-  from launch import kill_runs
+  from tools import kill_runs
 
   return {
     f'{run.relative_to(folder)}/{key}': value
@@ -299,7 +299,7 @@ def main(argv: Sequence[str]) -> int:
   if {'-h', '--help', '-help'} & set(argv[1:]):
     print(__doc__)
     return 0
-  from launch import main as launcher
+  from fedjax_syn.cli import train as launcher
 
   with launcher.refusals():
     workdir = launcher.new_folder(FLAGS, argv)

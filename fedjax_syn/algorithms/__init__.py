@@ -6,19 +6,17 @@ import re
 import sys
 from typing import Any
 
-from fedjax_syn import own_layers
+from fedjax_syn.algorithms import own_layers
 from fedjax_syn.algorithms.abavg import ABAVG
 from fedjax_syn.algorithms.ditto import Ditto
 from fedjax_syn.algorithms.dp import DP
-from fedjax_syn.algorithms.dynafed import DynaFed
+from fedjax_syn.algorithms.dynafed.dynafed import DynaFed
 from fedjax_syn.algorithms.fedavg import FedAvg
 from fedjax_syn.algorithms.fedavgm import FedAvgM
 from fedjax_syn.algorithms.fedbe import FedBE
-from fedjax_syn.algorithms.fedcog import FedCOG
+from fedjax_syn.algorithms.fedcog.fedcog import FedCOG
 from fedjax_syn.algorithms.feddecorr import FedDecorr
 from fedjax_syn.algorithms.feddf import FedDF
-from fedjax_syn.algorithms.feddm import FedDM
-from fedjax_syn.algorithms.feddualmatch import FedDualMatch
 from fedjax_syn.algorithms.feddyn import FedDyn
 from fedjax_syn.algorithms.fedexp import FedExP
 from fedjax_syn.algorithms.fedgen import FedGen
@@ -33,11 +31,13 @@ from fedjax_syn.algorithms.fedsam import FedSAM
 from fedjax_syn.algorithms.moon import MOON
 from fedjax_syn.algorithms.scaffold import SCAFFOLD
 from fedjax_syn.algorithms.serverwarmup import ServerWarmUp
-from fedjax_syn.algorithms.vhl import VHL
+from fedjax_syn.algorithms.set_sharing.feddm import FedDM
+from fedjax_syn.algorithms.set_sharing.feddualmatch import FedDualMatch
+from fedjax_syn.algorithms.vhl.vhl import VHL
 from fedjax_syn.chains import Chain, chain
-from fedjax_syn.fields import ConfigError
+from fedjax_syn.core.fields import ConfigError
+from fedjax_syn.core.texts import shown
 from fedjax_syn.layer import Layer
-from fedjax_syn.texts import shown
 
 BASE = 'fedavg'
 LAYERS: dict[str, type[Layer]] = {

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.fields import field
+from fedjax_syn.core.fields import field
 from fedjax_syn.layer import Layer
 from fedjax_syn.server import models
 

@@ -7,11 +7,11 @@ import optax
 
 from fedjax_syn.chains import Chain
 from fedjax_syn.client.local import LocalClient
-from fedjax_syn.contexts import Task
-from fedjax_syn.fields import field
-from fedjax_syn.keys import fold
+from fedjax_syn.core.contexts import Task
+from fedjax_syn.core.fields import field
+from fedjax_syn.core.keys import fold
+from fedjax_syn.core.types import Variables
 from fedjax_syn.layer import Layer
-from fedjax_syn.typing import Variables
 
 PERSONAL = 4  # use of a client's key in a round; local training has 0 to 3
 

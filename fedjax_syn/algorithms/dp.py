@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn import privacy
-from fedjax_syn.fields import field
-from fedjax_syn.keys import fold
+from fedjax_syn.core import privacy
+from fedjax_syn.core.fields import field
+from fedjax_syn.core.keys import fold
 from fedjax_syn.layer import Layer
 
 

@@ -2,12 +2,12 @@
 
 import optax
 
-from fedjax_syn.client.optimizers import optimizer as optimizer_by_name
-from fedjax_syn.client.optimizers import schedule as schedule_by_name
 from fedjax_syn.client.settings import Averaging, LocalTraining
+from fedjax_syn.core.optimizers import optimizer as optimizer_by_name
+from fedjax_syn.core.optimizers import schedule as schedule_by_name
+from fedjax_syn.core.types import Array
 from fedjax_syn.data.augment import Augment, resolve_augment
 from fedjax_syn.layer import Layer
-from fedjax_syn.typing import Array
 
 
 class FedAvg(Layer, LocalTraining, Averaging):

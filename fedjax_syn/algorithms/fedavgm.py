@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.fields import field
+from fedjax_syn.core.fields import field
+from fedjax_syn.core.types import Array, Params
 from fedjax_syn.layer import Layer
-from fedjax_syn.typing import Array, Params
 
 # form: (momentum m, rounds with a velocity before this one) -> factors (on v, on the mean difference d, on v in w)
 FORMS = {

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.fields import field
-from fedjax_syn.keys import fold
+from fedjax_syn.core.fields import field
+from fedjax_syn.core.keys import fold
+from fedjax_syn.core.types import Array, Params, PRNGKey, Variables
 from fedjax_syn.layer import Layer
 from fedjax_syn.server import models
 from fedjax_syn.server.distill import distil
-from fedjax_syn.typing import Array, Params, PRNGKey, Variables
 
 
 class FedBE(Layer):

@@ -2,10 +2,10 @@
 
 import jax.numpy as jnp
 
+from fedjax_syn.core.fields import field
+from fedjax_syn.core.types import Array, Measured
 from fedjax_syn.data import federated
-from fedjax_syn.fields import field
 from fedjax_syn.layer import Layer
-from fedjax_syn.typing import Array, Measured
 
 
 class FedDecorr(Layer):

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.fields import field
+from fedjax_syn.core.fields import field
+from fedjax_syn.core.types import Array, Variables
 from fedjax_syn.layer import Layer
 from fedjax_syn.server import models
 from fedjax_syn.server.distill import distil
-from fedjax_syn.typing import Array, Variables
 
 
 class FedDF(Layer):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.fields import field
+from fedjax_syn.core.fields import field
 from fedjax_syn.layer import Layer
 
 

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.contexts import Task
-from fedjax_syn.fields import field
-from fedjax_syn.keys import fold
+from fedjax_syn.core.contexts import Task
+from fedjax_syn.core.fields import field
+from fedjax_syn.core.keys import fold
+from fedjax_syn.core.types import Array, Params, PRNGKey, PyTree
 from fedjax_syn.layer import Layer
 from fedjax_syn.models.generator import Generator, Moments, generator, running
 from fedjax_syn.server import models
-from fedjax_syn.typing import Array, Params, PRNGKey, PyTree
 
 
 class Broadcast(NamedTuple):

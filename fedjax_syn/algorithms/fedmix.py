@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn.core.fields import field
 from fedjax_syn.data import federated
-from fedjax_syn.fields import field
 from fedjax_syn.layer import Layer
 
 ROWS = 128  # samples of a client that are added at once

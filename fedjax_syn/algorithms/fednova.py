@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn.contexts import ClientContext
+from fedjax_syn.core.contexts import ClientContext
+from fedjax_syn.core.types import Array
 from fedjax_syn.layer import Layer, overrides
-from fedjax_syn.typing import Array
 
 
 class FedNova(Layer):

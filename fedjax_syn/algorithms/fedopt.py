@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.client.optimizers import OPTIMIZERS
-from fedjax_syn.fields import field
+from fedjax_syn.core.fields import field
+from fedjax_syn.core.optimizers import OPTIMIZERS
 from fedjax_syn.layer import Layer
 
 

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn.core.fields import field
+from fedjax_syn.core.types import Array, Variables
 from fedjax_syn.data import federated
-from fedjax_syn.fields import field
 from fedjax_syn.layer import Layer, when
-from fedjax_syn.typing import Array, Variables
 
 
 class Prototypes(NamedTuple):

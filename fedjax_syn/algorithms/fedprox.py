@@ -2,7 +2,7 @@
 
 import optax
 
-from fedjax_syn.fields import field
+from fedjax_syn.core.fields import field
 from fedjax_syn.layer import Layer
 
 

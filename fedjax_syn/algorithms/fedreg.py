@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.contexts import ClientContext, Task
+from fedjax_syn.core.contexts import ClientContext, Task
+from fedjax_syn.core.fields import field
+from fedjax_syn.core.types import Array, Params, Step, Variables
 from fedjax_syn.data import federated
-from fedjax_syn.fields import field
 from fedjax_syn.layer import Layer, when
-from fedjax_syn.typing import Array, Params, Step, Variables
 
 
 class FedReg(Layer):

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.contexts import ClientContext
-from fedjax_syn.fields import field
+from fedjax_syn.core.contexts import ClientContext
+from fedjax_syn.core.fields import field
+from fedjax_syn.core.types import Array, Params
 from fedjax_syn.layer import Layer
-from fedjax_syn.typing import Array, Params
 
 IsHead = Callable[[tuple], bool]
 

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn.core.fields import field
+from fedjax_syn.core.types import Params, Variables
 from fedjax_syn.data import federated
-from fedjax_syn.fields import field
 from fedjax_syn.layer import Layer
-from fedjax_syn.typing import Params, Variables
 
 
 class FedSAM(Layer):

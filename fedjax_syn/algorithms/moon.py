@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn.core.fields import field
+from fedjax_syn.core.types import Array, Variables
 from fedjax_syn.data import federated
-from fedjax_syn.fields import field
 from fedjax_syn.layer import Layer
 from fedjax_syn.models.projection import with_projection
-from fedjax_syn.typing import Array, Variables
 
 
 class MOON(Layer):

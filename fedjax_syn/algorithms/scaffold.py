@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.client import pieces
-from fedjax_syn.contexts import ClientContext
+from fedjax_syn.client import microbatches
+from fedjax_syn.core.contexts import ClientContext
+from fedjax_syn.core.fields import field
+from fedjax_syn.core.types import Array, Params, Variables
 from fedjax_syn.data import federated
-from fedjax_syn.fields import field
 from fedjax_syn.layer import Layer, when
-from fedjax_syn.typing import Array, Params, Variables
 
 
 class SCAFFOLD(Layer):
@@ -98,7 +98,7 @@ def _full_gradient(client: ClientContext) -> Params:
   """Returns g_i(x), the gradient of the client's mean loss over all its samples at the global model (option I)."""
   task, shard, x = client.task, client.shard, client.params
   batch = 128  # samples at a time; fewer on a CPU whose cache does not hold the activations of 128
-  batch //= pieces.count(task.model, task.data.x.shape[1:], task.data.mean.dtype, batch)
+  batch //= microbatches.count(task.model, task.data.x.shape[1:], task.data.mean.dtype, batch)
   # Under BatchNorm the loss of a sample depends on its batch. The gradient is that of local training's loss, so batches
   # have the local size and are normalised by their own statistics.
   train = bool(jax.tree.leaves(client.stats))

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn.fields import field
+from fedjax_syn.core.fields import field
 from fedjax_syn.layer import Layer
 
 

@@ -7,13 +7,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn import hook_results
-from fedjax_syn.client import pieces
-from fedjax_syn.contexts import ClientContext, Message, Task
-from fedjax_syn.data import federated
-from fedjax_syn.keys import fold
-from fedjax_syn.layer import Layer
-from fedjax_syn.typing import (
+from fedjax_syn.client import hook_results, microbatches
+from fedjax_syn.core.contexts import ClientContext, Message, Task
+from fedjax_syn.core.keys import fold
+from fedjax_syn.core.types import (
   Array,
   GradFn,
   LossFn,
@@ -24,6 +21,8 @@ from fedjax_syn.typing import (
   Step,
   Variables,
 )
+from fedjax_syn.data import federated
+from fedjax_syn.layer import Layer
 
 SHUFFLE, STEP, AUGMENT = range(3)  # uses of a client's key in a round
 # The mean loss of a client from which on it has diverged: in float32 it would stay finite for many rounds more.
@@ -211,8 +210,8 @@ class LocalClient:
       loss_fn = functools.partial(_loss, layer, seen, loss_fn)
     # A layer's loss may look at the whole batch's output, and differentiate it.
     image, dtype = task.data.x.shape[1:], task.data.mean.dtype
-    taken = 1 if with_loss else pieces.count(task.model, image, dtype, self.batch_size)
-    grad_fn = pieces.value_and_grad(loss_fn, taken)
+    taken = 1 if with_loss else microbatches.count(task.model, image, dtype, self.batch_size)
+    grad_fn = microbatches.value_and_grad(loss_fn, taken)
     for layer, seen in self.having('grad', client):
       grad_fn = functools.partial(_grad, layer, seen, grad_fn)
     return grad_fn

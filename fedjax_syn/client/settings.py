@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from fedjax_syn.fields import field
+from fedjax_syn.core.fields import field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn.core.types import Array, PRNGKey
 from fedjax_syn.data import image_ops
-from fedjax_syn.typing import Array, PRNGKey
 
 Augment = Callable[..., Array]  # (key, x, black=0.0) -> x
 

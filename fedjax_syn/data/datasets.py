@@ -15,8 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_syn import arguments, paths
-from fedjax_syn.data import domains, held_out, outside, own
+from fedjax_syn.config import arguments
+from fedjax_syn.core import paths
+from fedjax_syn.data import domains, from_function, held_out, own_images
 from fedjax_syn.data.builders import (
   array_checks,
   arrays,
@@ -65,9 +66,9 @@ def names() -> dict[str, str]:
     'fortunes': "the texts of Debian's package fortunes: 7,586 + 1,896 rows of 32 hashed words, 12 topics",
     'arrays': 'a folder (data.dir) of train.npz and test.npz with x (NHWC) and y, optionally '
     'clients, and meta.json {name, normalisation, labels, layout}; several labels per image: y multi-hot',
-    own.FOLDER: 'a folder (data.dir) of images, CLIENT/CLASS/IMAGE; test/CLASS/IMAGE, or a fifth is held out; '
+    own_images.FOLDER: 'a folder (data.dir) of images, CLIENT/CLASS/IMAGE; test/CLASS/IMAGE, or a fifth is held out; '
     'data.size resizes',
-    f'{own.TFDS}NAME': 'what tensorflow-datasets has prepared in data.dir as array_record: images with one class each; '
+    f'{own_images.TFDS}NAME': 'what tensorflow-datasets has prepared in data.dir as array_record: images with one class each; '
     'data.size resizes',
   }
 
@@ -118,16 +119,16 @@ def load(
     raise ValueError(
       f'data.normalisation={normalisation!r} is unknown; known are {", ".join(NORMALISATIONS)}'
     )
-  if size and not own.is_own(name):
+  if size and not own_images.is_own(name):
     raise ValueError(
       f'data.size={size}: only folder and tfds:NAME can be resized, not {name}; use 0'
     )
   folder = _folder(data_dir)
   try:
-    if own.is_own(name):
-      dataset = own.load(name, data_dir, folder, size, trusted)
+    if own_images.is_own(name):
+      dataset = own_images.load(name, data_dir, folder, size, trusted)
     else:
-      dataset = outside.load(name) if ':' in name else _reader(name)(name, folder)
+      dataset = from_function.load(name) if ':' in name else _reader(name)(name, folder)
   except FileNotFoundError:
     raise
   except OSError as error:
@@ -302,7 +303,7 @@ def _with_proxy(
 
 def brings_validation(name: str, data_dir: str = '') -> bool:
   """Says whether a data set has a validation split of its own, which `data.validation` must not add to."""
-  return name in FLAIR or (name == own.FOLDER and layout.has_validation(_folder(data_dir)))
+  return name in FLAIR or (name == own_images.FOLDER and layout.has_validation(_folder(data_dir)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

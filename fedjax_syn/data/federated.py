@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_syn.core.types import Array, Shard
 from fedjax_syn.data import partition as partition_lib
-from fedjax_syn.typing import Array, Shard
 
 if TYPE_CHECKING:  # it imports the config's fields, and they the methods
   from fedjax_syn.data.datasets import Dataset

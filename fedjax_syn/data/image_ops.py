@@ -8,7 +8,7 @@ otherwise.
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn.typing import Array
+from fedjax_syn.core.types import Array
 
 
 def brightness(amount: Array, x: Array) -> Array:

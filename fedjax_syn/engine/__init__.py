@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from fedjax_syn.core.objectives import cross_entropy
 from fedjax_syn.engine.engine import Engine
 from fedjax_syn.engine.layout import Layout
-from fedjax_syn.losses import cross_entropy
 
 __all__ = ['Engine', 'Layout', 'cross_entropy']
 

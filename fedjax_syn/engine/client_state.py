@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.contexts import State
+from fedjax_syn.core.contexts import State
+from fedjax_syn.core.types import Array, PyTree, Variables
 from fedjax_syn.engine.layout import Layout
-from fedjax_syn.typing import Array, PyTree, Variables
 
 Advance = Callable[[State, int], tuple[State, Any]]  # (state, rounds) -> (state, report)
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from fedjax_syn.client.local import DirectClient, LocalClient
-from fedjax_syn.contexts import ClientContext, Message, Messages
+from fedjax_syn.core.contexts import ClientContext, Message, Messages
+from fedjax_syn.core.types import Array, PyTree
 from fedjax_syn.engine.layout import Layout
 from fedjax_syn.engine.tracing import traced
-from fedjax_syn.typing import Array, PyTree
 
 
 def run_one(client: LocalClient | DirectClient, context: ClientContext) -> PyTree:

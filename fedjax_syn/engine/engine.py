@@ -8,21 +8,23 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_syn.background import Background
 from fedjax_syn.chains import Chain, chain
 from fedjax_syn.client.local import seen_by
-from fedjax_syn.contexts import ClientContext, Message, State, Task
+from fedjax_syn.core import programs
+from fedjax_syn.core.background import Background
+from fedjax_syn.core.contexts import ClientContext, Message, State, Task
+from fedjax_syn.core.mesh import place, replicated
+from fedjax_syn.core.privacy import promises
+from fedjax_syn.core.types import Array, Model, Variables
 from fedjax_syn.data.federated import FederatedData
-from fedjax_syn.engine import between, inspection, noised, programs, refusals, rounds, traffic
+from fedjax_syn.engine import communication, inspection, noise, rounds, validation
+from fedjax_syn.engine import server_work as between
 from fedjax_syn.engine.evaluate import Evaluator, make_evaluator
 from fedjax_syn.engine.layout import Layout
-from fedjax_syn.engine.mesh import place, replicated
 from fedjax_syn.engine.personal import Personal, make_split, measure_all
-from fedjax_syn.engine.report import each_numbers, numbers
+from fedjax_syn.engine.round_metrics import each_numbers, numbers
 from fedjax_syn.engine.setting import make_setting
 from fedjax_syn.layer import Layer, overrides
-from fedjax_syn.privacy import promises
-from fedjax_syn.typing import Array, Model, Variables
 
 _RENAMED = {  # what versions before 0.2 had
   'between': 'server_work',
@@ -78,7 +80,7 @@ class Engine:
       ValueError: if the sampler or the layout cannot be had, or the method cannot work on these data.
     """
     self.chain = chain(method)
-    refusals.check(self.chain, data, sampler)
+    validation.check(self.chain, data, sampler)
     setting, self.mechanism, self.client_state_bytes = make_setting(
       self.chain,
       model,
@@ -300,7 +302,7 @@ class Engine:
     """Returns the bytes up and down of a round of the last phase, all sampled clients together."""
     last = self.chain.first_round(max(self.chain.phases, default=0))
     task = self.setting.task(self._chain, self._data, last)
-    return traffic.bytes_per_round(task, self._shapes())
+    return communication.bytes_per_round(task, self._shapes())
 
   @property
   def bytes_before(self) -> int:
@@ -343,7 +345,7 @@ class Engine:
     return state._replace(clients=jax.tree.map(lambda leaf: leaf[client], state.clients))
 
   def _check_noise(self) -> None:
-    noised.check(self.chain, self.mechanism)
+    noise.check(self.chain, self.mechanism)
     self.bytes_per_round()
     if any(overrides(layer, 'server_update') for layer in self.chain):
       one = functools.partial(rounds.one_round, self.setting, 1)

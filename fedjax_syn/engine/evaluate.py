@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_syn.core.mesh import place, replicated
+from fedjax_syn.core.objectives import Objective
+from fedjax_syn.core.programs import bounded
+from fedjax_syn.core.types import Array, Model, Params, Stats, Variables
 from fedjax_syn.data import federated
-from fedjax_syn.engine.mesh import place, replicated
-from fedjax_syn.engine.programs import bounded
-from fedjax_syn.losses import Objective
-from fedjax_syn.typing import Array, Model, Params, Stats, Variables
 
 
 class Evaluator(NamedTuple):

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_syn.chains import Chain
-from fedjax_syn.contexts import ClientContext, State, Task
+from fedjax_syn.core.contexts import ClientContext, State, Task
+from fedjax_syn.core.keys import fold
+from fedjax_syn.core.types import Array, Params, PRNGKey, PyTree, Stats, Variables
 from fedjax_syn.data import federated
-from fedjax_syn.keys import fold
-from fedjax_syn.typing import Array, Params, PRNGKey, PyTree, Stats, Variables
 
 
 class RoundInputs(NamedTuple):

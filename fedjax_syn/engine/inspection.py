@@ -9,17 +9,17 @@ import numpy as np
 
 from fedjax_syn.chains import Chain
 from fedjax_syn.client.local import bind
-from fedjax_syn.contexts import ClientContext, Message, State, Task
+from fedjax_syn.core.contexts import ClientContext, Message, State, Task
+from fedjax_syn.core.keys import Purpose, fold, stream
+from fedjax_syn.core.mesh import alone
+from fedjax_syn.core.programs import bounded
+from fedjax_syn.core.sampling import FEWEST
+from fedjax_syn.core.types import Array
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine.clients import run_one
 from fedjax_syn.engine.inputs import RoundInputs, client_context, downlink
-from fedjax_syn.engine.mesh import alone
-from fedjax_syn.engine.programs import bounded
-from fedjax_syn.engine.sampling import FEWEST
 from fedjax_syn.engine.setting import Setting
-from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.layer import overrides
-from fedjax_syn.typing import Array
 
 
 @bounded

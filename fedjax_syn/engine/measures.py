@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_syn.contexts import State
+from fedjax_syn.core.contexts import State
 from fedjax_syn.engine.evaluate import Evaluator
 from fedjax_syn.engine.personal import Personal, report
 

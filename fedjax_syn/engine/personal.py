@@ -10,15 +10,15 @@ import optax
 
 from fedjax_syn.chains import TRAITS, Chain
 from fedjax_syn.client.local import Carry, DirectClient, LocalClient
-from fedjax_syn.contexts import ClientContext, Message, State, Task
+from fedjax_syn.core.contexts import ClientContext, Message, State, Task
+from fedjax_syn.core.keys import Purpose, fold, stream
+from fedjax_syn.core.mesh import place, replicated
+from fedjax_syn.core.programs import bounded
+from fedjax_syn.core.types import Array, Model, Params, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.engine.clients import run_clients
 from fedjax_syn.engine.inputs import RoundInputs, client_context, downlink
-from fedjax_syn.engine.mesh import place, replicated
-from fedjax_syn.engine.programs import bounded
 from fedjax_syn.engine.setting import Setting
-from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.typing import Array, Model, Params, Variables
 
 ROWS = 500  # test rows that a block of lanes sees at once
 

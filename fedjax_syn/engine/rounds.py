@@ -6,23 +6,23 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn import hook_results
 from fedjax_syn.chains import Chain
+from fedjax_syn.client import hook_results
 from fedjax_syn.client.local import bind
-from fedjax_syn.contexts import Messages, Round, State
+from fedjax_syn.core.contexts import Messages, Round, State
+from fedjax_syn.core.keys import Purpose, fold, stream
+from fedjax_syn.core.mesh import replicated
+from fedjax_syn.core.programs import bounded
+from fedjax_syn.core.types import Array, Params, PyTree, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine import clients as clients_lib
-from fedjax_syn.engine import noised
+from fedjax_syn.engine import noise
 from fedjax_syn.engine.inputs import RoundInputs, client_context, downlink
-from fedjax_syn.engine.mesh import replicated
-from fedjax_syn.engine.programs import bounded
-from fedjax_syn.engine.report import Report, round_report, server_numbers
+from fedjax_syn.engine.round_metrics import Report, round_report, server_numbers
 from fedjax_syn.engine.setting import Setting
 from fedjax_syn.engine.tracing import traced
-from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.layer import Numbers
-from fedjax_syn.typing import Array, Params, PyTree, Variables
 
 AXIS = 'runs'  # of runs side by side
 
@@ -143,10 +143,10 @@ def one_round(
   round = Round(task, key, number, state.params, state.stats, messages)
   new, numbers = _aggregate(round)
   stats = _mean_stats(state, messages)
-  seen = round._replace(messages=noised.visible(setting, messages))
+  seen = round._replace(messages=noise.visible(setting, messages))
   new, server = _server_updates(seen, new, state, stream(seed, Purpose.SERVER, number))
   numbers |= server_numbers(task, server)
-  metrics, size = noised.reported(setting, metrics, size)
+  metrics, size = noise.reported(setting, metrics, size)
   report = round_report(number, new, metrics, size, sampled, efficiency, numbers)
   return State(number, new, stats, server, clients), report
 

@@ -9,18 +9,18 @@ import jax.numpy as jnp
 
 from fedjax_syn.chains import Chain
 from fedjax_syn.client.local import bind
-from fedjax_syn.client.optimizers import ENDING
-from fedjax_syn.contexts import Task
+from fedjax_syn.core.contexts import Task
+from fedjax_syn.core.keys import Purpose, fold, stream
+from fedjax_syn.core.mesh import mesh_of
+from fedjax_syn.core.objectives import Objective, objective_of
+from fedjax_syn.core.optimizers import ENDING
+from fedjax_syn.core.privacy import Mechanism, promises
+from fedjax_syn.core.sampling import SAMPLERS
+from fedjax_syn.core.types import Array, Model, PRNGKey, PyTree, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine.client_state import STORES, Store, outgrows, total_bytes
 from fedjax_syn.engine.layout import Layout, resolve
-from fedjax_syn.engine.mesh import mesh_of
-from fedjax_syn.engine.sampling import SAMPLERS
-from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.losses import Objective, objective_of
-from fedjax_syn.privacy import Mechanism, promises
-from fedjax_syn.typing import Array, Model, PRNGKey, PyTree, Variables
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 from jax.extend.core import jaxpr_as_fun
 
-from fedjax_syn.typing import PyTree
+from fedjax_syn.core.types import PyTree
 
 
 def traced(f: Callable, *args: PyTree) -> tuple[Callable, PyTree]:

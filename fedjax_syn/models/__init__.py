@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import flax.linen as nn
 import jax
 
+from fedjax_syn.core.types import Model
 from fedjax_syn.models.convnet import convnet
 from fedjax_syn.models.flax_module import from_class, from_module
 from fedjax_syn.models.init import INITS
@@ -17,7 +18,6 @@ from fedjax_syn.models.lenet import cnn3, lenet
 from fedjax_syn.models.mlp import mlp
 from fedjax_syn.models.resnet import resnet18
 from fedjax_syn.models.text import text
-from fedjax_syn.typing import Model
 
 __all__ = ['create', 'from_module', 'names']
 

@@ -4,9 +4,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn.core.types import Array, Model, Output, Params, PRNGKey, Variables
 from fedjax_syn.models.init import Init
 from fedjax_syn.models.layers import Dense
-from fedjax_syn.typing import Array, Model, Output, Params, PRNGKey, Variables
 
 
 class Classifier(nn.Module):

@@ -5,8 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn.keys import fold
-from fedjax_syn.typing import Array, Model, Params, Variables
+from fedjax_syn.core.keys import fold
+from fedjax_syn.core.types import Array, Model, Params, Variables
 
 NAME = 'extra'  # the key of the outputs' parameters
 STREAM = 2**20  # of the initial key, far from the numbers that a network folds or splits

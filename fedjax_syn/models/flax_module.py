@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn.typing import Array, Model, Output, Params, PRNGKey, Variables
+from fedjax_syn.core.types import Array, Model, Output, Params, PRNGKey, Variables
 
 OPTIONAL = ('num_classes', 'width', 'depth', 'norm', 'pooling', 'init', 'conv', 'shape')
 

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn.typing import Array, Params, PRNGKey
+from fedjax_syn.core.types import Array, Params, PRNGKey
 
 RUNNING = 0.1  # of a batch in the running moments
 EPSILON = 1e-5

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn.typing import Array, PRNGKey
+from fedjax_syn.core.types import Array, PRNGKey
 
 # Standard deviation of a standard normal law cut off at +-2.
 TRUNCATED_STD = 0.87962566103423978

@@ -15,8 +15,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn.core.types import Array
 from fedjax_syn.models.init import Init
-from fedjax_syn.typing import Array
 
 EPSILON = 1e-5  # PyTorch's, in both norms; Flax's default is 1e-6 for GroupNorm
 DECAY = 0.9  # running = 0.9 * running + 0.1 * batch: what PyTorch calls momentum 0.1

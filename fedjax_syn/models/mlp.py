@@ -2,10 +2,10 @@
 
 import flax.linen as nn
 
+from fedjax_syn.core.types import Array, Model
 from fedjax_syn.models.classifier import as_model
 from fedjax_syn.models.init import INITS, Init
 from fedjax_syn.models.layers import Dense
-from fedjax_syn.typing import Array, Model
 
 
 class MLP(nn.Module):

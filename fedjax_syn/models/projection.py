@@ -6,9 +6,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn.keys import fold
+from fedjax_syn.core.keys import fold
+from fedjax_syn.core.types import Array, Model, Output, Variables
 from fedjax_syn.models import extra_outputs
-from fedjax_syn.typing import Array, Model, Output, Variables
 
 
 class Head(nn.Module):

@@ -4,10 +4,10 @@ import functools
 
 import flax.linen as nn
 
+from fedjax_syn.core.types import Array, Model
 from fedjax_syn.models.classifier import as_model
 from fedjax_syn.models.init import INITS, Init
 from fedjax_syn.models.layers import FORMS, NORMS, Conv, Form, GroupNorm, max_pool
-from fedjax_syn.typing import Array, Model
 
 GROUPS = 32  # Wu and He (2018); one group per channel would leave nothing of a 1x1 last stage
 SMALL = 64  # pixels; below, the stem neither strides nor pools

@@ -4,11 +4,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn.core.types import Array, Model, Params
 from fedjax_syn.data.kinds import VOCABULARY
 from fedjax_syn.models.classifier import as_model
 from fedjax_syn.models.init import INITS, Init
 from fedjax_syn.models.layers import Dense
-from fedjax_syn.typing import Array, Model, Params
 
 WINDOW = 3  # words
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_syn import paths
+from fedjax_syn.core import paths
 from fedjax_syn.report import tables
 from fedjax_syn.report.pictures import as_uri, montage
 from fedjax_syn.report.runs import INSPECTED, Run, open_runs, short_names
-from fedjax_syn.stored import read_bytes
+from fedjax_syn.runs.stored_files import read_bytes
 
 # Okabe and Ito's colours, which most colour-blind people tell apart, dark enough or bright enough for both
 # backgrounds; the dashes change when the colours begin again.

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_syn import algorithms, checkpoint, metrics, paths, run_folder
-from fedjax_syn.schema import SECTIONS
-from fedjax_syn.stored import DamagedError, read_bytes
+from fedjax_syn import algorithms
+from fedjax_syn.config.schema import SECTIONS
+from fedjax_syn.core import paths
+from fedjax_syn.runs import checkpoint, metrics, run_folder
+from fedjax_syn.runs.stored_files import DamagedError, read_bytes
 
 ABSENT = None  # a field of a method that the run does not use, or that its version of the library did not have
 

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.contexts import Task
+from fedjax_syn.core.contexts import Task
+from fedjax_syn.core.keys import fold
+from fedjax_syn.core.types import Array, Params, PRNGKey, Stats, Variables
 from fedjax_syn.data import federated
-from fedjax_syn.keys import fold
 from fedjax_syn.server.models import in_batches
-from fedjax_syn.typing import Array, Params, PRNGKey, Stats, Variables
 
 
 def draw_batches(key: PRNGKey, rows: int, batch_size: int, steps: int) -> Array:

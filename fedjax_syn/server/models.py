@@ -5,9 +5,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn.contexts import Messages, Task
+from fedjax_syn.core.contexts import Messages, Task
+from fedjax_syn.core.types import Array, Params, Variables
 from fedjax_syn.data import federated
-from fedjax_syn.typing import Array, Params, Variables
 
 BATCH = 256  # samples at once through all clients' models
 

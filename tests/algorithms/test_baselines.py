@@ -12,14 +12,14 @@ import fedjax_syn as fs
 from fedjax_syn.algorithms.fedbe import gaussian_models, sharpened_mean
 from fedjax_syn.algorithms.feddf import ensemble
 from fedjax_syn.algorithms.fedgen import Broadcast, diversity_loss, ensemble_loss
-from fedjax_syn.contexts import Messages, Round
+from fedjax_syn.core.contexts import Messages, Round
+from fedjax_syn.core.keys import fold
+from fedjax_syn.core.objectives import cross_entropy
+from fedjax_syn.core.types import Model, Output, Step, Variables
 from fedjax_syn.data.federated import Proxy
-from fedjax_syn.keys import fold
-from fedjax_syn.losses import cross_entropy
 from fedjax_syn.models.generator import Moments, generator, running
 from fedjax_syn.server.distill import distil, draw_batches
 from fedjax_syn.server.models import ClientModels, in_batches
-from fedjax_syn.typing import Model, Output, Step, Variables
 from tests import tiny
 
 

@@ -7,8 +7,8 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn.algorithms.fedreg import ascend, coefficients
+from fedjax_syn.core.types import Model, Output, Step, Variables
 from fedjax_syn.engine import Layout
-from fedjax_syn.typing import Model, Output, Step, Variables
 from tests import tiny
 
 

@@ -10,10 +10,10 @@ from sklearn import metrics as sk
 
 import fedjax_syn as fs
 from fedjax_syn import algorithms
+from fedjax_syn.core.objectives import multi_label
+from fedjax_syn.core.types import Step, Variables
 from fedjax_syn.data import datasets
 from fedjax_syn.data.federated import Proxy
-from fedjax_syn.losses import multi_label
-from fedjax_syn.typing import Step, Variables
 from tests import tiny
 
 WORK = (

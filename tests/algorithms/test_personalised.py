@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn.typing import Variables
+from fedjax_syn.core.types import Variables
 from tests import tiny
 
 

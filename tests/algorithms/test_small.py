@@ -7,7 +7,7 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn import algorithms
-from fedjax_syn.typing import Model, Output, Variables
+from fedjax_syn.core.types import Model, Output, Variables
 from tests import tiny
 
 

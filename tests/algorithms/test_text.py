@@ -10,12 +10,12 @@ import pytest
 import fedjax_syn as fs
 from fedjax_syn import algorithms, models
 from fedjax_syn import config as config_lib
+from fedjax_syn.core.objectives import cross_entropy, negative_log_likelihood
+from fedjax_syn.core.types import Step, Variables
 from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import fortunes
 from fedjax_syn.data.federated import from_partition
 from fedjax_syn.data.partition import partition
-from fedjax_syn.losses import cross_entropy, negative_log_likelihood
-from fedjax_syn.typing import Step, Variables
 from tests import tiny
 from tests.data.test_fortunes import write
 

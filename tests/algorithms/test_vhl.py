@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
+from fedjax_syn.algorithms.dynafed.synthetic_set import minibatch
+from fedjax_syn.algorithms.vhl.virtual_data import contrastive_loss, noise_set, render
+from fedjax_syn.core.objectives import cross_entropy
+from fedjax_syn.core.types import Step, Variables
 from fedjax_syn.engine import Layout
-from fedjax_syn.losses import cross_entropy
 from fedjax_syn.models import create
 from fedjax_syn.models.extra_outputs import extra_logits
-from fedjax_syn.synthesis.synthetic import minibatch
-from fedjax_syn.synthesis.virtual import contrastive_loss, noise_set, render
-from fedjax_syn.typing import Step, Variables
 from tests import tiny
 
 SHAPE = (2, 2, 1)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn.losses import cross_entropy
+from fedjax_syn.core.objectives import cross_entropy
 from tests import tiny
 
 

@@ -55,7 +55,7 @@ def test_metrics_of_each_domain_weigh_to_the_whole():
 
 
 def test_a_run_of_a_config_logs_them_and_sums_them_up(tmp_path):
-  from fedjax_syn import experiment, metrics, stored
+  from fedjax_syn.runs import experiment, metrics, stored_files
 
   config = config_lib.get_default()
   config.data.name, config.data.partition, config.data.clients = 'digits_styles', 'natural', 3
@@ -63,7 +63,7 @@ def test_a_run_of_a_config_logs_them_and_sums_them_up(tmp_path):
   config.algorithm, config.model.width, config.layout.devices = 'fedavg', 8, 1
   assert experiment.run_experiment(config, tmp_path) == 0
   last = metrics.read(tmp_path / 'metrics.jsonl')[-1]
-  summary = stored.read_json(tmp_path / 'summary.json')['test_domain_accuracy']
+  summary = stored_files.read_json(tmp_path / 'summary.json')['test_domain_accuracy']
   assert list(summary) == ['plain', 'inverted', 'faint']
   for name, found in summary.items():
     assert found['last']['mean'] == last[f'test/domain/{name}/accuracy']

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjax_syn.data import shares
-from fedjax_syn.data.partition import Partition, class_counts, names, owners_of, partition
+from fedjax_syn.data.partition import (
+  Partition,
+  class_counts,
+  dirichlet,
+  names,
+  owners_of,
+  partition,
+)
 
 DIRICHLET = ('dirichlet', 'balanced_dirichlet', 'dirichlet_per_client', 'dirichlet_min')
 EQUAL = ('iid', 'balanced_dirichlet', 'dirichlet_per_client')
@@ -330,7 +336,7 @@ def test_log_dirichlet_neither_underflows_nor_is_biased():
   """Entries of Dirichlet(a, ..., a) have mean 1/5 and second moment (a + 1) / (5 (5 a + 1))."""
   rng = np.random.default_rng(0)
   for a in (1e-6, 1e-3, 0.1, 1.0, 100.0):
-    logs = shares.log_dirichlet(rng, np.full((20_000, 5), a))
+    logs = dirichlet.log_dirichlet(rng, np.full((20_000, 5), a))
     q = np.exp(logs)
     assert np.isfinite(logs).all()
     np.testing.assert_allclose(q.sum(1), 1, atol=1e-9)
@@ -339,7 +345,7 @@ def test_log_dirichlet_neither_underflows_nor_is_biased():
 
 
 def test_log_dirichlet_leaves_out_zero_concentrations():
-  logs = shares.log_dirichlet(np.random.default_rng(0), np.array([0.5, 0.0, 0.5]))
+  logs = dirichlet.log_dirichlet(np.random.default_rng(0), np.array([0.5, 0.0, 0.5]))
   assert logs[1] == -np.inf and np.isfinite(logs[[0, 2]]).all()
 
 
@@ -351,12 +357,12 @@ def test_rounding_by_hand():
   Class 2: .6 .02 .38 plus owed: .5 - .83, client 2 (client 1 comes last, .02 < 1/20).
   """
   share = np.array([[1.5, 2.3, 0.2], [0.4, 0.35, 0.25], [0.6, 0.02, 0.38]])
-  np.testing.assert_array_equal(shares.round_shares(share), [[2, 2, 0], [0, 1, 0], [0, 0, 1]])
+  np.testing.assert_array_equal(dirichlet.round_shares(share), [[2, 2, 0], [0, 1, 0], [0, 0, 1]])
 
 
 def test_level_by_hand():
   """Client 1 lacks two rows of 3 and wants class 0, of which client 0 has one, then class 1."""
   counts = np.array([[1, 0], [4, 1]])
   prefer = np.array([[0.0, 2.0], [0.0, 1.0]])
-  np.testing.assert_array_equal(shares.level(counts, 3, 3, prefer), [[0, 1], [3, 2]])
-  np.testing.assert_array_equal(shares.level(counts, 1, 6, prefer), counts)
+  np.testing.assert_array_equal(dirichlet.level(counts, 3, 3, prefer), [[0, 1], [3, 2]])
+  np.testing.assert_array_equal(dirichlet.level(counts, 1, 6, prefer), counts)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn import checkpoint, experiment, loop, models
+from fedjax_syn import models
+from fedjax_syn.core.mesh import place
 from fedjax_syn.data import datasets, federated
 from fedjax_syn.data.partition import partition
 from fedjax_syn.engine import Engine, Layout, client_state
-from fedjax_syn.engine.mesh import place
+from fedjax_syn.runs import checkpoint, experiment, loop
 from tests import tiny
-from tests.runs import config_of
+from tests.run_helpers import config_of
 
 BASE = lambda: fs.FedAvg(lr=0.05, optimizer='sgd', epochs=0, steps=3, batch_size=8)
 METHODS = {

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn.contexts import Message
+from fedjax_syn.core.contexts import Message
 from fedjax_syn.data import federated
 from fedjax_syn.engine import rounds
 from tests import tiny

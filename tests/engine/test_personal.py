@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn.contexts import Message
+from fedjax_syn.core.contexts import Message
+from fedjax_syn.core.types import Variables
 from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.engine.personal import Personal, own_accuracy, report
-from fedjax_syn.typing import Variables
 from tests import tiny
 
 SIZES = [5, 0, 1, 9, 4, 2]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
+from fedjax_syn.core.types import Variables
 from fedjax_syn.engine import Engine, Layout
-from fedjax_syn.typing import Variables
 from tests import tiny
 
 METHODS = {

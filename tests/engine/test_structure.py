@@ -16,7 +16,7 @@ FILES = sorted(
 
 
 def built(path):
-  """Names of `fedjax_syn.contexts` that a file calls."""
+  """Names of `fedjax_syn.core.contexts` that a file calls."""
   calls = (
     node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
   )

@@ -1,7 +1,7 @@
 """The library's side of the tiny problem: its model and data, rounds through the real engine, and what it draws.
 
 Draws are never pinned: the orders of batches and the noise that a numpy version needs come from the library's own
-sampling functions under the run's keys (`fedjax_syn.keys`: of seed, purpose, round and client).
+sampling functions under the run's keys (`fedjax_syn.core.keys`: of seed, purpose, round and client).
 """
 
 import jax
@@ -10,13 +10,13 @@ import numpy as np
 
 import fedjax_syn as fs
 from fedjax_syn.client.local import shuffled
+from fedjax_syn.core.keys import Purpose, fold, stream
+from fedjax_syn.core.sampling import SAMPLERS
+from fedjax_syn.core.types import Model, Output, Variables
 from fedjax_syn.data.federated import Proxy
 from fedjax_syn.engine import Engine
 from fedjax_syn.engine.layout import Layout
-from fedjax_syn.engine.sampling import SAMPLERS
-from fedjax_syn.keys import Purpose, fold, stream
 from fedjax_syn.server.distill import draw_batches
-from fedjax_syn.typing import Model, Output, Variables
 from tests.float64 import model as tiny
 from tests.float64.model import CLASSES, PIXELS, SIZE, pack, unpack
 from tests.tiny import clients_of

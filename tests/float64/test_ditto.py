@@ -2,7 +2,7 @@
 
 import fedjax_syn as fs
 from fedjax_syn.algorithms.ditto import PERSONAL
-from fedjax_syn.keys import fold
+from fedjax_syn.core.keys import fold
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 

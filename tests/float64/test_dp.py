@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn.keys import Purpose, fold, stream
+from fedjax_syn.core.keys import Purpose, fold, stream
 from tests.float64 import library as lib
 
 COVERS = ('dp',)

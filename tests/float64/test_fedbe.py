@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn.keys import fold
+from fedjax_syn.core.keys import fold
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 import fedjax_syn as fs
-from fedjax_syn.keys import fold
-from fedjax_syn.synthesis import complementary as comp
-from fedjax_syn.synthesis.synthetic import minibatch
+from fedjax_syn.algorithms.dynafed.synthetic_set import minibatch
+from fedjax_syn.algorithms.fedcog import generation as comp
+from fedjax_syn.core.keys import fold
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 

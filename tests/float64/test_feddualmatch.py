@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 import fedjax_syn as fs
-from fedjax_syn.keys import fold
+from fedjax_syn.core.keys import fold
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 from tests.float64 import sets

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
+from fedjax_syn.core.types import Model, Output, Variables
 from fedjax_syn.engine import Engine, Layout
-from fedjax_syn.typing import Model, Output, Variables
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 

@@ -3,10 +3,10 @@
 import numpy as np
 
 import fedjax_syn as fs
-from fedjax_syn.algorithms.vhl import ORDER
-from fedjax_syn.keys import Purpose, fold, stream
-from fedjax_syn.synthesis.synthetic import minibatch
-from fedjax_syn.synthesis.virtual import noise_set
+from fedjax_syn.algorithms.dynafed.synthetic_set import minibatch
+from fedjax_syn.algorithms.vhl.vhl import ORDER
+from fedjax_syn.algorithms.vhl.virtual_data import noise_set
+from fedjax_syn.core.keys import Purpose, fold, stream
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 

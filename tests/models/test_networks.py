@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from fedjax_syn import models
+from fedjax_syn.core.types import Variables
 from fedjax_syn.models.init import INITS
 from fedjax_syn.models.layers import FORMS, Conv, GroupNorm, avg_pool, max_pool
 from fedjax_syn.models.projection import with_projection
 from fedjax_syn.models.resnet import Block
-from fedjax_syn.typing import Variables
 
 SMALL = {  # the smallest images that show every layer; two channels where the network allows
   'mlp': {'shape': (4, 4, 2), 'width': 5},

@@ -5,10 +5,10 @@ import shutil
 import pytest
 from PIL import Image
 
-from fedjax_syn import experiment
+from fedjax_syn.runs import experiment
 from tests.report.stored import HOSTILE, KINDS, edit
 from tests.run_fixtures import put_fake, put_stubs
-from tests.runs import config_of
+from tests.run_helpers import config_of
 
 
 @pytest.fixture(scope='session')

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedjax_syn import report, same_run
+from fedjax_syn import report
+from fedjax_syn.cli import report as command_line
+from fedjax_syn.cli import train as launcher
+from fedjax_syn.config import identity
 from fedjax_syn.report import pictures, runs, tables
-from launch import main as launcher
-from launch import report as command_line
 from tests.report.stored import HOSTILE, KINDS, edit
 
 pytest_plugins = ['tests.run_fixtures', 'tests.report.report_runs']
@@ -206,7 +207,7 @@ def test_a_command_gives_the_very_config(run_folders, opened):
       assert words[:2] == ['python', 'launch/main.py']
       file = words[2].removeprefix('--config=')
       config = launcher.load_config(str(command_line.ROOT / file), words[3:])
-      assert same_run.diff(run.stored['config'], config) == []
+      assert identity.diff(run.stored['config'], config) == []
   finally:
     edit(run_folders[1], lambda stored: stored['config']['data'].update(dir=HOSTILE))
 

@@ -27,7 +27,7 @@ from PIL import (  # noqa: F401  each makes its format known; Pillow would impor
   WebPImagePlugin,
 )
 
-from fedjax_syn import texts
+from fedjax_syn.core import texts
 from fedjax_syn.data.builders import bounded
 from fedjax_syn.data.builders.resizing import fit
 from fedjax_syn.data.builders.scaling import bits_of, from_unit, narrow

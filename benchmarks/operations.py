@@ -1,0 +1,71 @@
+"""How many operations some work needs.
+
+Operations are those of matrix products and convolutions, two for each multiplication, the work that
+the definition asks for: what a program computes a second time to save memory counts once.
+"""
+
+import math
+from collections.abc import Callable
+
+import jax
+
+from benchmarks.workloads import CLASSES, Unroll, Work
+from fedjax_syn.core.types import Model
+
+
+def _mlp(work: Work) -> list[int]:
+  sizes = [math.prod(work.shape), *[work.width] * work.depth, CLASSES]
+  return [2 * a * b for a, b in zip(sizes, sizes[1:], strict=False)]
+
+
+def _convnet(work: Work) -> list[int]:
+  height, width, channels = (32, 32, 1) if work.shape == (28, 28, 1) else work.shape
+  layers = []
+  for _ in range(work.depth):
+    layers.append(2 * 9 * channels * work.width * height * width)
+    height, width, channels = height // 2, width // 2, work.width
+  return [*layers, 2 * height * width * channels * CLASSES]
+
+
+def _cnn(work: Work) -> list[int]:
+  height, width, channels = work.shape
+  a, b, hidden = work.width, 2 * work.width, 4 * work.width
+  pooled = (height - 4) // 2 * ((width - 4) // 2) * b
+  first = 2 * 9 * channels * a * (height - 2) * (width - 2)
+  second = 2 * 9 * a * b * (height - 4) * (width - 4)
+  return [first, second, 2 * pooled * hidden, 2 * hidden * CLASSES]
+
+
+LAYERS: dict[str, Callable[[Work], list[int]]] = {'mlp': _mlp, 'convnet': _convnet, 'cnn': _cnn}
+
+
+def forward_operations(work: Work) -> list[int]:
+  """Returns the operations of each layer for one image."""
+  return LAYERS[work.model](work)
+
+
+def training_operations(work: Work) -> int:
+  """Returns the operations of one image in a training step.
+
+  A layer y = W x is applied, then transposed twice, for W and for x: 3 products; the first layer's
+  x needs no gradient.
+  """
+  layers = forward_operations(work)
+  return 3 * sum(layers) - layers[0]
+
+
+def matching_operations(work: Unroll) -> int:
+  """Returns the operations of an outer iteration: inner steps, and their adjoint.
+
+  A step has 3 products a layer (y = W x, W' dy, dy x'). Its adjoint differentiates each of the three
+  in both factors: 6 more. The first layer: y = W x and dy x' in the step; in the adjoint one product
+  for each of these, as the images are given, and both factors of W' dy, the gradient of the images.
+  """
+  layers = forward_operations(work)
+  return work.images * work.steps * (9 * sum(layers) - 3 * layers[0])
+
+
+def parameter_count(model: Model) -> int:
+  """Returns how many parameters a model has."""
+  shapes = jax.eval_shape(lambda: model.init(jax.random.key(0)).params)
+  return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))

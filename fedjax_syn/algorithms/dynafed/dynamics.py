@@ -1,0 +1,116 @@
+"""How well a small data set mimics the global dynamics (DynaFed, Figure 6, left)."""
+
+import functools
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
+from fedjax_syn.algorithms.dynafed.trajectory import (
+  cosine_distance,
+  draw_segment,
+  inner_loss,
+  unroll,
+)
+from fedjax_syn.core.keys import fold
+from fedjax_syn.core.types import Array, Model, Params, PRNGKey, Stats
+from fedjax_syn.data import federated
+
+CERTAIN = 30.0  # a logit that makes softmax a one-hot vector to float32's last digit
+
+
+def labelled(x: Array, y: Array, num_classes: int, log_step: Array) -> SyntheticSet:
+  """Gives images [n, ...] with hard labels [n] the form of a synthetic set."""
+  return SyntheticSet(x, CERTAIN * jax.nn.one_hot(y, num_classes, dtype=x.dtype), log_step)
+
+
+def dynamics(
+  key: PRNGKey,
+  model: Model,
+  stats: Stats,
+  trajectory: Params,
+  sets: Mapping[str, SyntheticSet],
+  *,
+  first: int,
+  length: int,
+  segment: int,
+  targets: int,
+  steps: int,
+  draws: int = 20,
+) -> dict[str, np.ndarray]:
+  """Trains on each set along drawn segments and measures how far the end is from the target.
+
+  Args:
+    key: for the segments, which all sets share.
+    model: the network.
+    stats: its running statistics.
+    trajectory: w^0 ... w^L, leaves [L + 1, ...].
+    sets: by label, sets of one size; each trains with its own step size.
+    first: smallest t.
+    length: L.
+    segment: s.
+    targets: checkpoints averaged into a target.
+    steps: s'.
+    draws: segments.
+
+  Returns:
+    By label, 1 - cos(w~, w*) of every draw, [draws].
+  """
+
+  # Placed alike: one program for all of them.
+  sets = jax.device_put(dict(sets), jax.tree.leaves(trajectory)[0].sharding)
+  how = model, first, length, segment, targets, steps, draws
+  return {
+    label: np.asarray(_distances(*how, stats, syn, trajectory, key)) for label, syn in sets.items()
+  }
+
+
+@functools.partial(jax.jit, static_argnums=range(7))
+def _distances(
+  model, first, length, segment, targets, steps, draws, stats, syn, trajectory, key
+) -> Array:
+  """See `dynamics`; [draws]."""
+  loss = inner_loss(model, stats, None)
+
+  def distance(i):
+    own = fold(key, i)
+    drawn = draw_segment(fold(own, 0), trajectory, first, length, segment, targets)
+    end = unroll(loss, drawn.start, syn, fold(own, 1), steps)
+    return cosine_distance(end, drawn.target, drawn.start)
+
+  return jax.lax.map(distance, jnp.arange(draws))
+
+
+@functools.partial(jax.jit, static_argnames='num_classes')
+def drawn_sets(
+  key: PRNGKey, data: 'federated.FederatedData', syn: SyntheticSet, num_classes: int
+) -> dict[str, SyntheticSet]:
+  """Draws real images and noise, as many as the learned set has; see `real_and_noise`."""
+  rows = jax.random.randint(fold(key, 0), (len(syn.x),), 0, data.x.shape[0])
+  x, y = federated.normalise(data, data.x[rows]), data.y[rows]
+  return real_and_noise(fold(key, 0, 1), x, y, syn, num_classes)
+
+
+def real_and_noise(
+  key: PRNGKey, x: Array, y: Array, like: SyntheticSet, num_classes: int
+) -> dict[str, SyntheticSet]:
+  """Makes what the learned set is compared with.
+
+  Args:
+    key: for the noise, N(0, 1) in normalised space.
+    x: real images [images, height, width, channels], normalised.
+    y: their labels [images].
+    like: the learned set, whose size and step size the others get.
+    num_classes: classes; the noise has equally many images of each.
+
+  Returns:
+    The sets 'real' and 'noise'.
+  """
+  images = like.x.shape[0]
+  noise = jax.random.normal(key, like.x.shape, like.x.dtype)
+  return {
+    'real': labelled(x, y, num_classes, like.log_step),
+    'noise': labelled(noise, jnp.arange(images) % num_classes, num_classes, like.log_step),
+  }

@@ -1,0 +1,109 @@
+"""The learnable synthetic set: images, soft labels and the step size that goes with them."""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_syn.core.types import Array, PRNGKey
+
+SNAPSHOTS = 9  # of the set along the synthesis, in every checkpoint: before, after and between
+SNAPSHOT_BYTES = 2**24  # if they would take more, three
+
+
+class SyntheticSet(NamedTuple):
+  """What DynaFed's synthesis learns; also a pytree of its gradients and optimizer states."""
+
+  x: Array  # [images, height, width, channels], normalised pixels, not clipped
+  y: Array  # [images, classes], logits of the soft labels
+  log_step: Array  # [], logarithm of the inner step size, so that it stays positive
+
+
+def snapshot_count(images: int, shape: tuple[int, int, int]) -> int:
+  """Returns how many snapshots of a set are kept; shape: (height, width, channels)."""
+  return SNAPSHOTS if 4 * images * math.prod(shape) * SNAPSHOTS <= SNAPSHOT_BYTES else 3
+
+
+def snapshot_iterations(snapshots: int, iterations: int) -> np.ndarray:
+  """Returns the iterations after which the set is kept, int [snapshots]: evenly from 0 to all, halves rounded up."""
+  gaps = 2 * (snapshots - 1)
+  return (2 * np.arange(snapshots) * iterations + snapshots - 1) // gaps
+
+
+def keep(snapshots: SyntheticSet, syn: SyntheticSet, done: Array, iterations: int) -> SyntheticSet:
+  """Keeps a set among the snapshots if its turn has come.
+
+  Args:
+    snapshots: leaves [snapshots, ...].
+    syn: the set now.
+    done: iterations done, [].
+    iterations: in all.
+  """
+  kept = snapshot_iterations(len(snapshots.x), iterations)
+  # Of few iterations several snapshots have the same.
+  turn = lambda leaf: (done == kept).reshape(-1, *[1] * (leaf.ndim - 1))
+  return jax.tree.map(lambda old, new: jnp.where(turn(old), new, old), snapshots, syn)
+
+
+def noise(
+  key: PRNGKey, images: int, shape: tuple[int, int, int], num_classes: int, step: float
+) -> SyntheticSet:
+  """Starts a synthetic set from noise and equal labels.
+
+  Args:
+    key: for the pixels, N(0, 1) in normalised space.
+    images: how many.
+    shape: (height, width, channels).
+    num_classes: all labels start with equal probability.
+    step: the inner step size at first.
+
+  Returns:
+    The set. Source: DynaFed, Algorithm 1, line 1 and Appendix B.
+  """
+  return SyntheticSet(
+    x=jax.random.normal(key, (images, *shape)),
+    y=jnp.zeros((images, num_classes)),
+    log_step=jnp.log(jnp.asarray(step, jnp.result_type(float))),
+  )
+
+
+def soft_cross_entropy(logits: Array, label_logits: Array) -> Array:
+  """Mean cross-entropy against soft labels.
+
+  Args:
+    logits: [batch, classes], the model's.
+    label_logits: [batch, classes], softmax of which are the labels.
+
+  Returns:
+    The mean over the batch, []. The authors' code divides by the number of classes as well; that only
+    rescales the step size, and is not done here.
+  """
+  return -jnp.mean(jnp.sum(jax.nn.softmax(label_logits) * jax.nn.log_softmax(logits), axis=-1))
+
+
+def minibatch(key: PRNGKey, images: int, batch_size: int, step: Array) -> Array:
+  """Positions of one batch of a shuffled cycle through the set.
+
+  Args:
+    key: of the cycle; each pass is shuffled anew.
+    images: size of the set.
+    batch_size: at most `images`; the last batch of a pass is filled up from the pass's beginning.
+    step: [], 0, 1, ...
+
+  Returns:
+    int32 [batch_size].
+  """
+  per_pass = -(-images // batch_size)
+  order = jax.random.permutation(jax.random.fold_in(key, step // per_pass), images)
+  return order[(step % per_pass * batch_size + jnp.arange(batch_size)) % images]
+
+
+def to_numpy(sets: SyntheticSet) -> dict[str, np.ndarray]:
+  """Returns images and label probabilities of one set, or of several stacked, as numpy arrays."""
+  return {
+    'x': np.asarray(sets.x),
+    'y': np.asarray(jax.nn.softmax(sets.y)),
+    'step_size': np.exp(np.asarray(sets.log_step)),
+  }

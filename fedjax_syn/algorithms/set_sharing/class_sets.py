@@ -1,0 +1,69 @@
+"""Sets of images by class, of which each client has only some: padded, with a mask (FedDM, FedDualMatch)."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn.core.types import Array, PyTree
+
+
+class ClassSet(NamedTuple):
+  """A client's distilled set; absent classes are zeros that nothing looks at."""
+
+  x: Array  # [classes, images per class, height, width, channels], normalised pixels
+  present: Array  # [classes], bool
+
+
+def present_first(present: Array) -> tuple[Array, Array]:
+  """Returns the class numbers with the present ones first, [classes], and how many are present, []."""
+  return jnp.argsort(~present, stable=True).astype(jnp.int32), present.sum()
+
+
+def over_present(present: Array, body: Callable[[Array, PyTree], PyTree], start: PyTree) -> PyTree:
+  """Folds a function over the present classes only: absent ones cost nothing.
+
+  Args:
+    present: [classes], bool.
+    body: (class number [], carry) -> carry.
+    start: the first carry.
+
+  Returns:
+    The last carry.
+  """
+  order, count = present_first(present)
+  return jax.lax.fori_loop(0, count, lambda i, carry: body(order[i], carry), start)
+
+
+def gather(sets: ClassSet) -> tuple[Array, Array, Array, Array]:
+  """Lists the images of several clients' sets, the present ones first.
+
+  Args:
+    sets: leaves [clients, ...].
+
+  Returns:
+    Images [n, ...] (all, also the padding), labels [n], the numbers of the present ones first [n], and how
+    many are present, [].
+  """
+  clients, classes, per_class = sets.x.shape[:3]
+  x = sets.x.reshape(-1, *sets.x.shape[3:])
+  y = jnp.tile(jnp.repeat(jnp.arange(classes, dtype=jnp.int32), per_class), clients)
+  valid = jnp.repeat(sets.present.reshape(-1), per_class)
+  return x, y, jnp.argsort(~valid, stable=True).astype(jnp.int32), valid.sum()
+
+
+def bytes_of(present: Any, per_class: int, shape: tuple[int, int, int]) -> Any:
+  """Bytes of the present classes' images in float32, and one byte per class that says which they are.
+
+  Args:
+    present: [..., classes], bool.
+    per_class: images per class.
+    shape: (height, width, channels).
+
+  Returns:
+    [...].
+  """
+  height, width, channels = shape
+  images = present.sum(axis=-1) * per_class
+  return images * height * width * channels * 4 + present.shape[-1]

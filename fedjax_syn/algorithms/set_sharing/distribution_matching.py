@@ -1,0 +1,241 @@
+"""Distribution matching: a small set whose features have the class means of a client's data.
+
+Source: FedDualMatch, Section 4.1 (Eqs. 2 and 3); FedDM (Xiong et al., 2023); Zhao and Bilen (2023).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet, over_present
+from fedjax_syn.core.keys import fold
+from fedjax_syn.core.types import Array, Model, PRNGKey, Shard, Variables
+from fedjax_syn.data import federated
+
+Layers = tuple[Array, ...]  # [samples, features of the layer] each, from the first to the last
+
+
+def layers(model: Model, variables: Variables, x: Array, which: str) -> Layers:
+  """Runs a network as an embedding h_w.
+
+  Args:
+    model: a network of this library (it returns its stages).
+    variables: w.
+    x: normalised images [samples, height, width, channels].
+    which: 'pooled': the outputs of the blocks; 'pooled+logits': and the logits; 'last+logits': the
+      features and the logits, as in FedDM.
+
+  Returns:
+    One array per layer, [samples, features].
+  """
+  out, stages = model.apply(variables, x, train=False, stages=True)
+  flat = tuple(z.reshape(z.shape[0], -1) for z in stages)
+  return {
+    'pooled': flat,
+    'pooled+logits': (*flat, out.logits),
+    'last+logits': (out.features, out.logits),
+  }[which]
+
+
+LAYERS = ('pooled', 'pooled+logits', 'last+logits')
+
+
+def distance(real: Array, synthetic: Array, squared: bool) -> Array:
+  """||real - synthetic|| of two means [features], squared or not, []; its gradient at 0 is 0."""
+  square = jnp.sum((real - synthetic) ** 2)
+  return square if squared else jnp.sqrt(jnp.where(square > 0, square, 1.0)) * (square > 0)
+
+
+def at_a_time() -> int:
+  """Says how many real images are embedded at once: on a CPU as many as leave their activations in cache."""
+  return 32 if jax.default_backend() == 'cpu' else 256
+
+
+def means(x: Array, embed: Callable[[Array], Layers]) -> Layers:
+  """Mean features of images, which a CPU takes in pieces where `at_a_time` divides them.
+
+  Args:
+    x: normalised images [images, height, width, channels].
+    embed: images -> layers.
+
+  Returns:
+    [features] per layer.
+  """
+  size = at_a_time() if x.shape[0] % at_a_time() == 0 else x.shape[0]
+  of = lambda part: tuple(z.mean(0) for z in embed(part))
+  return tuple(z.mean(0) for z in jax.lax.map(of, x.reshape(-1, size, *x.shape[1:])))
+
+
+def class_means(
+  data: federated.FederatedData, shard: Shard, embed: Callable[[Array], Layers], batch: int = 0
+) -> Layers:
+  """Mean features of every class over all samples of a client.
+
+  Args:
+    data: the partitioned training set.
+    shard: the client.
+    embed: images [batch, ...] -> layers.
+    batch: samples at a time; 0 is `at_a_time`.
+
+  Returns:
+    [classes, features] per layer; zeros for absent classes.
+  """
+  classes, batch = shard.class_counts.shape[0], batch or at_a_time()
+  image = jnp.zeros((batch, *data.x.shape[1:]), data.mean.dtype)
+  shapes = jax.eval_shape(embed, image)
+  start = tuple(jnp.zeros((classes, s.shape[1]), s.dtype) for s in shapes)
+
+  def add(i, sums):
+    positions = i * batch + jnp.arange(batch, dtype=jnp.int32)
+    mask = positions < shard.size
+    x, y = federated.take(data, shard, positions)
+    member = jax.nn.one_hot(y, classes, dtype=x.dtype) * mask[:, None]
+    return tuple(s + member.T @ z for s, z in zip(sums, embed(x), strict=True))
+
+  sums = jax.lax.fori_loop(0, -(-shard.size // batch), add, start)
+  return tuple(s / jnp.maximum(shard.class_counts, 1)[:, None] for s in sums)
+
+
+def by_class(data: federated.FederatedData, shard: Shard) -> tuple[Array, Array]:
+  """Sorts a client's positions by class.
+
+  Returns:
+    Positions [bound] in the order of their classes, those beyond the client's size last, and where each
+    class begins, [classes].
+  """
+  flat = jnp.minimum(shard.start + data.slots, data.order.shape[0] - 1)
+  y = data.y[data.order[flat]]
+  classes = shard.class_counts.shape[0]
+  order = jnp.argsort(jnp.where(data.slots < shard.size, y, classes), stable=True)
+  begin = jnp.cumsum(shard.class_counts) - shard.class_counts
+  return order.astype(jnp.int32), begin
+
+
+def draw(
+  key: PRNGKey,
+  data: federated.FederatedData,
+  shard: Shard,
+  sorted_: tuple[Array, Array],
+  c: Array,
+  rows: int,
+) -> Array:
+  """Draws samples of a class of a client, with replacement.
+
+  Args:
+    key: for the draw.
+    data: the partitioned training set.
+    shard: the client.
+    sorted_: its positions, as of `by_class`.
+    c: the class, [].
+    rows: samples; of an absent class they are of no meaning.
+
+  Returns:
+    Normalised images, [rows, height, width, channels].
+  """
+  positions, begin = sorted_
+  within = jax.random.randint(key, (rows,), 0, jnp.maximum(shard.class_counts[c], 1))
+  return federated.take(data, shard, positions[begin[c] + within])[0]
+
+
+def backward_stages(count: int) -> Array:
+  """Weights of the layers in the stages p = J, J - 1, ..., 1: stage p has the layers q >= p, [stages, layers]."""
+  stage = jnp.arange(count)[:, None]
+  return (jnp.arange(count)[None] >= count - 1 - stage).astype(jnp.float32)
+
+
+class Noise(NamedTuple):
+  """A Gaussian mechanism; see `privatise` and `noised_means`."""
+
+  clip: Array  # C
+  sigma: Array  # in units of C / images of the set, or of C on a class's sum
+
+
+def bounded(embed: Callable[[Array], Layers], clip: Array) -> Callable[[Array], Layers]:
+  """Cuts the features of every sample, all layers together, to norm C; a shorter vector stays as it is."""
+
+  def cut(x):
+    found = embed(x)
+    square = sum(jnp.sum(z * z, axis=-1) for z in found)
+    long = square > clip**2
+    scale = jnp.where(long, clip / jnp.sqrt(jnp.where(long, square, 1.0)), 1.0)
+    return tuple(scale[:, None] * z for z in found)
+
+  return cut
+
+
+def noised_means(key: PRNGKey, means: Layers, counts: Array, noise: Noise) -> Layers:
+  """Adds noise to the class means of samples whose features were `bounded`.
+
+  Args:
+    key: for the noise.
+    means: [classes, features] per layer.
+    counts: samples of each class, [classes].
+    noise: of standard deviation sigma C on the sum of a class, that is sigma C / n_c on its mean. Exchanging a
+      sample for another of its class moves the sum by at most 2 C.
+
+  Returns:
+    The means; those of absent classes stay zeros.
+  """
+  scale = (noise.sigma * noise.clip / jnp.maximum(counts, 1) * (counts > 0))[:, None]
+  drawn = (jax.random.normal(fold(key, i), z.shape, z.dtype) for i, z in enumerate(means))
+  return tuple(z + scale.astype(z.dtype) * d for z, d in zip(means, drawn, strict=True))
+
+
+def privatise(key: PRNGKey, grads: Array, present: Array, noise: Noise) -> Array:
+  """Clips the gradient of a client's whole set and adds noise to the present classes.
+
+  Args:
+    key: for the noise.
+    grads: [classes, images, ...].
+    present: [classes].
+    noise: the mechanism; one sample's exchange may move the clipped gradient by 2 C.
+
+  Returns:
+    The noised gradient, with noise of standard deviation sigma C / images. Source: FedDualMatch, Algorithm 1, lines 13-16.
+  """
+  norm = jnp.sqrt(jnp.sum(grads**2))
+  clipped = grads / jnp.maximum(1.0, norm / noise.clip)
+  images = jnp.maximum(present.sum() * grads.shape[1], 1)
+  added = jax.random.normal(key, grads.shape, grads.dtype) * noise.sigma * noise.clip / images
+  return clipped + added * present.reshape(-1, *[1] * (grads.ndim - 1))
+
+
+def descend(
+  loss: Callable[[Array, Array, Array], Array],
+  start: ClassSet,
+  steps: int,
+  *,
+  lr: Array | float,
+  momentum: float,
+  noise: Callable[[Array, Array], Array] | None = None,
+) -> ClassSet:
+  """Moves a client's set by SGD; a class's images have their own loss, so that only present ones are run.
+
+  Args:
+    loss: (images of a class [images, ...], class number, step) -> its loss, [].
+    start: the set at first.
+    steps: iterations.
+    lr: SGD's rate.
+    momentum: heavy ball.
+    noise: (gradient of the whole set, step) -> gradient, for differential privacy.
+
+  Returns:
+    The moved set.
+  """
+
+  def iterate(i, carry):
+    x, velocity = carry
+
+    def one(c, grads):
+      return grads.at[c].set(jax.grad(loss)(x[c], c, i))
+
+    grads = over_present(start.present, one, jnp.zeros_like(x))
+    if noise is not None:
+      grads = noise(grads, i)
+    velocity = momentum * velocity + grads
+    return x - lr * velocity, velocity
+
+  x, _ = jax.lax.fori_loop(0, steps, iterate, (start.x, jnp.zeros_like(start.x)))
+  return start._replace(x=x)

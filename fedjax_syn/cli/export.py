@@ -1,0 +1,118 @@
+"""Writes what a run learned into files that other programs read.
+
+  python launch/export.py W [--format=npz,png,safetensors] [--output=DIR] [--seed=S] [--trusted]
+
+  W         the run's folder
+  --format  one or more of npz, png, safetensors; all by default
+  --output  where to; W/export by default
+  --seed    which seed; without it the first that did not diverge
+  --trusted the folder may name code (my_module:MyNet), which is then imported and called; only for folders that you trust
+
+npz and safetensors hold the synthetic set: x, y, pixels, labels, mean, std, and the names of the classes where the data
+set says them. png are its images, synthetic/CLASS_INDEX.png.
+safetensors also holds the final model (model.safetensors; needs the extra: pip install -e '.[export]').
+Exit status: 0, 2 after one line that says why not, or 74 where the disk is full.
+"""
+
+import os
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [path for path in (str(ROOT), os.getcwd()) if path not in sys.path]
+
+from fedjax_syn.core import failures, stopping  # noqa: E402
+
+if __name__ == '__main__':
+  stopping.watch()  # before the imports that take time
+
+from absl import app, flags  # noqa: E402
+
+from fedjax_syn.cli import train as launcher  # noqa: E402
+
+KINDS = ('npz', 'png', 'safetensors')
+# Not absl's global flags: another launcher in the same process may call its own by the same names.
+FLAGS = flags.FlagValues()
+flags.DEFINE_list('format', list(KINDS), 'what to write', flag_values=FLAGS)
+flags.DEFINE_string('output', None, 'where to', flag_values=FLAGS)
+flags.DEFINE_integer('seed', None, 'which seed', flag_values=FLAGS)
+flags.DEFINE_bool('trusted', False, 'import code that the folder names', flag_values=FLAGS)
+
+
+def main(argv: list[str]) -> int:
+  """Exports one run; returns the exit status."""
+  if {'-h', '--help', '-help'} & set(argv[1:]):
+    print(__doc__)
+    return 0
+  with launcher.refusals():
+    FLAGS.unparse_flags()
+    folders = FLAGS(argv)[1:]
+    if len(folders) != 1:
+      raise app.UsageError(f'{len(folders)} folders given: name the folder of one run')
+    unknown = [kind for kind in FLAGS.format if kind not in KINDS]
+    if unknown or not FLAGS.format:
+      raise app.UsageError(f'--format={",".join(FLAGS.format)}: known are {", ".join(KINDS)}')
+    folder = launcher.given_path(folders[0], 'folder')
+    target = launcher.given_path(FLAGS.output or folder / 'export', '--output')
+    try:
+      written = export(folder, target, FLAGS.format, FLAGS.seed, FLAGS.trusted)
+    except OSError as error:
+      failures.pass_on(error, target)
+      raise ValueError(
+        f'{error.filename}: {error.strerror}' if error.filename else error
+      ) from error
+  for path in written:
+    print(path)
+  return 0
+
+
+def export(
+  folder: pathlib.Path,
+  target: pathlib.Path,
+  kinds: list[str],
+  seed: int | None,
+  trusted: bool = False,
+) -> list[str]:
+  """Writes the files; returns a line for each kind of them.
+
+  Args:
+    folder: of a run.
+    target: made if it is not there.
+    kinds: of `KINDS`.
+    seed: which one; None is the first that did not diverge.
+    trusted: whether code that the folder names may be imported and called.
+
+  Raises:
+    ValueError: if there is nothing to write of this kind.
+    OSError: if something cannot be read or written.
+  """
+  import fedjax_syn as fs
+  from fedjax_syn.runs import export as export_lib
+  from fedjax_syn.runs import run_folder, work_folder
+
+  loaded = fs.load(folder, seed, trusted=trusted)
+  if loaded.synthetic is None and 'safetensors' not in kinds:
+    raise ValueError(f'{folder}: holds no synthetic set; --format=safetensors writes its model')
+  stored = run_folder.config(folder)
+  note = export_lib.note(stored)  # refuses before anything is written
+  if loaded.synthetic is not None:
+    names = stored['dataset'].get('class_names', ())  # an older run says none
+    last = export_lib.last_set(loaded.synthetic, names)
+    export_lib.check_shown(last, kinds)
+  with work_folder.lock(target):  # two exports at the same time would write each other's files
+    lines = []
+    if loaded.synthetic is not None:
+      for kind in kinds:
+        paths = export_lib.FORMATS[kind](last, target)
+        what = str(paths[0]) if len(paths) == 1 else f'{paths[0].parent}/*.png'
+        lines.append(f'{what}: {len(last["x"])} synthetic images')
+    elif kinds != ['safetensors']:
+      lines.append('no synthetic set: this run learned none')
+    if 'safetensors' in kinds:
+      path = export_lib.save_model(loaded.variables, stored, target / 'model.safetensors')
+      lines.append(f'{path}: the model')
+  return [*lines, note] if note else lines
+
+
+if __name__ == '__main__':
+  stopping.run(lambda: main(sys.argv))

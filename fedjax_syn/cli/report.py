@@ -1,0 +1,77 @@
+"""Compares runs on one HTML page that needs no network.
+
+  python launch/report.py W1 [W2 ...] [--output=report.html]
+
+  W1 W2     folders of runs; what a run was compared with (W1/compare) is shown beside it
+  --output  the page, report.html by default
+
+The page shows results, curves, who holds what, the synthetic images along their synthesis, how accuracy is spread over clients,
+the settings that differ, the commands that train each run again, and what `launch/inspect_run.py` drew. It needs the
+extra: pip install -e '.[report]'. Exit status: 0, 2 after one line that says why not, or 74 where the disk is full.
+"""
+
+import os
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [path for path in (str(ROOT), os.getcwd()) if path not in sys.path]
+
+from fedjax_syn.core import failures, stopping  # noqa: E402
+
+if __name__ == '__main__':
+  stopping.watch()  # before the imports that take time
+
+from absl import app, flags  # noqa: E402
+
+from fedjax_syn.cli import train as launcher  # noqa: E402
+from fedjax_syn.core import texts  # noqa: E402
+
+# Not absl's global flags: another launcher in the same process may call its own by the same names.
+FLAGS = flags.FlagValues()
+flags.DEFINE_string('output', 'report.html', 'the page', flag_values=FLAGS)
+
+
+def command_of(run) -> str:
+  """Writes what to type to train a run again: its config file, if the project has it, and what differs from it.
+
+  Args:
+    run: a `fedjax_syn.report.Run`.
+
+  Returns:
+    The command, for a shell.
+  """
+  from fedjax_syn import config as config_lib
+  from fedjax_syn.report.commands import command
+
+  own = {file.stem: file for file in (ROOT / 'configs').glob('[a-z]*.py')}  # it is executed
+  file = own.get(run.stored.get('config_name'), launcher.DEFAULT)
+  base = config_lib.to_dict(launcher.load_config(str(file)))
+  return command(run, base, f'configs/{file.name}')
+
+
+def main(argv: list[str]) -> int:
+  """Writes one page; returns the exit status."""
+  if {'-h', '--help', '-help'} & set(argv[1:]):
+    print(__doc__)
+    return 0
+  with launcher.refusals():
+    FLAGS.unparse_flags()
+    folders = FLAGS(argv)[1:]
+    if not folders:
+      raise app.UsageError('no folder given: name the folders of one or more runs')
+    output = launcher.given_path(FLAGS.output, '--output')
+    folders = [launcher.given_path(folder, 'folder') for folder in folders]
+    from fedjax_syn import report
+
+    try:
+      shown = report.write(folders, output, command_of)
+    except OSError as error:
+      failures.pass_on(error, output)
+      raise ValueError(f'--output={output}: cannot be written ({error.strerror})') from error
+  print(texts.printable(f'{output.resolve()}: {shown} run{"s" if shown > 1 else ""}'))
+  return 0
+
+
+if __name__ == '__main__':
+  stopping.run(lambda: main(sys.argv))

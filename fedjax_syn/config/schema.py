@@ -1,0 +1,193 @@
+"""The fields of a config that every method shares, and what a value may be.
+
+Each algorithm's file adds a block of its own, in the same way.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+from fedjax_syn.client.settings import Averaging, LocalTraining
+from fedjax_syn.core.fields import field
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+  name: str = field('digits', 'data set (--list=datasets), or package.module:function')
+  dir: str = field(
+    '', "where data sets lie; '' is $TFDS_DATA_DIR, else ~/tensorflow_datasets", identity=False
+  )
+  size: int = field(
+    0,
+    'side in pixels to which images of folder and tfds:NAME are resized; 0: as they are',
+    low=0,
+    high=10_000,
+  )
+  trusted: bool = field(
+    False,
+    'whether modules that the prepared folder of tfds:NAME names may be imported',
+    identity=False,
+  )
+  partition: str = field('balanced_dirichlet', 'how rows go to clients (--list=partitions)')
+  alpha: float = field(0.01, 'Dirichlet concentration: smaller is more heterogeneous', above=0)
+  clients: int = field(80, 'registered clients', low=1, high=10**7)
+  seed: int = field(0, 'seed of the partition, shared by all seeds of a run', low=0, high=2**31 - 1)
+  validation: float = field(0.0, 'share of the training rows held out for tuning', low=0, high=0.5)
+  proxy: str = field(
+    '',
+    "the server's own data, for methods that need it: 'held_out' (training rows that no client gets) or a data set",
+  )
+  proxy_share: float = field(
+    0.1,
+    "share of the training rows that proxy='held_out' takes from the clients",
+    above=0,
+    high=0.5,
+  )
+  normalisation: str = field('', "constants for the pixels; '' is the data set's own")
+  min_size: int = field(
+    10, 'fewest samples of a client, for partitions that draw until it holds', low=0, high=10**9
+  )
+  labels: int = field(2, 'labels per client, for partitions by label', low=1, high=10**6)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Client(LocalTraining):
+  participation: float = field(0.4, 'share of the clients in a round', above=0, high=1)
+  sampler: str = field('fixed', 'how they are drawn', choices=('fixed', 'poisson'))
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+  name: str = field(
+    'convnet', 'network (--list=models), or package.module:function, or :Class of Flax modules'
+  )
+  width: int = field(0, "channels or hidden units; 0: the model's own default", low=0, high=10**5)
+  depth: int = field(0, "blocks or hidden layers; 0: the model's own default", low=0, high=1000)
+  norm: str = field('group', "'group' (per channel in the ConvNet), 'layer', 'batch' or 'none'")
+  pooling: str = field('avg', "'avg', 'max' or 'none', of the ConvNet")
+  init: str = field(
+    'torch',
+    "initialisation of the weights, 'torch', 'flax', or 'torchvision' (its ResNets' convolutions)",
+  )
+  conv: str = field(
+    'auto', "form of the convolutions: 'xla', 'patches', 'chwn'; 'auto': the fastest"
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+  lanes: int = field(
+    0, 'clients in one vmapped block; 0: from the measured table', low=0, high=10**6
+  )
+  form: str = field(
+    '', "'blocks' or 'loop'; '' from the measured table", choices=('', 'blocks', 'loop')
+  )
+  devices: int = field(0, 'devices to use; 0: all (on a CPU one per core)', low=0, high=10**6)
+  seeds: int = field(1, 'seeds of a run trained side by side, under vmap', low=1, high=10_000)
+  client_state_bytes: int = field(
+    0,
+    'bytes that per-client state may take on a device; if it is larger it stays in host memory, and a round'
+    " gets its clients' rows; 0: no limit",
+    low=0,
+    high=2**60,
+    identity=False,
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Resolved:
+  """A checked config; `blocks` holds the algorithms' own dataclasses by name."""
+
+  algorithm: str = field(
+    'dynafed',
+    "method (--list=algorithms, or your own: FILE.py:Class), or several joined inside out by '+'",
+  )
+  compare: str = field('', "a method to train first and draw beside; '' is none")
+  rounds: int = field(200, 'rounds of communication, 1..rounds', low=1, high=2**31 - 1)
+  seeds: tuple[int, ...] = field(
+    (0,),
+    'seeds, trained one after the other (or side by side: layout.seeds)',
+    low=0,
+    high=2**31 - 1,
+  )
+  eval_every: int = field(
+    1, 'rounds between evaluations; the last five always are', low=1, high=2**31 - 1
+  )
+  personal_every: int = field(
+    0,
+    "rounds between evaluations of the clients' own models, a multiple of eval_every; 0: never",
+    low=0,
+    high=2**31 - 1,
+  )
+  checkpoint_every: int = field(
+    10,
+    'rounds between checkpoints, fewer where they would take more than a tenth of the time; also every 30 s, at'
+    ' ends of phases and at the end',
+    low=1,
+    high=2**31 - 1,
+    identity=False,
+  )
+  targets: tuple[float, ...] = field((), 'accuracies for rounds_to_accuracy', above=0, high=1)
+  start_from: str = field(
+    '', "a checkpoint of another run to begin from, W/checkpoints/50; '' is none"
+  )
+  precision: str = field(
+    'float32', 'of the matrix units', choices=('float32', 'tensorfloat32', 'bfloat16')
+  )
+  trackers: tuple[str, ...] = field(
+    (),
+    "who is told of the metrics besides TensorBoard: 'wandb', 'mlflow', or both; changes no result",
+    choices=('wandb', 'mlflow'),
+    identity=False,
+  )
+  outside: tuple[str, ...] = field(
+    (),
+    'filled in by itself: your own layers, module:Class or FILE.py:Class, of `algorithm` and `compare`, whose'
+    ' blocks are beside those of the package',
+    identity=False,
+  )
+  data: Data = Data()
+  client: Client = Client()
+  server: Averaging = Averaging()
+  model: Model = Model()
+  layout: Layout = Layout()
+  blocks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  def __getattr__(self, name: str) -> Any:
+    """Returns an algorithm's block, so that `config.dynafed.length` reads like the other fields."""
+    try:
+      return self.__dict__['blocks'][name]
+    except KeyError:
+      raise AttributeError(f'no block {name!r}') from None
+
+  @property
+  def parts(self) -> tuple[str, ...]:
+    """The methods in use, as written in `algorithm` and in `compare`."""
+    words = [*self.algorithm.split('+'), *self.compare.split('+')]
+    return tuple(dict.fromkeys(word for word in words if word))
+
+
+SECTIONS = {'data': Data, 'client': Client, 'server': Averaging, 'model': Model, 'layout': Layout}
+
+
+def plain(value: Any) -> Any:
+  """Returns a ConfigDict, a dataclass or a nest of them as plain dicts, with lists for tuples."""
+  if isinstance(value, ml_collections.ConfigDict):
+    value = value.to_dict()
+  if dataclasses.is_dataclass(value):
+    value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+  if isinstance(value, Mapping):
+    return {key: plain(item) for key, item in value.items()}
+  return [plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+  """Returns the leaves of nested dicts by dotted key."""
+  out = {}
+  for key, value in tree.items():
+    out |= (
+      flatten(value, f'{prefix}{key}.') if isinstance(value, Mapping) else {f'{prefix}{key}': value}
+    )
+  return out

@@ -1,0 +1,73 @@
+"""Work that begins now and is waited for later, in threads of its own: compilation, which needs no Python for long."""
+
+import atexit
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import jax
+
+from fedjax_syn.core.stopping import BACKGROUND
+
+WAITED = '/fedjax_syn/waited_for_compilation'  # an event of jax.monitoring, in seconds
+_HERE = threading.local()
+_PIECES: weakref.WeakSet['Background'] = weakref.WeakSet()
+_ONE_BY_ONE = threading.Lock()  # in order, and leaving the other cores to the run itself
+
+
+def in_background() -> bool:
+  """Says whether the calling thread is one of these."""
+  return getattr(_HERE, 'background', False)
+
+
+class Background:
+  """One piece of work; pieces are done one after the other, in the order in which they were made."""
+
+  def __init__(self, work: Callable[[], Any]):
+    """Begins the work.
+
+    Args:
+      work: called in another thread, under this thread's matrix-unit precision.
+    """
+    self.future: Future = Future()
+    precision = jax.config.jax_default_matmul_precision
+    wide = jax.config.jax_enable_x64
+
+    def run():
+      _HERE.background = True
+      with _ONE_BY_ONE, jax.default_matmul_precision(precision), jax.enable_x64(wide):
+        if not self.future.set_running_or_notify_cancel():
+          return
+        try:
+          self.future.set_result(work())
+        except Exception as error:
+          self.future.set_exception(error)
+
+    # A daemon: a run that was interrupted does not wait for a program that it will not need.
+    self.thread = threading.Thread(target=run, daemon=True, name=f'{BACKGROUND}: compilation')
+    _PIECES.add(self)
+    self.thread.start()
+
+  def result(self) -> Any:
+    """Waits for the work; returns what it returned, or raises what it raised."""
+    began = time.perf_counter()
+    try:
+      return self.future.result()
+    finally:
+      jax.monitoring.record_event_duration_secs(WAITED, time.perf_counter() - began)
+
+
+@atexit.register
+def wait() -> None:
+  """Waits for the piece at work, and begins no other: a thread inside a compiler must not outlive the interpreter.
+
+  A launcher does not wait: see `fedjax_syn.core.stopping.end`.
+  """
+  pieces = list(_PIECES)
+  for piece in pieces:
+    piece.future.cancel()
+  for piece in pieces:
+    piece.thread.join()

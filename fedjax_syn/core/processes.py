@@ -1,0 +1,186 @@
+"""Several processes (hosts) that train as one: joining, and agreeing on what only one of them knows.
+
+Every process runs the same program. What depends on a clock, a file or a signal must not differ between
+them, or one waits for ever in a collective that the others never enter: such values come from process 0.
+With one process all of this is free.
+"""
+
+import ctypes
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from fedjax_syn.core import failures, trees
+from fedjax_syn.core.types import PyTree
+
+ABORTED = (
+  b'another process of this run is gone; start all of them again: they go on from what was saved\n'
+)
+_KEPT: list[Any] = []
+
+
+def join(coordinator: str = '', processes: int = 0, process: int = -1) -> None:
+  """Joins the other processes of a run; before JAX's first array.
+
+  Without arguments it joins by itself under SLURM (more than one task) and on the hosts of a TPU pod
+  slice, and does nothing elsewhere.
+
+  Args:
+    coordinator: host:port of process 0.
+    processes: how many there are.
+    process: this one's number, from 0.
+
+  Raises:
+    ValueError: if the arguments are incomplete or the others cannot be reached.
+  """
+  given = bool(coordinator), processes > 0, process >= 0
+  if any(given) and not (all(given) and process < processes):
+    raise ValueError(
+      f'--coordinator={coordinator} --processes={processes} --process={process}: several processes need all'
+      ' three, as in --coordinator=host0:1234 --processes=2 --process=0 (and 1 in the other)'
+    )
+  if not any(given) and not of_several():
+    return
+  try:
+    if any(given):
+      jax.distributed.initialize(coordinator, processes, process)
+    else:
+      jax.distributed.initialize()
+    _end_by_status()
+  except RuntimeError as error:
+    raise ValueError(
+      f'the processes did not find each other ({error}); --coordinator is host:port of process 0'
+    ) from error
+
+
+def _end_by_status() -> None:
+  """Turns the abort by which JAX's service ends a process that lost another one into a line and a status.
+
+  It comes from a thread of the service, and Python's own handlers would not be called before the end.
+  """
+
+  def aborted(number):
+    os.write(2, ABORTED)
+    os._exit(failures.PEER_LOST)
+
+  handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(aborted)
+  _KEPT.append(handler)  # C holds no reference to it
+  ctypes.CDLL(None).signal(int(signal.SIGABRT), handler)
+
+
+def of_several() -> bool:
+  """Says whether the environment makes this process one of several: SLURM, or a TPU pod slice."""
+  # Of the step that srun began: a batch script by itself is one task, however many the job has.
+  tasks = int(os.environ.get('SLURM_STEP_NUM_TASKS', '1'))
+  return tasks > 1 or ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
+
+
+def several() -> bool:
+  """Says whether other processes take part."""
+  return jax.process_count() > 1
+
+
+def agree(value: Any) -> Any:
+  """Returns process 0's value, a JSON value, in every process."""
+  return json.loads(_from_first(json.dumps(value).encode())) if several() else value
+
+
+def anywhere(flag: bool) -> bool:
+  """Says whether the flag is set in any process."""
+  return bool(multihost_utils.process_allgather(np.array(flag)).any()) if several() else flag
+
+
+def first(function: Callable[[], Any]) -> Any:
+  """Calls a function in process 0 alone, for files that only it may see.
+
+  Args:
+    function: returns a JSON value.
+
+  Returns:
+    What it returned, in every process.
+
+  Raises:
+    ValueError: what it raised (or OSError), in every process.
+  """
+  if not several():
+    return function()
+  value, error = None, None
+  if jax.process_index() == 0:
+    try:
+      value = function()
+    except (ValueError, OSError) as caught:
+      error = caught
+  value, message = agree([value, error and str(error)])
+  if message is not None:
+    raise error or ValueError(message)
+  return value
+
+
+def first_tree(function: Callable[[], PyTree]) -> PyTree:
+  """Like `first`, for a function that returns a tree of arrays, numbers, strings and None."""
+  if not several():
+    return function()
+  arrays, described = {}, None
+
+  def read():
+    nonlocal arrays, described
+    arrays, described = trees.encode(function())
+    layout = {name: [a.dtype.name, list(a.shape)] for name, a in arrays.items()}
+    return [layout, described]
+
+  layout, described = first(read)
+  received = {}
+  for name, (dtype, shape) in layout.items():
+    content = _from_first(np.ascontiguousarray(arrays[name]).tobytes() if arrays else b'')
+    received[name] = np.frombuffer(content, dtype).reshape(shape)
+  return trees.decode(received, described)
+
+
+def together(function: Callable[[], Any]) -> Any:
+  """Calls a function in every process; if it raises a ValueError or OSError in one, all of them raise.
+
+  Args:
+    function: may fail in some processes only, where a file is missing, say.
+
+  Returns:
+    Its value, which stays in its process.
+
+  Raises:
+    ValueError: the first failure, by the number of the process.
+  """
+  if not several():
+    return function()
+  value, message = None, ''
+  try:
+    value = function()
+  except (ValueError, OSError) as error:
+    message = f'process {jax.process_index()}: {error}'
+  if anywhere(bool(message)):
+    rows = multihost_utils.process_allgather(_padded(message.encode()[:1000], 1024))
+    raise ValueError(next(text for text in map(_text, rows) if text))
+  return value
+
+
+def _from_first(content: bytes) -> bytes:
+  """Process 0's bytes; two collectives, the length and the content."""
+  length = int(multihost_utils.broadcast_one_to_all(np.int32(len(content))))
+  # Powers of two: as few programs as lengths differ by factors of two.
+  capacity = 1 << max(length - 1, 255).bit_length()
+  rows = content if jax.process_index() == 0 else b''
+  return bytes(np.asarray(multihost_utils.broadcast_one_to_all(_padded(rows, capacity))))[:length]
+
+
+def _padded(content: bytes, capacity: int) -> np.ndarray:
+  out = np.zeros(capacity, np.uint8)
+  out[: len(content)] = np.frombuffer(content, np.uint8)
+  return out
+
+
+def _text(row: np.ndarray) -> str:
+  return bytes(row).rstrip(b'\0').decode(errors='replace')

@@ -1,0 +1,53 @@
+"""Work on the server between rounds, in chunks that a run can resume; not traced."""
+
+from typing import Any
+
+import numpy as np
+
+from fedjax_syn.chains import Chain
+from fedjax_syn.core.contexts import State
+from fedjax_syn.core.keys import Purpose, fold, stream
+from fedjax_syn.core.mesh import alone
+from fedjax_syn.core.types import Variables
+from fedjax_syn.data.federated import FederatedData
+from fedjax_syn.engine.setting import Setting
+from fedjax_syn.layer import Layer, overrides
+
+
+def unfinished(chain: Chain, state: State) -> list[tuple[int, Layer]]:
+  """Returns the layers with unfinished work, each with its number among those that act on the server."""
+  return [
+    (i, layer)
+    for i, layer in enumerate(chain.on_server)
+    if overrides(layer, 'server_work')
+    and layer.pending(state.server.get(layer.name), int(state.round))
+  ]
+
+
+def work(
+  setting: Setting, chain: Chain, data: FederatedData, seed: int, state: State, seconds: float
+) -> tuple[State, dict[str, Any]]:
+  """Works for about so many seconds on the first layer with unfinished work.
+
+  Args:
+    setting: of the engine.
+    chain: the method, its fields plain numbers.
+    data: the partitioned training set.
+    seed: the run's.
+    state: where the run stands.
+    seconds: of a chunk.
+
+  Returns:
+    The state, and numbers for the log.
+  """
+  waiting = unfinished(chain, state)
+  if not waiting:
+    return state, {}
+  i, layer = waiting[0]
+  # The work runs on one device, or as the layer says.
+  state = alone(state._replace(clients={}), setting.mesh)._replace(clients=state.clients)
+  key = fold(stream(np.int32(seed), Purpose.BETWEEN, state.round), i)
+  task = setting.task(chain, data, 1, mesh=setting.mesh)
+  w = Variables(state.params, state.stats)
+  params, own, report = layer.server_work(task, key, state.server[layer.name], w, seconds)
+  return state._replace(params=params, server={**state.server, layer.name: own}), report

@@ -1,0 +1,42 @@
+"""What an engine cannot be made of, in one line each."""
+
+import numpy as np
+
+from fedjax_syn.chains import TRAITS, Chain
+from fedjax_syn.core.layer_classes import traced_fields
+from fedjax_syn.core.sampling import SAMPLERS
+from fedjax_syn.data.federated import FederatedData
+
+
+def check(chain: Chain, data: FederatedData, sampler: str) -> None:
+  """Refuses an unknown sampler, and a method that cannot work on these data.
+
+  Args:
+    chain: the method.
+    data: the partitioned training set.
+    sampler: the name of one.
+
+  Raises:
+    ValueError: naming what does not fit and what would.
+  """
+  if sampler not in SAMPLERS:
+    raise ValueError(f'client.sampler={sampler!r} is unknown; known: {", ".join(SAMPLERS)}')
+  for layer in chain:
+    for name in traced_fields(type(layer)):
+      if np.ndim(value := getattr(layer, name)):
+        shape = np.shape(value)
+        raise ValueError(
+          f'{layer._key(name)}: an array of shape {shape}; one number would work, or fs.sweep'
+        )
+  needed = chain.server_data
+  if needed and (data.proxy is None or (needed == 'labels' and data.proxy.y.min() < 0)):
+    raise ValueError(
+      f'{chain.name} needs server data with {needed}, and data.proxy has none: load the data with '
+      "proxy='held_out'"
+    )
+  missing = {'one class': data.y.ndim > 1, 'pixels': data.x.ndim < 4}
+  for trait in sorted(chain.requires & missing.keys()):
+    if missing[trait]:
+      raise ValueError(f'algorithm={chain.name!r}: needs {TRAITS[trait]}')
+  if missing['pixels'] and chain.trains_locally and chain.local._augmentation() is not None:
+    raise ValueError(f"client.augment: needs {TRAITS['pixels']}; 'none' would work")

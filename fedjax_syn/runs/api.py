@@ -1,0 +1,300 @@
+"""The library from Python: train without config or folder, and open what a run left behind."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_syn import algorithms, models
+from fedjax_syn import config as config_lib
+from fedjax_syn import engine as engine_lib
+from fedjax_syn.chains import Chain, chain
+from fedjax_syn.config import arguments
+from fedjax_syn.config import trusted as trust
+from fedjax_syn.core import paths, privacy
+from fedjax_syn.core.contexts import Run, State
+from fedjax_syn.core.texts import shown
+from fedjax_syn.core.types import Model, Variables
+from fedjax_syn.data import checks, datasets, federated
+from fedjax_syn.data import partition as partition_lib
+from fedjax_syn.engine import measures
+from fedjax_syn.layer import Layer
+from fedjax_syn.runs import checkpoint, loop, run_folder
+from fedjax_syn.runs.clock import Clock
+
+# Arguments of `run` that are fields of a config.
+FIELDS = {
+  'rounds': 'rounds',
+  'seeds': 'seeds',
+  'clients': 'data.clients',
+  'partition': 'data.partition',
+  'alpha': 'data.alpha',
+  'participation': 'client.participation',
+  'eval_every': 'eval_every',
+  'personal_every': 'personal_every',
+  'data_dir': 'data.dir',
+  'partition_seed': 'data.seed',
+}
+
+
+class Result(NamedTuple):
+  """What `run` returns."""
+
+  history: list[dict[str, Any]]  # one line per evaluated round and seed, as in metrics.jsonl
+  variables: dict[int, Variables | None]  # the last model by seed; None for one that diverged
+  synthetic: dict[
+    int, dict[str, np.ndarray] | None
+  ]  # by seed, as in synthetic.npz; None without one
+  states: dict[int, State]  # by seed, all that training left: also what server and clients keep
+  engine: engine_lib.Engine  # goes on from a state, evaluates, counts bytes
+
+
+class Loaded(NamedTuple):
+  """What `load` returns."""
+
+  model: Model
+  variables: Variables
+  synthetic: dict[str, np.ndarray] | None  # as in synthetic.npz; None if the method learns none
+
+
+def run(
+  method: Chain | Layer,
+  dataset: datasets.Dataset | str,
+  model: Model | str,
+  *,
+  rounds: int,
+  seeds: Sequence[int] = (0,),
+  clients: int = 10,
+  partition: str = 'iid',
+  alpha: float = 0.1,
+  participation: float = 1.0,
+  eval_every: int = 1,
+  personal_every: int = 0,
+  data_dir: str = '',
+  partition_seed: int = 0,
+  layout: engine_lib.Layout = engine_lib.Layout(),  # noqa: B008 (an immutable NamedTuple)
+) -> Result:
+  """Trains a method, without config or folder.
+
+  Args:
+    method: a chain of layers, `fs.chain(fs.FedProx(mu=0.01), fs.DynaFed())`, or one layer.
+    dataset: a data set, or the name of one.
+    model: a model for the data set's shape, or the name of one.
+    rounds: how many.
+    seeds: each is trained from its own initial model; `layout.seeds` of them at a time.
+    clients: registered clients.
+    partition: how rows go to clients.
+    alpha: concentration, for Dirichlet partitions.
+    participation: share of the clients in a round, 0 < p <= 1.
+    eval_every: rounds between evaluations; the last five rounds always are evaluated.
+    personal_every: evaluated rounds that are multiples, and the last, measure the clients' own models; 0: none.
+    data_dir: where data sets lie, if `dataset` is a name.
+    partition_seed: shared by all seeds.
+    layout: how clients lie on devices.
+
+  Returns:
+    History, models, learned sets, and the last states with the engine that made them.
+
+  Raises:
+    ValueError: if the parts do not fit together.
+  """
+  given = locals()
+  trial = prepare(method, dataset, model, {name: given[name] for name in FIELDS}, layout)
+  engine, seeds, width = trial.engine, trial.seeds, trial.engine.layout.seeds
+  history, variables, last = [], {}, {}
+  with Clock() as clock:
+    for first in range(0, len(seeds), width):
+      states = {seed: engine.init(seed) for seed in seeds[first : first + width]}
+      for step in loop.train(engine, trial.plan, states, clock):
+        if step.kind == 'evaluated':
+          line = {'round': step.round, 'seed': step.seed, **step.report}
+          history.append({**line, 'seconds': clock.seconds()['total']})
+        diverged = step.kind == 'diverged'
+        if diverged:
+          warnings.warn(
+            f'seed {step.seed} diverged in round {step.report["diverged_round"]:g}', stacklevel=2
+          )
+        w = Variables(step.state.params, step.state.stats)
+        variables[step.seed], last[step.seed] = None if diverged else w, step.state
+  learned = {
+    seed: None if variables[seed] is None else engine.artifacts(state)
+    for seed, state in last.items()
+  }
+  return Result(history, variables, learned, last, engine)
+
+
+class Trial(NamedTuple):
+  """A method bound to data and model, ready to be trained and evaluated."""
+
+  engine: engine_lib.Engine
+  seeds: tuple[int, ...]
+  plan: loop.Plan
+  sampling: privacy.Sampling  # who sees what, over all seeds and rounds
+
+
+def prepare(
+  method: Chain | Layer,
+  dataset: datasets.Dataset | str,
+  model: Model | str,
+  given: Mapping[str, Any],
+  layout: engine_lib.Layout,
+) -> Trial:
+  """Checks the arguments of `run`, reads and partitions the data, and binds the method.
+
+  Args:
+    method: see `run`.
+    dataset: see `run`.
+    model: see `run`.
+    given: the arguments of `FIELDS`, by name.
+    layout: see `run`.
+
+  Raises:
+    ValueError: if the parts do not fit together.
+  """
+  checked = arguments.check(FIELDS, given)
+  arguments.check_together(
+    {FIELDS[k]: v for k, v in checked.items()}, {v: k for k, v in FIELDS.items()}.get
+  )
+  rounds, clients, participation = (
+    checked[name] for name in ('rounds', 'clients', 'participation')
+  )
+  sampling = privacy.Sampling('fixed', clients, participation, rounds, len(checked['seeds']))
+  method = resolve(method, sampling)
+  layout = _layout(layout)
+  dataset = _dataset(dataset, checked['data_dir'])
+  if not isinstance(model, str | Model):
+    raise ValueError(f'model={shown(model)}: must be a Model or the name of one')
+  if isinstance(model, str):
+    model = models.create(model, shape=dataset.train.x.shape[1:], num_classes=dataset.num_classes)
+  part = partition_lib.partition(
+    checked['partition'],
+    dataset.train.y,
+    clients,
+    alpha=checked['alpha'],
+    seed=checked['partition_seed'],
+    num_classes=dataset.num_classes,
+    client_ids=dataset.clients,
+    natural_clients=dataset.num_clients(),
+  )
+  engine = engine_lib.Engine(
+    method,
+    model,
+    federated.from_partition(dataset, part),
+    num_classes=dataset.num_classes,
+    participation=participation,
+    layout=layout,
+    rounds=rounds,
+  )
+  if privacy.promises(engine.mechanism):
+    privacy.check_data(engine.mechanism, dataset.normalisation.name)
+    units = {'client': clients, 'example': len(dataset.train.y)}
+    privacy.check([engine.mechanism], sampling, units[engine.mechanism.unit])
+  splits = {'test': dataset.test}
+  splits |= {f'test/{name}': split for name, split in dataset.test_by_domain().items()}
+  evaluators = {name: engine.evaluator(*split) for name, split in splits.items()}
+  owners = partition_lib.owners_of(part, dataset.test_clients, len(dataset.test.y))
+  every = checked['personal_every']
+  personal = engine.personal(*dataset.test, owners) if every else None
+  measured = measures.of_rounds(evaluators, personal, every, rounds)
+  plan = loop.Plan(rounds, checked['eval_every'], measures=measured)
+  return Trial(engine, tuple(checked['seeds']), plan, sampling)
+
+
+def _dataset(dataset: datasets.Dataset | str, folder: str) -> datasets.Dataset:
+  """Loads a data set, or checks one that was given."""
+  if isinstance(dataset, str):
+    return datasets.load(dataset, folder)
+  dataset = checks.check(dataset, 'dataset')
+  checks.check_clients(dataset, 'dataset')
+  for doubt in checks.doubts(dataset):
+    warnings.warn(doubt, stacklevel=4)
+  return dataset
+
+
+def resolve(method: Chain | Layer, sampling: privacy.Sampling) -> Chain:
+  """Returns a method with what follows from the run filled in; raises ValueError if it does not fit."""
+  if not isinstance(method, Chain | Layer):
+    example = 'fs.chain(fs.FedProx(mu=0.01))'
+    if isinstance(method, type) and issubclass(method, Layer):
+      example = f'fs.chain({method.__name__}())'
+    raise ValueError(f'method={shown(method)}: must be a chain of layers, as in {example}')
+  method = chain(method)
+  return method.resolve(Run(sampling.rounds, sampling, (method.name,)))
+
+
+def _layout(layout: engine_lib.Layout) -> engine_lib.Layout:
+  if not isinstance(layout, engine_lib.Layout):
+    raise ValueError(f'layout={shown(layout)}: must be a Layout, not {type(layout).__name__}')
+  given = {f'layout.{name}': value for name, value in layout._asdict().items()}
+  checked = arguments.check({key: key for key in given}, given)
+  return engine_lib.Layout(**{key.partition('.')[2]: value for key, value in checked.items()})
+
+
+def load(workdir: str | Path, seed: int | None = None, *, trusted: bool = False) -> Loaded:
+  """Opens what a run left behind; the data set is not needed.
+
+  Args:
+    workdir: the run's folder.
+    seed: which seed; by default the first that did not diverge.
+    trusted: whether code that the folder names (`module:function`) may be imported and called.
+
+  Returns:
+    Model, variables and learned set of the seed's last checkpoint.
+
+  Raises:
+    FileNotFoundError: if there is no run, or no checkpoint of the seed.
+    ValueError: if something in it is damaged, or names code and is not trusted.
+  """
+  folder = paths.given(workdir, 'workdir')
+  stored = run_folder.config(folder)
+  if stored is None:
+    raise FileNotFoundError(f'workdir={folder}: holds no config.json; name the folder of a run')
+  config = trust.check(stored['config'], folder, trusted)
+  seed, state = _last_state(
+    folder, config.seeds if seed is None else (seed,), any_state=seed is not None
+  )
+  model = model_of(config, stored['dataset'])
+  summary = run_folder.summary(folder)
+  ended = (summary or {}).get('status', {}).get(str(seed), {})
+  if ended.get('status') == 'finished' and int(state.round) != summary.get('rounds', state.round):
+    raise run_folder.DamagedError(
+      f'{folder}: the last checkpoint of seed {seed} is missing; the one before is of round {state.round}'
+    )
+  synthetic = run_folder.arrays(folder, run_folder.set_file(seed, config.seeds), summary) or None
+  if wrong := run_folder.misfit(stored, None, (), [synthetic or {}]):
+    raise run_folder.DamagedError(f'{folder}: {wrong}')
+  return Loaded(model, Variables(state.params, state.stats), synthetic)
+
+
+def model_of(config: config_lib.Resolved, dataset: Mapping[str, Any]) -> Model:
+  """Makes the model of a run, as its method changed it; the data set is not needed.
+
+  Args:
+    config: a checked config.
+    dataset: 'shape' and 'num_classes', as in config.json.
+
+  Returns:
+    The model.
+  """
+  settings = {k: v for k, v in config_lib.to_dict(config)['model'].items() if k != 'name'}
+  model = models.create(
+    config.model.name, shape=tuple(dataset['shape']), num_classes=dataset['num_classes'], **settings
+  )
+  return algorithms.create(config.algorithm, config).adapt(model, tuple(dataset['shape']))
+
+
+def _last_state(folder: Path, seeds: Sequence[int], any_state: bool) -> tuple[int, State]:
+  """The last state of the first seed that has one; `any_state`: even if the seed diverged after it."""
+  paths = checkpoint.found(folder / 'checkpoints')
+  for seed in seeds:
+    for path in reversed([p for p in paths if checkpoint.seed_of(p) == seed]):
+      state = checkpoint.read(path).tree
+      if state is not None:
+        return seed, state
+      if not any_state:
+        break
+  have = ', '.join(str(s) for s in sorted({checkpoint.seed_of(p) for p in paths})) or 'none'
+  wanted = ', '.join(map(str, seeds))
+  raise FileNotFoundError(f'workdir={folder}: no model of seed {wanted}; checkpoints there: {have}')

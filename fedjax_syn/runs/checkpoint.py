@@ -1,0 +1,281 @@
+"""Checkpoints: arrays by Orbax, the tree's structure as JSON, and a checksum over every file.
+
+A checkpoint is `checkpoints/<round>/seed_<seed>`; a later one of the same round and seed (a chunk of the
+work between rounds) gets a number: `seed_0+1`. It appears under its name only when it is complete and on
+disk, and it is believed only when every byte of it is the one that was written: Orbax restores a
+checkpoint with a flipped byte without complaint.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedjax_syn.core import trees as structure_lib
+from fedjax_syn.core.types import PyTree
+from fedjax_syn.runs import run_folder, stored_files
+from fedjax_syn.runs.stored_files import DamagedError
+
+CHECKSUMS = 'checksums.json'
+SLACK = 1 << 16  # bytes of a checkpoint besides its arrays
+NAME = re.compile(r'seed_(-?\d+)(?:\+(\d+))?$')
+
+NOTE = {  # what `Recorder.save` keeps beside a tree
+  'serial?': int,
+  'seed?': int,
+  'round?': int,
+  'keep?': bool,
+  'group?': [int],
+  'status?': {int: run_folder.STATUS},
+  'marks?': {int: int},
+  'metrics_bytes?': int,
+  'metrics_sha256?': str,
+  'files?': run_folder.FILES,
+  'seconds?': {str: float},
+  'peak_memory_bytes?': int,
+}
+
+
+class Checkpoint(NamedTuple):
+  """A checkpoint as read: `tree` has numpy leaves, `note` is what `save` was given."""
+
+  path: Path
+  tree: PyTree
+  note: dict[str, Any]
+
+
+def save(root: Path, round: int, seed: int, tree: PyTree, note: dict[str, Any]) -> Path:
+  """Writes a checkpoint; a kill at any moment leaves either all of it or nothing under its name.
+
+  Args:
+    root: the folder of all checkpoints of a run.
+    round: rounds done.
+    seed: the seed that the tree belongs to.
+    tree: see `fedjax_syn.core.trees.encode`.
+    note: JSON values to keep beside the tree.
+
+  Returns:
+    The checkpoint's folder.
+
+  Raises:
+    OSError: if it cannot be written, on a full disk say; nothing of it stays.
+  """
+  arrays, structure = structure_lib.encode(tree)
+  temporary = root / f'.tmp-{os.getpid()}'
+  shutil.rmtree(temporary, ignore_errors=True)
+  temporary.mkdir(parents=True)
+  try:
+    if arrays:
+      write_arrays(temporary / 'arrays', arrays)
+    (temporary / 'structure.json').write_text(json.dumps(structure))
+    (temporary / 'note.json').write_text(json.dumps(note, indent=1))
+    (temporary / CHECKSUMS).write_text(json.dumps(_checksums(temporary), indent=1))
+    for path in [*temporary.rglob('*'), temporary]:
+      fsync(path)
+  except BaseException:
+    shutil.rmtree(temporary, ignore_errors=True)  # on a full disk its space is wanted
+    raise
+
+  folder = root / str(round)
+  folder.mkdir(exist_ok=True)
+  taken = [
+    int(m[2] or 0) for m in map(NAME.fullmatch, os.listdir(folder)) if m and int(m[1]) == seed
+  ]
+  final = folder / (f'seed_{seed}+{max(taken) + 1}' if taken else f'seed_{seed}')
+  os.rename(temporary, final)
+  fsync(folder)
+  fsync(root)
+  return final
+
+
+def read(path: Path) -> Checkpoint:
+  """Reads a checkpoint and checks every byte of it.
+
+  Args:
+    path: the checkpoint's folder.
+
+  Returns:
+    The checkpoint.
+
+  Raises:
+    DamagedError: if a file is missing, added or changed.
+    StoredError: if it is whole, and of a version that this one cannot read.
+  """
+  written = stored_files.read_json(path / CHECKSUMS, {str: str})
+  if written is None:
+    raise DamagedError(f'{path} is damaged: it has no {CHECKSUMS}')
+  found = _checksums(path)
+  if found != written:
+    names = sorted(n for n in {*found, *written} if found.get(n) != written.get(n))
+    raise DamagedError(f'{path} is damaged: {names[0]} is not what was written')
+  note = stored_files.read_json(path / 'note.json', NOTE)
+  seed, round = note.get('seed', seed_of(path)), note.get('round', path.parent.name)
+  if (seed, str(round)) != (seed_of(path), path.parent.name):
+    raise DamagedError(f'{path} is damaged: it is the one of round {round} and seed {seed}')
+  try:
+    structure = json.loads(stored_files.read_bytes(path / 'structure.json'))
+    names = structure_lib.leaves(structure)
+    arrays = read_arrays(path / 'arrays', names) if names else {}
+    tree = structure_lib.decode(arrays, structure)
+  except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    raise stored_files.StoredError(f'{path} cannot be read ({error})') from error
+  return Checkpoint(path, tree, note)
+
+
+def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+  """Writes named arrays as an Orbax checkpoint of a flat dict; an OSError if there is no space for them."""
+  import orbax.checkpoint as ocp  # slow to import, and not needed to train
+
+  # Orbax would print a traceback in each of its threads.
+  if shutil.disk_usage(folder.parent).free < sum(a.nbytes for a in arrays.values()) + SLACK:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+  with _unlogged(), _checkpointer(ocp) as checkpointer, _address(folder) as path:
+    checkpointer.save(path, args=ocp.args.PyTreeSave(arrays))
+
+
+@contextlib.contextmanager
+def _unlogged() -> Iterator[None]:
+  """Keeps libraries from logging an error that is raised all the same."""
+  before = logging.root.manager.disable
+  logging.disable(logging.CRITICAL)
+  try:
+    yield
+  finally:
+    logging.disable(before)
+
+
+def read_arrays(folder: Path, names: list[str]) -> dict[str, np.ndarray]:
+  """Reads what `write_arrays` wrote."""
+  import orbax.checkpoint as ocp
+
+  as_numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}
+  with _checkpointer(ocp) as checkpointer, _address(folder) as path:
+    args = ocp.args.PyTreeRestore(restore_args=as_numpy)
+    return checkpointer.restore(path, args=args)
+
+
+@contextlib.contextmanager
+def _address(folder: Path) -> Iterator[Path]:
+  """The absolute path of a folder that may not be there, as Orbax can use it.
+
+  Orbax takes brackets and backslashes for a pattern, and then leaves arrays out of a checkpoint without a word; a
+  colon for an address, and a path that is not UTF-8, are errors to it. Such a folder is reached through a link.
+  """
+  path = folder.absolute()
+  if re.fullmatch(r'[^*?:\[\]\\\ud800-\udfff]*', str(path)):
+    yield path
+    return
+  with tempfile.TemporaryDirectory() as scratch:
+    link = Path(scratch) / 'parent'
+    link.symlink_to(path.parent, target_is_directory=True)
+    yield link / path.name
+
+
+def _checkpointer(ocp: Any) -> Any:
+  """An Orbax checkpointer that waits for no other process: the state is whole in each of them."""
+  this = jax.process_index()
+  alone = ocp.options.MultiprocessingOptions(primary_host=this, active_processes={this})
+  handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
+  return ocp.Checkpointer(handler, multiprocessing_options=alone)
+
+
+def found(root: Path) -> list[Path]:
+  """Lists a run's checkpoints, oldest first (by the `serial` in their notes; unreadable ones last)."""
+  return sorted(there(root), key=lambda p: (note_of(p).get('serial', float('inf')), p.name))
+
+
+def there(root: Path) -> list[Path]:
+  """Lists a run's checkpoints by their names alone, in no order."""
+  return [p for p in root.glob('*/seed_*') if p.parent.name.isdecimal() and NAME.fullmatch(p.name)]
+
+
+def seed_of(path: Path) -> int:
+  """Returns the seed that a checkpoint belongs to, by its name."""
+  return int(NAME.fullmatch(path.name)[1])
+
+
+def latest(root: Path, warn: Callable[[str], None], repair: bool = True) -> Checkpoint | None:
+  """Returns the newest checkpoint that is whole.
+
+  Args:
+    root: the folder of all checkpoints of a run.
+    warn: told about every damaged checkpoint.
+    repair: set damaged checkpoints aside under another name, and remove half-written ones.
+
+  Returns:
+    The checkpoint, or None if there is none.
+  """
+  for leftover in root.glob('.t*-*') if repair else ():
+    shutil.rmtree(leftover, ignore_errors=True)
+  for path in reversed(found(root)):
+    try:
+      return read(path)
+    except DamagedError as error:
+      warn(f'WARNING: {error}; using the one before')
+      if repair:
+        set_aside(path)
+  return None
+
+
+def set_aside(path: Path) -> None:
+  """Renames a checkpoint so that it is no longer found, but can still be looked at."""
+  number = sum(1 for _ in path.parent.glob('damaged*'))
+  path.rename(path.with_name(f'damaged{number}_{path.name}'))
+
+
+def prune(root: Path, keep: int = 2) -> None:
+  """Removes checkpoints: of every seed the last `keep` stay, and those whose note says `keep`.
+
+  Args:
+    root: the folder of all checkpoints of a run.
+    keep: how many of each seed stay.
+  """
+  by_seed: dict[int, list[Path]] = {}
+  for path in found(root):
+    by_seed.setdefault(seed_of(path), []).append(path)
+  for paths in by_seed.values():
+    for path in paths[:-keep]:
+      if not note_of(path).get('keep'):
+        trash = root / f'.trash-{path.parent.name}-{path.name}'
+        os.rename(path, trash)  # first: a kill must not leave half a checkpoint under its name
+        shutil.rmtree(trash)
+        if not any(path.parent.iterdir()):
+          path.parent.rmdir()
+
+
+def fsync(path: Path) -> None:
+  """Waits until a file, or the names in a folder, are on the disk."""
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+def note_of(path: Path) -> dict[str, Any]:
+  """Returns what a checkpoint's `save` was given as its note, unchecked; {} if it cannot be read."""
+  try:
+    return stored_files.read_json(path / 'note.json', NOTE) or {}
+  except DamagedError:
+    return {}
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+  """SHA-256 of every file below a folder but the list itself."""
+  files = sorted(p for p in folder.rglob('*') if p.is_file() and p != folder / CHECKSUMS)
+  sums = {}
+  for path in files:
+    with path.open('rb') as file:
+      sums[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, 'sha256').hexdigest()
+  return sums

@@ -1,0 +1,302 @@
+"""What a run learned, in files that other programs read: npz, PNG and safetensors (extra `export`)."""
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedjax_syn import algorithms
+from fedjax_syn import config as config_lib
+from fedjax_syn.config import trusted as trust
+from fedjax_syn.core import paths, privacy
+from fedjax_syn.core.types import Model, PyTree, Variables
+from fedjax_syn.runs import api, run_folder, stored_files
+from fedjax_syn.runs.work_folder import write_json
+
+# What the file of a model with noise says of the data: names that a user chose.
+TOLD_OF_DATA = ('name', 'partition', 'proxy')
+MANIFEST = 'export.json'
+LETTERS = 40  # of a class's name in that of a file
+MODEL = {  # what is kept beside the arrays of a model
+  'config': {str: run_folder.SETTING},
+  'dataset': {
+    'shape': [int],
+    'num_classes': int,
+    'normalisation': {'mean': [float], 'std': [float]},
+    'class_names?': [str],
+  },
+}
+
+
+class Exported(NamedTuple):
+  """A model that `load_model` opened: `model.apply(variables, (pixels / 255 - mean) / std).logits`."""
+
+  model: Model
+  variables: Variables
+  mean: np.ndarray  # [channels], of pixels in 0..1
+  std: np.ndarray  # [channels]
+  class_names: tuple[str, ...] = ()  # by logit; () where the data set did not say them
+
+
+def last_set(
+  learned: Mapping[str, np.ndarray], class_names: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
+  """Takes the final set out of its snapshots.
+
+  Args:
+    learned: as in synthetic.npz.
+    class_names: by number; () where the data set does not say them.
+
+  Returns:
+    'x' [images, height, width, channels] as the model sees them, 'y' [images, classes] probabilities, 'pixels' (uint8,
+    as 'x', cut off at black and white), 'labels' int32 [images], the likeliest classes, 'mean' and 'std' [channels], and
+    'class_names' [classes] if there are any.
+  """
+  x, y = (np.asarray(learned[name][-1], np.float32) for name in ('x', 'y'))
+  mean, std = (np.asarray(learned[name], np.float32) for name in ('mean', 'std'))
+  pixels = np.round(255 * np.clip(x * std + mean, 0, 1)).astype(np.uint8)
+  labels = y.argmax(axis=-1).astype(np.int32)
+  made = {'x': x, 'y': y, 'pixels': pixels, 'labels': labels, 'mean': mean, 'std': std}
+  return made | ({'class_names': np.array(class_names)} if class_names else {})
+
+
+def replace(folder: Path, kind: str, files: Mapping[str, bytes]) -> list[Path]:
+  """Writes files of one kind into a folder, and removes those of an earlier export that are no more; nobody else's.
+
+  Args:
+    folder: made if it is not there. Its `export.json` says what exports wrote there, by kind and with digests.
+    kind: 'npz', 'png' and so on.
+    files: content by path in the folder.
+
+  Returns:
+    The files' paths.
+
+  Raises:
+    ValueError: before anything is written, if a file of one of these names is there that no export wrote.
+  """
+  kinds = stored_files.read_json(folder / MANIFEST, {str: {str: str}}) or {}
+  known = kinds.get(kind, {})
+  for name, content in files.items():
+    path = folder / name
+    there = stored_files.read_bytes(path)
+    if there is not None and _digest(there) != known.get(name) and not _same(path, there, content):
+      raise ValueError(
+        f'{path}: is there, and no export wrote it; move it away or name another folder'
+      )
+  for name in known.keys() - files.keys():
+    old = _inside(folder, name)
+    if old and _digest(stored_files.read_bytes(old) or b'') == known[name]:
+      old.unlink()
+  for name, content in files.items():
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    paths.write_whole(folder / name, content)
+  kinds[kind] = {name: _digest(content) for name, content in files.items()}
+  write_json(folder / MANIFEST, kinds)
+  return [folder / name for name in files]
+
+
+def _inside(folder: Path, name: str) -> Path | None:
+  """A path that a manifest names, if it lies in the folder and is there."""
+  path = folder / name
+  odd = Path(name).is_absolute() or '..' in Path(name).parts
+  return path if not odd and path.is_file() and not path.is_symlink() else None
+
+
+def _digest(content: bytes) -> str:
+  return hashlib.sha256(content).hexdigest()
+
+
+def _same(path: Path, there: bytes, content: bytes) -> bool:
+  """Whether a file, as an older version wrote it, holds the same: an npz file also says when it was packed."""
+  if path.suffix != '.npz':
+    return there == content
+  try:
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+      wanted = dict(file)
+    return stored_files.digest_of_arrays(
+      stored_files.read_arrays(path)
+    ) == stored_files.digest_of_arrays(wanted)
+  except stored_files.DamagedError:
+    return False
+
+
+def save_npz(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
+  """Writes a set (`last_set`) as `synthetic.npz`; returns the files."""
+  packed = io.BytesIO()
+  np.savez(packed, **made)
+  return replace(folder, 'npz', {'synthetic.npz': packed.getvalue()})
+
+
+def save_pngs(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
+  """Writes a set (`last_set`) as `synthetic/<class>_<index>.png`, counted in the set; returns the files.
+
+  A class is its number, and its name where that says more. Refuses what `check_shown` refuses.
+  """
+  from PIL import Image
+
+  check_shown(made, ('png',))
+  files = {}
+  names = made.get('class_names', ())
+  short = lambda name: re.sub(r'\W+', '-', str(name))[:LETTERS]
+  of = {c: short(name) for c, name in enumerate(names) if str(name) != str(c)}
+  for index, (image, label) in enumerate(zip(made['pixels'], made['labels'], strict=True)):
+    words = str(label), *([of[label]] if label in of else []), str(index)
+    picture = io.BytesIO()
+    Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(picture, 'png')
+    files[f'synthetic/{"_".join(words)}.png'] = picture.getvalue()
+  return replace(folder, 'png', files)
+
+
+def check_shown(made: Mapping[str, np.ndarray], kinds: Sequence[str]) -> None:
+  """Refuses PNGs of images that a PNG does not show.
+
+  Args:
+    made: from `last_set`.
+    kinds: of `FORMATS`, what is to be written.
+
+  Raises:
+    ValueError: if PNGs are among them, and images have neither 1 nor 3 channels.
+  """
+  channels = made['pixels'].shape[-1]
+  if 'png' in kinds and channels not in (1, 3):
+    raise ValueError(
+      f'format=png: the images have {channels} channels, and a PNG shows 1 or 3; npz and safetensors hold them all'
+    )
+
+
+def save_safetensors(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
+  """Writes a set (`last_set`) as `synthetic.safetensors`, names of classes in its metadata; returns the files."""
+  arrays = {k: np.ascontiguousarray(v) for k, v in made.items() if k != 'class_names'}  # no texts
+  metadata = {'class_names': json.dumps(list(map(str, made.get('class_names', ()))))}
+  return replace(
+    folder, 'safetensors', {'synthetic.safetensors': _safetensors().save(arrays, metadata)}
+  )
+
+
+FORMATS = {'npz': save_npz, 'png': save_pngs, 'safetensors': save_safetensors}
+
+
+def given_away(described: Mapping[str, Any]) -> dict[str, Any]:
+  """Says what an exported model's file tells of its run.
+
+  Args:
+    described: the run's config.json.
+
+  Returns:
+    'config' and 'dataset'. Of a run with noise they hold what builds the model again and nothing that was computed from
+    its clients' data or leads to them: no checksum, rows, title, seeds (which the noise follows from), folders or number
+    of clients.
+
+  Raises:
+    ValueError: if a run with noise was normalised by mean and deviation of its clients' pixels.
+  """
+  dataset = {key: value for key, value in described['dataset'].items() if key != 'client_names'}
+  config = config_lib.check(described['config'])
+  mechanism = algorithms.create(config.algorithm, config).mechanism(None)
+  if not privacy.promises(mechanism):
+    return {'config': described['config'], 'dataset': dataset}
+  privacy.check_data(mechanism, dataset['normalisation']['name'])
+  whole = config_lib.to_dict(config)
+  client = whole['client'] | {'participation': 1.0, 'sampler': 'fixed'}
+  kept = {key: whole[key] for key in ('algorithm', 'rounds', 'server', 'model')}
+  kept |= {'client': client, 'data': {key: whole['data'][key] for key in TOLD_OF_DATA}}
+  for part in config.algorithm.split('+'):
+    block = whole.get(name := algorithms.block_name(part))
+    if block is not None:
+      kept[name] = block | ({'target_epsilon': 0.0} if 'target_epsilon' in block else {})
+  known = ('name', 'num_classes', 'class_names', 'shape', 'normalisation')
+  return {'config': kept, 'dataset': {key: dataset[key] for key in known if key in dataset}}
+
+
+def note(described: Mapping[str, Any]) -> str:
+  """Says in one line what protects an exported model; '' without noise; refuses as `given_away`."""
+  if given_away(described)['config'] == described['config']:
+    return ''
+  seeds = ', '.join(map(str, described['config']['seeds']))
+  return f'the noise follows from the seeds ({seeds}): whoever guesses them can subtract it (docs/privacy.md)'
+
+
+def save_model(variables: Variables, described: Mapping[str, Any], path: Path) -> Path:
+  """Writes a model as safetensors: parameters and statistics by path, 'params.body.dense_0.kernel' and so on.
+
+  Args:
+    variables: of the model.
+    described: the run's config.json; what is needed to build the model again, and the names of the classes, are kept in
+      the file's metadata (see `given_away`); the names of clients are not, as the file may be given away.
+    path: the file.
+
+  Returns:
+    The path.
+
+  Raises:
+    ValueError: if the package safetensors is not there, or as `given_away`.
+  """
+  arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(variables)}
+  metadata = {key: json.dumps(value) for key, value in given_away(described).items()}
+  (written,) = replace(path.parent, 'model', {path.name: _safetensors().save(arrays, metadata)})
+  return written
+
+
+def load_model(path: str | Path, *, trusted: bool = False) -> Exported:
+  """Opens what `save_model` wrote; neither the run's folder nor the data set is needed.
+
+  Args:
+    path: the file.
+    trusted: whether code that the file names (`module:function`) may be imported and called.
+
+  Returns:
+    The model, its variables, the constants that its pixels are normalised by, and the names of its classes.
+
+  Raises:
+    ValueError: if the package safetensors is not there, or the file is no such model, or names code and is not trusted.
+  """
+  _safetensors()
+  from safetensors import SafetensorError, safe_open
+
+  path = paths.given(path)
+  stored_files.read_bytes(path, 0)  # a regular file
+  try:
+    with safe_open(path, 'numpy') as file:
+      metadata = file.metadata() or {}
+      arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+  except SafetensorError as error:
+    raise stored_files.DamagedError(f'{path} is damaged ({error})') from error
+  described = {k: stored_files.parse(v.encode(), f'{path}, {k},') for k, v in metadata.items()}
+  if wrong := stored_files.fault(described, MODEL):
+    raise stored_files.DamagedError(f'{path} is not an exported model: {wrong}')
+  config, dataset = described['config'], described['dataset']
+  model = api.model_of(trust.check(config, path, trusted), dataset)
+  shapes = jax.eval_shape(model.init, jax.random.key(0))
+  named = dict(_named(shapes))
+  odd = [n for n in {**named, **arrays} if _kind(named.get(n)) != _kind(arrays.get(n))]
+  if odd:
+    raise stored_files.DamagedError(f'{path} is not the model that it says: {odd[0]} does not fit')
+  leaves = [arrays[name] for name in named]
+  variables = jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+  constants = dataset['normalisation']
+  mean, std = (np.asarray(constants[name], np.float32) for name in ('mean', 'std'))
+  names = tuple(dataset.get('class_names', ()))  # an older file says none
+  return Exported(model, variables, mean, std, names)
+
+
+def _kind(array: Any) -> Any:
+  return None if array is None else (tuple(array.shape), str(array.dtype))
+
+
+def _named(tree: PyTree) -> list[tuple[str, Any]]:
+  named = jax.tree_util.tree_leaves_with_path(tree)
+  return [(jax.tree_util.keystr(path, simple=True, separator='.'), leaf) for path, leaf in named]
+
+
+def _safetensors() -> Any:
+  try:
+    import safetensors.numpy
+  except ImportError as error:
+    raise ValueError(f"{error}: pip install -e '.[export]'") from error
+  return safetensors.numpy

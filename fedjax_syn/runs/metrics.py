@@ -1,0 +1,321 @@
+"""What a run measures: one JSON line per evaluated round and seed, and the summary made of these lines."""
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedjax_syn.core import texts
+from fedjax_syn.runs import run_folder
+
+Line = dict[str, Any]
+# What is measured with several labels per sample: means over labels (c_) and over all (o_).
+OF_LABELS = ('test/c_', 'test/o_', 'validation/c_', 'validation/o_')
+COLLAPSED_AFTER = 5  # evaluations in a row
+DOMAIN = 'test/domain/'  # 'test/domain/NAME/accuracy', of the test rows of one domain
+
+
+read = run_folder.lines
+
+
+def append(path: Path, line: Line) -> bytes:
+  """Appends one line to a metrics file; the line is with the operating system on return.
+
+  Args:
+    path: the metrics.jsonl.
+    line: finite numbers by name; what was not measured is left out.
+
+  Returns:
+    What was written.
+
+  Raises:
+    ValueError: if a number is not finite.
+  """
+  content = (json.dumps(line, allow_nan=False) + '\n').encode()
+  with path.open('ab') as file:
+    file.write(content)
+  return content
+
+
+def length(path: Path) -> int:
+  """Returns a metrics file's length in bytes, all of them on disk."""
+  if not path.exists():
+    return 0
+  with path.open('rb') as file:
+    os.fsync(file.fileno())
+    return os.fstat(file.fileno()).st_size
+
+
+def truncate(path: Path, size: int) -> None:
+  """Cuts a metrics file back to what it held when a checkpoint was taken.
+
+  Args:
+    path: the metrics.jsonl; it is made if it is not there.
+    size: bytes to keep.
+  """
+  with path.open('ab') as file:
+    file.truncate(size)
+
+
+def statistics(per_seed: Sequence[float | None]) -> dict[str, Any]:
+  """Mean and standard deviation (ddof 1) over seeds.
+
+  Args:
+    per_seed: one number for every seed, None for a seed that has none (it diverged).
+
+  Returns:
+    'mean' (None if a seed has no number), 'std' (None too for a single seed) and 'per_seed'.
+  """
+  per_seed = list(per_seed)
+  if not per_seed or None in per_seed:
+    return {'mean': None, 'std': None, 'per_seed': per_seed}
+  std = float(np.std(per_seed, ddof=1)) if len(per_seed) > 1 else None
+  return {'mean': float(np.mean(per_seed)), 'std': std, 'per_seed': per_seed}
+
+
+def accuracy_summary(
+  lines: Sequence[Line], seeds: Sequence[int], rounds: int, diverged: Sequence[int], key: str
+) -> dict[str, Any]:
+  """Last, mean of the last five rounds, and best, by name.
+
+  Args:
+    lines: metrics lines of all seeds.
+    seeds: the run's seeds, in order.
+    rounds: how many rounds the run has.
+    diverged: seeds that have no result.
+    key: the accuracy, for example 'test/accuracy'.
+
+  Returns:
+    `statistics` under 'last', 'mean_last_5' (the last five rounds, w^0 not among them) and 'best' (over
+    all evaluated rounds).
+  """
+  last, mean_last_5, best = [], [], []
+  for seed in seeds:
+    values = {m['round']: m[key] for m in lines if m['seed'] == seed and key in m}
+    final = [v for r, v in sorted(values.items()) if max(rounds - 5, 0) < r <= rounds]
+    ok = seed not in diverged and rounds in values
+    last.append(values[rounds] if ok else None)
+    mean_last_5.append(float(np.mean(final)) if ok and final else None)
+    best.append(max(values.values()) if ok else None)
+  named = {'last': last, 'mean_last_5': mean_last_5, 'best': best}
+  return {name: statistics(per_seed) for name, per_seed in named.items()}
+
+
+def comparison(histories: Mapping[str, Sequence[Line]], key: str = 'test/accuracy') -> str:
+  """Lays out the results of several runs as a Markdown table, mean ± standard deviation over seeds.
+
+  Args:
+    histories: metrics lines by label; a seed without a line of its run's last round has diverged.
+    key: an accuracy.
+
+  Returns:
+    A line for each run with `accuracy_summary`'s numbers; '-' where a seed diverged.
+  """
+
+  def cell(value):
+    if value['mean'] is None:
+      return '-'
+    return f'{value["mean"]:.3f}' + ('' if value['std'] is None else f' ± {value["std"]:.3f}')
+
+  table = ['| | last | mean of last 5 | best |', '|---|---|---|---|']
+  for label, lines in histories.items():
+    seeds = list(dict.fromkeys(line['seed'] for line in lines))
+    rounds = max(line['round'] for line in lines)
+    named = accuracy_summary(lines, seeds, rounds, [], key)
+    table.append(
+      f'| {texts.cell(label)} | ' + ' | '.join(cell(value) for value in named.values()) + ' |'
+    )
+  return '\n'.join(table)
+
+
+def rounds_to_accuracy(
+  lines: Sequence[Line], seeds: Sequence[int], targets: Sequence[float], key: str = 'test/accuracy'
+) -> dict[str, Any]:
+  """The first evaluated round at which each target is reached; None where it is not.
+
+  Args:
+    lines: metrics lines of all seeds.
+    seeds: the run's seeds, in order.
+    targets: accuracies as fractions.
+    key: the accuracy's name.
+
+  Returns:
+    `statistics` of the rounds by target.
+  """
+
+  def first(seed, target):
+    reached = [m['round'] for m in lines if m['seed'] == seed and m.get(key, -math.inf) >= target]
+    return min(reached, default=None)
+
+  return {f'{t:g}': statistics([first(seed, t) for seed in seeds]) for t in targets}
+
+
+def collapsed_since(lines: Sequence[Line], seed: int) -> int | None:
+  """Says from which round on a seed's model has given all test rows one class, if it has done so for long.
+
+  A model that has yet to learn, or that follows its clients' few classes for some rounds, may do so too: only
+  `COLLAPSED_AFTER` evaluations in a row, up to the last line, count, the initial model not among them. Test
+  rows that are indeed of one class are no collapse.
+
+  Args:
+    lines: metrics lines, in the order of rounds for each seed.
+    seed: which.
+
+  Returns:
+    The first round of the row of evaluations, or None.
+  """
+  since, evaluations = None, 0
+  for line in reversed(lines):
+    if line['seed'] != seed or line['round'] == 0 or 'test/accuracy' not in line:
+      continue
+    if line.get('test/top_prediction', 0.0) < 1 or line['test/accuracy'] == 1:
+      break
+    if 'collapsed_since' in line:
+      return line['collapsed_since']
+    since, evaluations = line['round'], evaluations + 1
+  return since if evaluations >= COLLAPSED_AFTER else None
+
+
+def running_means(
+  lines: Sequence[Line], window: int = 5, key: str = 'test/accuracy'
+) -> dict[int, dict[int, float]]:
+  """Means over the last `window` evaluations, by seed and by the round of the last of them.
+
+  w^0 is no round and is left out, and so is the beginning, where there are fewer evaluations. Where not
+  every round is evaluated, a window spans as many evaluations all the same, that is more rounds, and what
+  is read off these means is as coarse as `widest_gap` says.
+
+  Args:
+    lines: metrics lines of all seeds.
+    window: evaluations in a mean.
+    key: what is averaged.
+
+  Returns:
+    {seed: {round: mean}}.
+  """
+  by_seed: dict[int, dict[int, float]] = {}
+  for line in lines:
+    values = by_seed.setdefault(line['seed'], {})
+    if line['round'] > 0 and key in line:
+      values[line['round']] = line[key]
+  out = {}
+  for seed, values in by_seed.items():
+    rounds = sorted(values)
+    last = range(window - 1, len(rounds))
+    out[seed] = {
+      rounds[i]: float(np.mean([values[r] for r in rounds[i - window + 1 : i + 1]])) for i in last
+    }
+  return out
+
+
+def best_running_mean(
+  lines: Sequence[Line], window: int = 5, key: str = 'test/accuracy'
+) -> dict[int, float | None]:
+  """The highest mean over `window` evaluations in a row, by seed; None with fewer evaluations.
+
+  Of a run of FedAvg it is the target of DynaFed's Table 4; see `running_means` for runs that are not
+  evaluated in every round.
+  """
+  means = running_means(lines, window, key)
+  return {seed: max(values.values(), default=None) for seed, values in means.items()}
+
+
+def rounds_to_running_mean(
+  lines: Sequence[Line],
+  target: float | Mapping[int, float | None],
+  window: int = 5,
+  key: str = 'test/accuracy',
+) -> dict[int, int | None]:
+  """The first round whose mean over the last `window` evaluations reaches a target (DynaFed, Table 4).
+
+  Args:
+    lines: metrics lines of all seeds.
+    target: one for all seeds, or one for each (`best_running_mean` of another run); a seed without a
+      target has no result.
+    window: evaluations in a mean; the round is that of the last of them.
+    key: what is averaged.
+
+  Returns:
+    {seed: round}, None where the target is not reached. With evaluations `widest_gap` rounds apart the
+    mean may have reached it up to so many rounds before.
+  """
+
+  def first(seed, means):
+    goal = target.get(seed) if isinstance(target, Mapping) else target
+    reached = [r for r, mean in means.items() if goal is not None and mean >= goal]
+    return min(reached, default=None)
+
+  return {seed: first(seed, m) for seed, m in running_means(lines, window, key).items()}
+
+
+def widest_gap(lines: Sequence[Line], key: str = 'test/accuracy') -> int:
+  """The most rounds from one evaluation to the next, of any seed; 1 if every round was evaluated, 0 without any."""
+  gaps = [0]
+  for seed in {line['seed'] for line in lines}:
+    rounds = sorted({0, *(m['round'] for m in lines if m['seed'] == seed and key in m)})
+    gaps += np.diff(rounds).tolist()
+  return max(gaps)
+
+
+def summarise(
+  lines: Sequence[Line],
+  *,
+  seeds: Sequence[int],
+  rounds: int,
+  targets: Sequence[float],
+  eval_every: int,
+  status: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+  """What a run's metrics lines come to.
+
+  Args:
+    lines: metrics lines of all seeds.
+    seeds: the run's seeds, in order.
+    rounds: how many rounds the run has.
+    targets: accuracies for `rounds_to_accuracy`.
+    eval_every: rounds between evaluations; `best` and `rounds_to_accuracy` see no other rounds.
+    status: by seed, 'status' ('finished' or 'diverged') and details.
+
+  Returns:
+    'test_accuracy', 'validation_accuracy' (where there is a validation split), means such as 'test_o_f1' (with
+    several labels per sample), 'test_domain_accuracy' (by domain, where there are several), 'personal' (where
+    it was measured: `statistics` of the last round, by name without 'personal/'), 'rounds_to_accuracy', 'eval_every', 'padding_efficiency' (mean over the lines that
+    have one; None without) and 'status'.
+  """
+  diverged = [seed for seed in seeds if status[str(seed)]['status'] == 'diverged']
+  result = {}
+  for split in ('test', 'validation'):
+    key = f'{split}/accuracy'
+    if split == 'test' or any(key in line for line in lines):
+      result[f'{split}_accuracy'] = accuracy_summary(lines, seeds, rounds, diverged, key)
+  keys = dict.fromkeys(key for line in lines for key in line)
+  result |= {
+    key.replace('/', '_'): accuracy_summary(lines, seeds, rounds, diverged, key)
+    for key in keys
+    if key.startswith(OF_LABELS)
+  }
+  domains = [k for k in keys if k.startswith(DOMAIN) and k.endswith('/accuracy')]
+  if domains:
+    result['test_domain_accuracy'] = {
+      key.removeprefix(DOMAIN).removesuffix('/accuracy'): accuracy_summary(
+        lines, seeds, rounds, diverged, key
+      )
+      for key in domains
+    }
+  names = [k for k in keys if k.startswith('personal/')]
+  if names:
+    last = {line['seed']: line for line in lines if line['round'] == rounds}
+    ended = [{} if seed in diverged else last.get(seed, {}) for seed in seeds]
+    result['personal'] = {
+      name.partition('/')[2]: statistics([line.get(name) for line in ended]) for name in names
+    }
+  result['rounds_to_accuracy'] = rounds_to_accuracy(lines, seeds, targets)
+  result['eval_every'] = eval_every
+  efficiency = [line['padding_efficiency'] for line in lines if 'padding_efficiency' in line]
+  result['padding_efficiency'] = float(np.mean(efficiency)) if efficiency else None
+  result['status'] = dict(status)
+  return result

@@ -1,0 +1,165 @@
+"""A run's folder opened again, for whoever looks into it: its config, its data, its engine and the states of a seed."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_syn import algorithms
+from fedjax_syn import config as config_lib
+from fedjax_syn.config import trusted as trust
+from fedjax_syn.core.contexts import State
+from fedjax_syn.engine import Engine, Layout
+from fedjax_syn.runs import assemble, checkpoint, run_folder
+
+
+class Opened(NamedTuple):
+  """A run's folder, as far as its config says."""
+
+  folder: Path
+  config: config_lib.Resolved
+  stored: dict[str, Any]  # config.json
+
+  def checkpoints(self, seed: int) -> list[Path]:
+    """Returns a seed's checkpoints, oldest first."""
+    there = checkpoint.found(self.folder / 'checkpoints')
+    return [path for path in there if checkpoint.seed_of(path) == seed]
+
+  def last(self, seeds: Sequence[int]) -> tuple[int, State] | None:
+    """Returns the first of these seeds whose last checkpoint holds a model, and its state; None if there is none."""
+    for seed in seeds:
+      paths = self.checkpoints(seed)
+      state = checkpoint.read(paths[-1]).tree if paths else None
+      if state is not None:
+        return seed, state
+    return None
+
+
+class Restored(NamedTuple):
+  """A run with its data, its engine on one device, and a state of a seed."""
+
+  config: config_lib.Resolved
+  problem: assemble.Problem
+  engine: Engine
+  seed: int
+  state: State
+
+  @property
+  def title(self) -> str:
+    """Stands above figures."""
+    return f'{self.problem.dataset.title}, seed {self.seed}'
+
+
+def read(folder: Path, trusted: bool = False) -> Opened:
+  """Reads a run's config.
+
+  Args:
+    folder: the run's.
+    trusted: whether code that it names may be imported and called.
+
+  Raises:
+    ValueError: if it is no run's folder, or names code and is not trusted.
+  """
+  stored = run_folder.config(folder)
+  if stored is None:
+    raise ValueError(f'{folder}: holds no config.json; name the folder of a run')
+  return Opened(folder, trust.check(stored['config'], folder, trusted), stored)
+
+
+def restore(
+  folder: Path | Opened,
+  seed: int | None = None,
+  round: int | None = None,
+  *,
+  data_dir: str | None = None,
+  trusted: bool = False,
+) -> Restored:
+  """Opens a run at the end of one of its rounds.
+
+  Args:
+    folder: the run's, or what `read` returned of it.
+    seed: which of its seeds; None: the first that has a model.
+    round: which of the rounds that have a checkpoint; None: the last.
+    data_dir: where the data set lies; None: where it lay for the run.
+    trusted: whether code that the folder names may be imported and called.
+
+  Raises:
+    ValueError: if it is no run's folder, has no such checkpoint, or its data set is not there.
+  """
+  opened = folder if isinstance(folder, Opened) else read(folder, trusted)
+  seeds = opened.config.seeds if seed is None else (seed,)
+  if round is None:
+    last = opened.last(seeds)
+    if last is None:
+      which = 'any seed' if seed is None else f'seed {seed}'
+      raise ValueError(f'{opened.folder}: no checkpoint of {which} holds a model')
+    seed, state = last
+  else:
+    seed = seeds[0]
+    path = opened.folder / 'checkpoints' / str(round) / f'seed_{seed}'
+    if not path.is_dir():
+      raise ValueError(f'{opened.folder}: no checkpoint {path.relative_to(opened.folder)}')
+    state = checkpoint.read(path).tree
+  return bind(opened, seed, state, data_dir)
+
+
+def bind(opened: Opened, seed: int, state: State, data_dir: str | None = None) -> Restored:
+  """Loads a run's data and binds its method to them.
+
+  Args:
+    opened: from `read`.
+    seed: of the state.
+    state: from one of the run's checkpoints.
+    data_dir: where the data set lies; None: where it lay for the run.
+
+  Raises:
+    ValueError: if the data set is not there, or not the run's.
+  """
+  config = opened.config
+  if data_dir is not None:
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, dir=data_dir))
+  problem = _load(config)
+  if problem.dataset.checksum != opened.stored['dataset']['checksum']:
+    raise ValueError(f'data.name={config.data.name!r}: differs from the data set of the run')
+  engine = _engine(config, problem)
+  return Restored(opened.config, problem, engine, seed, jax.tree.map(jnp.asarray, state))
+
+
+def begin(config: Any, seed: int | None = None) -> Restored:
+  """Returns what `restore` would of a config's run before its first round; nothing is read or written but the data.
+
+  Args:
+    config: a config, checked or not.
+    seed: of the initial model; None: the config's first.
+
+  Raises:
+    ValueError: if the config is refused, or its data set is not there.
+  """
+  config = config_lib.check(config)
+  seed = config.seeds[0] if seed is None else seed
+  problem = _load(config)
+  engine = _engine(config, problem)
+  return Restored(config, problem, engine, seed, engine.init(seed))
+
+
+def _load(config: config_lib.Resolved) -> assemble.Problem:
+  try:
+    return assemble.load(config)
+  except OSError as error:
+    raise ValueError(str(error)) from error
+
+
+def _engine(config: config_lib.Resolved, problem: assemble.Problem) -> Engine:
+  return Engine(
+    algorithms.create(config.algorithm, config),
+    problem.model,
+    problem.data,
+    num_classes=problem.dataset.num_classes,
+    participation=config.client.participation,
+    sampler=config.client.sampler,
+    layout=Layout(devices=1),
+    rounds=config.rounds,
+  )

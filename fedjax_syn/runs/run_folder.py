@@ -1,0 +1,290 @@
+"""What a run's folder holds: its files by name, their shapes, and readers that notice what is damaged.
+
+summary.json carries digests of metrics.jsonl and of the files beside it, by what these hold; folders of older versions
+have none and are believed.
+"""
+
+import hashlib
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedjax_syn.runs.stored_files import (
+  NUMBER,
+  DamagedError,
+  digest_of_arrays,
+  fault,
+  parse,
+  read_arrays,
+  read_bytes,
+  read_json,
+)
+
+PARTITION = 'partition.npz'
+RUN = 'run'  # in FILES: those that belong to no seed
+OF_RUN = (PARTITION, 'figures/partition.png', 'figures/accuracy.png')
+
+STATISTICS = {'mean': (NUMBER, None), 'std': (NUMBER, None), 'per_seed': [(NUMBER, None)]}
+ACCURACY = {'last': STATISTICS, 'mean_last_5': STATISTICS, 'best': STATISTICS}
+FILES = {str: {str: str}}  # by seed or RUN, by path in the folder: a digest, '' of a picture
+STATUS = (
+  {'status': 'finished', 'synthesis_round?': int, 'collapsed_round?': int},
+  {'status': 'diverged', 'round': int, 'client?': (int, None), 'synthesis_round?': int},
+)
+SUMMARY = {
+  'test_accuracy': ACCURACY,
+  'validation_accuracy?': ACCURACY,
+  'test_domain_accuracy?': {str: ACCURACY},
+  'personal?': {str: STATISTICS},
+  'rounds_to_accuracy': {float: STATISTICS},
+  'status': {int: STATUS},
+  'seconds': {'total': NUMBER, str: NUMBER},
+  'seeds?': [int],
+  'rounds?': int,
+  'algorithm?': str,
+  'dataset?': str,
+  'eval_every?': int,
+  'bytes_up?': (NUMBER, None),
+  'bytes_before?': NUMBER,
+  'bytes_down?': (NUMBER, None),
+  'epsilon?': (NUMBER, None),
+  'privacy?': ({'delta': NUMBER, 'unit': str}, None),
+  'metrics_sha256?': str,
+  'files?': FILES,
+}
+SHOWN = {'algorithm': str, 'dataset': str, 'rounds': int, 'seeds': [int], 'eval_every': int}
+VALUE = (str, NUMBER, bool, None, [(str, NUMBER, bool)])  # of a setting
+SETTING = (VALUE, {str: VALUE})
+CONFIG = {
+  'config': {
+    'algorithm': str,
+    'compare?': str,
+    'rounds': int,
+    'seeds': [int],
+    'eval_every': int,
+    'data': {str: VALUE},
+    str: SETTING,
+  },
+  'dataset': {
+    'title': str,
+    'name?': str,
+    'checksum?': (str, None),
+    'num_classes?': int,
+    'shape?': [int],
+    'class_names?': [str],
+    'client_names?': [str],
+    'normalisation?': {'name?': str, 'mean': [NUMBER], 'std': [NUMBER]},
+  },
+  'config_name?': str,
+  'own_code?': {str: str},
+  'layout?': {
+    'lanes?': int,
+    'form?': str,
+    'devices?': int,
+    'seeds?': int,
+    'client_state_bytes?': int,
+  },
+  'versions?': {str: (str, None)},
+  'devices?': [str],
+  'host?': {str: (str, NUMBER, None)},
+  'commit?': (str, None),
+}
+LINE = {'round': int, 'seed': int, str: NUMBER}  # of metrics.jsonl
+
+
+def config(folder: Path) -> dict[str, Any] | None:
+  """Reads a run's config.json; None without one, DamagedError if it is that of no run."""
+  path = folder / 'config.json'
+  described = read_json(path, CONFIG)
+  if described is not None:
+    c = described['config']
+    if not c['seeds'] or min(c['rounds'], c['eval_every'], *c['seeds']) < 0 or c['rounds'] < 1:
+      raise DamagedError(f'{path} is damaged: config.rounds and config.seeds are those of no run')
+  return described
+
+
+def summary(folder: Path, seeds: Sequence[int] | None = None) -> dict[str, Any] | None:
+  """Reads a run's summary.json, and sees whether metrics.jsonl is still the one that it sums up.
+
+  Args:
+    folder: the run's.
+    seeds: of its config; None asks for none.
+
+  Returns:
+    The summary; None if the run is not finished.
+
+  Raises:
+    DamagedError: if one of the two is damaged.
+  """
+  value = read_json(folder / 'summary.json', SUMMARY)
+  if value is not None:
+    count = len(value['status'] if seeds is None else seeds)
+    own = seeds is None or {*value['status']} == {*map(str, seeds)}
+    if not own or any(len(v['per_seed']) != count for v in value['test_accuracy'].values()):
+      raise DamagedError(f'{folder / "summary.json"} is damaged: it is of other seeds')
+  if value is not None and 'metrics_sha256' in value:
+    path = folder / 'metrics.jsonl'
+    content = read_bytes(path)
+    if content is None:
+      raise DamagedError(f'{path} is missing')
+    if hashlib.sha256(content).hexdigest() != value['metrics_sha256']:
+      raise DamagedError(f'{path} is damaged: it is not what summary.json sums up')
+  return value
+
+
+def lines(path: Path, size: int | None = None) -> list[dict[str, Any]]:
+  """Reads a metrics.jsonl, or its first `size` bytes; a last line without its end, as a kill may leave it, is not counted.
+
+  Raises:
+    DamagedError: if a line is not one of numbers with 'round' and 'seed', or a round of a seed is there twice.
+  """
+  complete, _, _ = (read_bytes(path, size) or b'').rpartition(b'\n')
+  out, seen = [], set()
+  for number, text in enumerate(complete.splitlines(), 1):
+    name = f'{path}, line {number},'
+    line = parse(text, name)
+    if wrong := fault(line, LINE):
+      raise DamagedError(f'{name} is damaged: {wrong}')
+    key = line['seed'], line['round']
+    if key in seen:
+      raise DamagedError(f'{name} is damaged: round {key[1]} of seed {key[0]} is there twice')
+    seen.add(key)
+    out.append(line)
+  return out
+
+
+def clients_file(seed: int) -> str:
+  """Returns where a seed's numbers by client are."""
+  return f'clients/seed_{seed}.npz'
+
+
+def set_file(seed: int, seeds: Iterable[int]) -> str:
+  """Returns where a seed's learned set is; that of the first seed has no number."""
+  return f'synthetic/synthetic{"" if seed == next(iter(seeds)) else f"_seed{seed}"}.npz'
+
+
+def names(seeds: Sequence[int]) -> list[str]:
+  """Returns all files that a run of these seeds may write by name, but for those in checkpoints/."""
+  sets = [set_file(seed, seeds).removesuffix('.npz') for seed in seeds]
+  pictures = [f'figures/{Path(name).name}.png' for name in sets]
+  out = [
+    'summary.json',
+    'metrics.jsonl',
+    'trackers.json',
+    *OF_RUN,
+    'figures/dynamics.png',
+    *pictures,
+  ]
+  out += [f'{name}{ending}' for name in sets for ending in ('.npz', '.png')]
+  return out + [clients_file(seed) for seed in seeds]
+
+
+# By the folder: what an npz file has to hold.
+HOLD = {
+  PARTITION: {'counts': 'iu2'},
+  'clients': {'class_accuracy?': 'f1', 'global_accuracy?': 'f1', 'personal_accuracy?': 'f1'},
+  'synthetic': {'x': 'f5', 'y': 'f3', 'iterations': 'iu1', 'mean': 'f1', 'std': 'f1'},
+}
+
+
+def arrays(folder: Path, name: str, summary: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+  """Reads an npz file of a run.
+
+  Args:
+    folder: the run's.
+    name: of the file in it.
+    summary: the run's, which may know the file's digest.
+
+  Returns:
+    The arrays by name; {} if the file is not there and the summary says of none.
+
+  Raises:
+    DamagedError: if it is damaged, or missing.
+  """
+  path = folder / name
+  content = read_arrays(path, HOLD[name.partition('/')[0]])
+  known = {k: v for group in (summary or {}).get('files', {}).values() for k, v in group.items()}
+  if name in known and not content:
+    raise DamagedError(f'{path} is missing; launch/main.py with the same settings makes it again')
+  if known.get(name) and digest_of_arrays(content) != known[name]:
+    raise DamagedError(f'{path} is damaged: it is not what was written')
+  return content
+
+
+def misfit(
+  described: Mapping[str, Any],
+  counts: np.ndarray | None,
+  clients: Iterable[Mapping[str, np.ndarray]],
+  sets: Iterable[Mapping[str, np.ndarray]],
+) -> str:
+  """Says in what the arrays of a run do not fit together; '' if in nothing.
+
+  Args:
+    described: config.json.
+    counts: samples, [clients, classes].
+    clients: of each seed, arrays [clients].
+    sets: of each seed, as in synthetic.npz.
+  """
+  d = described['dataset']
+  names = len(d.get('class_names', ()))
+  classes = names or d.get('num_classes')
+  if counts is not None and (
+    not counts.size or counts.min() < 0 or classes not in (None, counts.shape[1])
+  ):
+    return f'{PARTITION} is damaged: it is of other clients or classes'
+  for arrays in clients:
+    own = [a for name, a in arrays.items() if name in ('global_accuracy', 'personal_accuracy')]
+    if counts is not None and any(len(a) != len(counts) for a in own):
+      return 'clients/ is damaged: it is of other clients'
+  for s in filter(None, sets):
+    x, y = s['x'], s['y']
+    fits = len(x) == len(y) == len(s['iterations']) and x.shape[1] == y.shape[1] and x.size
+    fits = fits and {s['mean'].size, s['std'].size} <= {1, x.shape[-1]}
+    if not fits or classes not in (None, y.shape[2]) or not np.isfinite(x).all():
+      return 'synthetic/ is damaged: its arrays do not fit together'
+  return ''
+
+
+def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
+  """Returns digests of those of the files that are there, as they are kept in summary.json."""
+  there = [name for name in names if (folder / name).is_file()]
+  of = lambda name: digest_of_arrays(read_arrays(folder / name)) if name.endswith('.npz') else ''
+  return {name: of(name) for name in there}
+
+
+def faults(folder: Path, files: Mapping[str, str]) -> list[str]:
+  """Says, a line each, which files are missing or damaged.
+
+  Args:
+    folder: the run's.
+    files: digests by name.
+  """
+
+  def wrong(name, digest):
+    path = folder / name
+    try:
+      if (content := read_bytes(path)) is None:
+        return f'{path} is missing'
+      if name.endswith('.png'):
+        return '' if is_picture(content) else f'{path} is damaged: it is no PNG'
+      same = digest_of_arrays(read_arrays(path)) == digest
+    except DamagedError as error:
+      return str(error)
+    return '' if same else f'{path} is damaged: it is not what was written'
+
+  return [line for name, digest in files.items() if (line := wrong(name, digest))]
+
+
+def is_picture(content: bytes) -> bool:
+  """Says whether bytes are a whole PNG file: its parts carry checksums."""
+  from PIL import Image
+
+  try:
+    with Image.open(io.BytesIO(content), formats=['png']) as image:
+      image.verify()
+  except Exception:  # whatever Pillow makes of a flipped byte
+    return False
+  return True

@@ -1,0 +1,242 @@
+"""Where a run's metrics go besides metrics.jsonl: TensorBoard always; Weights & Biases and MLflow where a config asks for them.
+
+A tracker is a class with three methods (`Tracker`). Nothing is imported, and nothing leaves the machine, unless `trackers`
+names it; where it goes is what the tool's own environment variables say (WANDB_MODE, WANDB_PROJECT, MLFLOW_TRACKING_URI ...).
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedjax_syn.runs import stored_files, work_folder
+from fedjax_syn.runs.metrics import Line
+
+Settings = Mapping[str, Any]  # the fields in use by dotted key
+PROJECT = 'fedjax_syn'
+NOTE = 'trackers.json'  # in the run's folder: what a resumed run is called by each tool
+
+
+class Tracker(Protocol):
+  """What a tracker does."""
+
+  def write(self, lines: Sequence[Line]) -> None:
+    """Takes metrics lines of evaluated rounds."""
+
+  def results(self, values: Mapping[str, float], pictures: Sequence[Path]) -> None:
+    """Takes what a finished run came to, and its figures (PNG files)."""
+
+  def close(self) -> None:
+    """Sends what is waiting."""
+
+
+def scalars(line: Line) -> dict[str, float]:
+  """Returns the numbers of a line under the names that every tracker shows: `seed_<seed>/<name>`."""
+  numbers = {k: v for k, v in line.items() if isinstance(v, int | float)}
+  return {f'seed_{line["seed"]}/{k}': v for k, v in numbers.items() if k not in ('round', 'seed')}
+
+
+class TensorBoard:
+  """The metrics lines as TensorBoard events, with settings, results and figures; written anew when a run resumes."""
+
+  def __init__(self, folder: Path, settings: Settings):
+    """Opens the folder's one event file, and removes those of earlier sessions."""
+    from tensorboardX import SummaryWriter  # slow to import, and only this tracker needs it
+
+    for old in folder.glob('events.out.*'):
+      old.unlink()
+    shutil.rmtree(folder / 'hparams', ignore_errors=True)
+    self.writer = SummaryWriter(str(folder))
+    self.settings = settings
+
+  def write(self, lines: Sequence[Line]) -> None:
+    for line in lines:
+      for name, value in scalars(line).items():
+        self.writer.add_scalar(name, value, line['round'])
+
+  def results(self, values: Mapping[str, float], pictures: Sequence[Path]) -> None:
+    import numpy as np
+    from PIL import Image
+
+    for path in pictures:
+      with Image.open(path, formats=['PNG']) as image:
+        pixels = np.asarray(image.convert('RGB'))
+      self.writer.add_image(f'figures/{path.stem}', pixels, dataformats='HWC')
+    plain = {
+      k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in self.settings.items()
+    }
+    # A subfolder with this name, whose events the page HPARAMS reads.
+    self.writer.add_hparams(plain, {f'results/{k}': v for k, v in values.items()}, name='hparams')
+
+  def close(self) -> None:
+    self.writer.close()
+
+
+class WandB:
+  """A run of Weights & Biases; WANDB_MODE=offline keeps it in the folder until `wandb sync`."""
+
+  def __init__(self, folder: Path, settings: Settings, known: str):
+    """Begins a run, or goes on with the one `known`."""
+    import wandb
+
+    self.wandb = wandb
+    self.run = wandb.init(
+      project=os.environ.get('WANDB_PROJECT', PROJECT),
+      name=folder.name,
+      id=known or None,
+      resume='allow',
+      config=dict(settings),
+      dir=str(folder),
+    )
+    # Seeds come one after the other, so that rounds begin again: they are an axis, not the tool's own step.
+    self.run.define_metric('round')
+    self.run.define_metric('*', step_metric='round')
+    self.id = self.run.id
+
+  def write(self, lines: Sequence[Line]) -> None:
+    for line in lines:
+      self.run.log({'round': line['round'], **scalars(line)})
+
+  def results(self, values: Mapping[str, float], pictures: Sequence[Path]) -> None:
+    self.run.summary.update({f'results/{k}': v for k, v in values.items()})
+    if pictures:
+      self.run.log({f'figures/{path.stem}': self.wandb.Image(str(path)) for path in pictures})
+
+  def close(self) -> None:
+    self.run.finish()
+
+
+class MLflow:
+  """A run of MLflow, in the store that MLFLOW_TRACKING_URI names."""
+
+  def __init__(self, folder: Path, settings: Settings, known: str):
+    """Begins a run, or goes on with the one `known`."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Param
+
+    self.metric, self.client = Metric, MlflowClient()
+    self.id = known
+    if not known:
+      name = os.environ.get('MLFLOW_EXPERIMENT_NAME', PROJECT)
+      found = self.client.get_experiment_by_name(name)
+      experiment = found.experiment_id if found else self.client.create_experiment(name)
+      self.id = self.client.create_run(experiment, run_name=folder.name).info.run_id
+      params = [Param(k, str(v)) for k, v in settings.items()]
+      self._in_parts(params, 100, 'params')
+    self.client.update_run(self.id, status='RUNNING')
+
+  def _in_parts(self, items: Sequence[Any], most: int, kind: str) -> None:
+    """A call takes so many at most."""
+    for first in range(0, len(items), most):
+      self.client.log_batch(self.id, **{kind: items[first : first + most]})
+
+  def write(self, lines: Sequence[Line]) -> None:
+    now = int(1000 * time.time())
+    numbers = [
+      self.metric(k, v, now, line['round']) for line in lines for k, v in scalars(line).items()
+    ]
+    self._in_parts(numbers, 1000, 'metrics')
+
+  def results(self, values: Mapping[str, float], pictures: Sequence[Path]) -> None:
+    now = int(1000 * time.time())
+    self._in_parts(
+      [self.metric(f'results/{k}', v, now, 0) for k, v in values.items()], 1000, 'metrics'
+    )
+    for path in pictures:
+      self.client.log_artifact(self.id, str(path), 'figures')
+    self.client.set_terminated(self.id)
+
+  def close(self) -> None:
+    """Nothing waits; a run that was interrupted stays RUNNING until it is finished."""
+
+
+REMOTE: dict[str, Callable[[Path, Settings, str], Any]] = {'wandb': WandB, 'mlflow': MLflow}
+
+
+class Trackers:
+  """All trackers of a run. One that fails is named once and left out from then on: a run is not lost for it."""
+
+  def __init__(
+    self,
+    folder: Path,
+    names: Sequence[str],
+    settings: Settings,
+    lines: Sequence[Line],
+    say: Callable[[str], None],
+  ):
+    """Opens TensorBoard and the trackers that are asked for.
+
+    Args:
+      folder: the run's folder.
+      names: of `REMOTE`.
+      settings: the fields in use by dotted key.
+      lines: metrics lines that the run has already; a tracker that has seen the run before has them.
+      say: told which tracker failed.
+    """
+    self.say, self.open = say, {}
+    note = folder / NOTE
+    try:
+      known = stored_files.read_json(note, {str: str}) or {}
+    except stored_files.DamagedError as error:
+      say(f'WARNING: {error}; trackers={list(names)} begin anew')
+      known = {}
+    board = self._guard('tensorboard', lambda: TensorBoard(folder, settings))
+    if board:
+      self.open['tensorboard'] = board
+      self._each(['tensorboard'], lambda tracker: tracker.write(lines))
+    for name in names:
+      tracker = self._guard(
+        name, lambda name=name: REMOTE[name](folder, settings, known.get(name, ''))
+      )
+      if tracker:
+        self.open[name] = tracker
+        if name not in known:
+          self._each([name], lambda tracker: tracker.write(lines))
+          known[name] = tracker.id
+    if known:
+      work_folder.write_json(note, known)
+
+  def write(self, line: Line) -> None:
+    """Passes one line on."""
+    self._each(list(self.open), lambda tracker: tracker.write([line]))
+
+  def results(self, values: Mapping[str, float], pictures: Sequence[Path]) -> None:
+    """Passes on what a finished run came to, and its figures."""
+    self._each(list(self.open), lambda tracker: tracker.results(values, pictures))
+
+  def close(self) -> None:
+    """Closes all trackers."""
+    self._each(list(self.open), lambda tracker: tracker.close())
+    self.open = {}
+
+  def _each(self, names: Sequence[str], act: Callable[[Any], None]) -> None:
+    for name in names:
+      if self._guard(name, lambda name=name: (act(self.open[name]), True)[1]) is None:
+        del self.open[name]
+
+  def _guard(self, name: str, act: Callable[[], Any]) -> Any:
+    try:
+      return act()
+    except Exception as error:  # whatever these tools raise, and whatever their servers answer
+      reason = (str(error).splitlines() or [''])[0][:200]
+      self.say(
+        f'WARNING: trackers={name!r} failed and is left out from here on ({type(error).__name__}: {reason})'
+      )
+      return None
+
+
+def results_of(summary: Mapping[str, Any]) -> dict[str, float]:
+  """Returns the numbers of a summary.json that trackers show: means over seeds, seconds, bytes, epsilon."""
+  values = {
+    f'{split}/{name}': found['mean']
+    for split in ('test_accuracy', 'validation_accuracy')
+    for name, found in summary.get(split, {}).items()
+  }
+  values |= {f'seconds/{k}': v for k, v in summary['seconds'].items()}
+  values |= {
+    k: summary.get(k)
+    for k in ('bytes_up', 'bytes_down', 'epsilon', 'epsilon_per_seed', 'parameters')
+  }
+  return {k: float(v) for k, v in values.items() if v is not None}

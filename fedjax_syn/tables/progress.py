@@ -1,0 +1,96 @@
+"""Progress over the cells of a table: two bars on a terminal, one line per cell elsewhere."""
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fedjax_syn.core import texts
+from fedjax_syn.runs import progress
+
+
+class Watch(progress.Silent):
+  """Counts cells, and is what their runs speak to; for pipes and logs."""
+
+  def __init__(self, total: int, console: Console):
+    """Begins.
+
+    Args:
+      total: runs in all.
+      console: what to write to.
+    """
+    self.total, self.number, self.console = total, 0, console
+
+  def __enter__(self) -> 'Watch':
+    return self
+
+  def __exit__(self, *_) -> None:
+    pass
+
+  def say(self, text: str) -> None:
+    text = texts.printable(text)
+    self.console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+  def start(self, label: str, rounds: int) -> None:
+    """Shows that a run begins."""
+
+  def skip(self) -> None:
+    """Counts a run that was finished before or is not begun."""
+    self.number += 1
+
+  def done(self, label: str, outcome: str) -> None:
+    """Shows what a run came to."""
+    self.number += 1
+    self.say(f'[{self.number}/{self.total}] {label}: {outcome}')
+
+
+class Bars(Watch):
+  """A bar of cells, and one of the rounds of the cell at work."""
+
+  def __enter__(self) -> 'Watch':
+    self.bars = Progress(
+      TextColumn('{task.description}', markup=False),
+      BarColumn(),
+      MofNCompleteColumn(),
+      TimeElapsedColumn(),
+      TextColumn('{task.fields[note]}', markup=False),
+      console=self.console,
+    )
+    self.cells = self.bars.add_task('cells', total=self.total, note='')
+    self.rounds_bar = self.bars.add_task('', total=None, note='')
+    self.bars.start()
+    return self
+
+  def __exit__(self, *_) -> None:
+    self.bars.stop()
+
+  def start(self, label: str, rounds: int) -> None:
+    self.bars.reset(self.rounds_bar, total=rounds, description=label, note='')
+
+  def begin(self, label: str, rounds: int, done: int) -> None:
+    self.bars.update(self.rounds_bar, completed=done)
+
+  def rounds(self, done: int, report: Mapping[str, float]) -> None:
+    accuracy = report.get('test/accuracy')
+    note = {} if accuracy is None else {'note': f'test accuracy {accuracy:.4f}'}
+    self.bars.update(self.rounds_bar, completed=done, **note)
+
+  def between(self, report: Mapping[str, float]) -> None:
+    note = ', '.join(f'{name.rpartition("/")[2]} {value:.4g}' for name, value in report.items())
+    self.bars.update(self.rounds_bar, note=note)
+
+  def skip(self) -> None:
+    super().skip()
+    self.bars.update(self.cells, completed=self.number)
+
+  def done(self, label: str, outcome: str) -> None:
+    super().done(label, outcome)
+    self.bars.update(self.cells, completed=self.number)
+
+
+def make(total: int) -> Watch:
+  """Returns bars on a terminal, and lines elsewhere."""
+  texts.forgive()
+  console = Console(emoji=False)
+  plain = Console(width=110, emoji=False)
+  return Bars(total, console) if console.is_terminal else Watch(total, plain)

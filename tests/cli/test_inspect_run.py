@@ -1,0 +1,165 @@
+"""Looking into a finished run: what is left behind, that the round is the run's own, and what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_syn import config as config_lib
+from fedjax_syn.cli import inspect
+from fedjax_syn.cli import train as launcher
+from fedjax_syn.papers.dynafed import finished_run
+from fedjax_syn.runs import experiment, metrics
+from tests.cli.test_train import ROOT
+from tests.fake_engine import PHASE
+from tests.plotting.test_figures import assert_picture
+from tests.run_helpers import REAL, config_of, summary_of
+
+
+def start(*arguments):
+  return inspect.main(['inspect_run.py', *map(str, arguments)])
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  """A tiny run, inspected."""
+  folder = tmp_path_factory.mktemp('run')
+  changes = {
+    'compare': 'fedavg',
+    'data.clients': 6,
+    'client.participation': 0.5,
+    'dynafed.finetune_lr': 1e-2,
+  }
+  config = config_of(**REAL, **changes)
+  assert experiment.run_experiment(config, folder) == 0
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(launcher, 'prepare_jax', lambda *_: None)
+    assert start(folder, '--steps=4', '--clients=2') == 0
+  return folder
+
+
+@pytest.fixture
+def report(folder):
+  return json.loads((folder / 'inspect.json').read_text())
+
+
+def test_it_draws_four_figures(folder):
+  for name in ('gradient_error', 'privacy', 'client_losses', 'from_scratch'):
+    assert_picture(folder / 'figures' / f'{name}.png')
+
+
+def test_gradients_are_taken_along_the_trajectory_and_after_it(report):
+  found = report['gradient_error']
+  assert found['rounds'][: PHASE + 1] == [0, 1, 2, 3] and found['rounds'][-1] == 6
+  assert list(found['sets']) == ['synthetic', 'real', 'noise']
+  r = np.array(found['real_norm'])
+  for e in found['sets'].values():
+    assert len(e['error_norm']) == len(e['cosine']) == len(r)
+    bound = e['delta'] * r + e['epsilon']
+    assert (np.array(e['error_norm']) <= bound * (1 + 1e-6)).all()
+
+
+def test_privacy_compares_members_with_others_by_four_scores(report):
+  """Noise before learning and an untrained network know nothing of the rows: chance, to four errors."""
+  found = report['privacy']
+  assert found['nearest']['median'] > 0 and 0 <= found['nearest']['share_nearer'] <= 1
+  assert len(found['membership']) == 4
+  for name in ('distance, set before learning', 'loss, network before training'):
+    attack = found['membership'][name]
+    assert abs(attack['auc'] - 0.5) < 4 * attack['std_error']
+    # 1,198 and 599 rows: Wilcoxon's error at 1/2 is sqrt(1798 / (12 * 1198 * 599))
+    assert attack['std_error'] == pytest.approx(0.01445, abs=2e-4)
+
+
+def test_scratch_and_table_4(report, folder):
+  for run in report['from_scratch']['sets'].values():
+    assert run['steps'] == [0, 1, 2, 3, 4] and len(run['accuracy']) == 5
+  lines = metrics.read(folder / 'compare' / 'metrics.jsonl')
+  best = metrics.best_running_mean(lines)[0]
+  assert report['rounds_to_running_mean']['target'] == {'0': best}
+  assert report['rounds_to_running_mean']['compared']['0'] in (5, 6)
+
+
+def test_the_round_is_the_run_s_own(report, folder):
+  """The mean loss at the end is that of the engine's round from the same checkpoint, on all training rows."""
+  found = report['client_losses']
+  assert found['round'] == PHASE + 1 and len(found['clients']) == len(found['local']) == 2
+  subject = finished_run.open_subject(finished_run.read_run(folder, None), None)
+  train = subject.problem.dataset.train
+  state = jax.tree.map(jnp.asarray, subject.run.states[0])
+  state, _ = subject.engine.run(0, state, 1)
+  loss = subject.engine.evaluator(train.x, train.y)(state.params, state.stats)['loss']
+  assert found['mean'][-1] == pytest.approx(loss, rel=1e-5)
+  assert abs(found['mean'][-1] - found['mean'][0]) > 1e-3 * loss
+
+
+def unfinished(folder, **changes):
+  """A folder with a config, and a summary unless it is to be unfinished."""
+  summary = changes.pop('summary', summary_of(0.5, {'0': {'status': 'finished'}}))
+  config = config_lib.to_dict(config_of(**{'seeds': (0,), **changes}))
+  stored = {'config': config, 'dataset': {'title': 'digits'}}
+  (folder / 'config.json').write_text(json.dumps(stored))
+  if summary:
+    (folder / 'summary.json').write_text(json.dumps(summary))
+  return folder
+
+
+DIVERGED = summary_of(None, {'0': {'status': 'diverged', 'round': 2}})
+
+
+@pytest.mark.parametrize(
+  ('changes', 'flags', 'line'),
+  [
+    (None, [], 'holds no config.json; name the folder of a run'),
+    ({'summary': None}, [], 'is not finished; go on with launch/main.py --workdir='),
+    (
+      {'algorithm': 'fedavg', 'compare': 'dynafed'},
+      [],
+      "algorithm='fedavg' learns no synthetic set",
+    ),
+    ({}, ['--seed=5'], '--seed=5 did not finish or is none of the run; finished: 0'),
+    ({'summary': DIVERGED}, [], 'no seed of the run finished, all diverged'),
+    ({}, [], 'no checkpoint of seed 0 holds a synthetic set'),
+    ({}, ['another'], '2 folders given: name the folder of one run'),
+    ({}, ['--steps=0'], 'flag --steps=0'),
+    ({}, ['--step=1'], "Unknown command line flag 'step'"),
+  ],
+)
+def test_what_is_no_finished_run_is_refused_in_one_line(
+  changes, flags, line, tmp_path, monkeypatch, capsys
+):
+  monkeypatch.setattr(launcher, 'prepare_jax', lambda *_: None)
+  if changes is not None:
+    unfinished(tmp_path, **changes)
+  with pytest.raises(SystemExit) as end:
+    start(tmp_path, *flags)
+  out, err = capsys.readouterr()
+  assert end.value.code == 2 and out == ''
+  assert line in err and err.count('\n') == 1
+  assert not (tmp_path / 'inspect.json').exists()
+
+
+def test_another_data_set_is_refused(folder, monkeypatch):
+  run = finished_run.read_run(folder, None)
+  stored = run.opened.stored
+  stored = {**stored, 'dataset': {**stored['dataset'], 'checksum': 'other'}}
+  with pytest.raises(ValueError, match="data.name='digits': differs from the data set of the run"):
+    finished_run.open_subject(run._replace(opened=run.opened._replace(stored=stored)), None)
+
+
+def test_the_script_helps_and_refuses(tmp_path):
+  script = [sys.executable, str(ROOT / 'launch' / 'inspect_run.py')]
+  environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
+  call = lambda *a: subprocess.run(
+    [*script, *a], env=environment, capture_output=True, text=True, timeout=120, check=False
+  )
+  help = call('--help')
+  assert help.returncode == 0 and '--steps' in help.stdout and help.stderr == ''
+  refused = call()
+  assert refused.returncode == 2 and refused.stdout == ''
+  assert refused.stderr == '0 folders given: name the folder of one run\n'

@@ -1,0 +1,229 @@
+"""Two real processes on this machine agree with one, and with each other on what only one of them knows."""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from fedjax_syn.core import processes
+from fedjax_syn.core.chunks import Chunks
+from fedjax_syn.engine import Layout
+from tests import tiny
+from tests.engine.test_rounds import METHODS, SIZES, after
+
+PROGRAM = textwrap.dedent("""
+  import json, sys
+  import jax
+  from fedjax_syn.core import processes as hosts
+  hosts.join(sys.argv[1], 2, int(sys.argv[2]))
+  import jax.numpy as jnp
+  import numpy as np
+  from fedjax_syn.runs import assemble, experiment
+  from fedjax_syn import config
+  from fedjax_syn.engine import Layout
+  from tests import tiny
+  from tests.engine.test_rounds import METHODS, SIZES, after
+
+  own = jax.process_index()
+
+  def fails_in(process):
+    if own == process:
+      raise ValueError(f'no data in {process}')
+    return own
+
+  def message(call, *args):
+    try:
+      return call(*args)
+    except ValueError as error:
+      return str(error)
+
+  def tree():
+    return {'a': np.arange(3, dtype=np.int16), 'b': ('x', None, jnp.float32(0.5))} if own == 0 else 1 / 0
+
+  told = {
+    'agree': hosts.agree([own, 'ä' * 300]),
+    'anywhere': [hosts.anywhere(own == 1), hosts.anywhere(False)],
+    'first': hosts.first(lambda: own + 7),
+    'first fails': message(hosts.first, lambda: fails_in(0)),
+    'together': hosts.together(lambda: own),
+    'together fails': message(hosts.together, lambda: fails_in(1)),
+    'tree': str(hosts.first_tree(tree)),
+    'loop': message(after, METHODS['adam'](), tiny.federated(SIZES), Layout(1, 'loop', 1)),
+  }
+  for name, lanes in (('adam', 1), ('scaffold', 2)):
+    state, report = after(METHODS[name](), tiny.federated(SIZES), Layout(lanes, 'blocks', 0))
+    told[name] = [np.asarray(w).tolist() for w in jax.tree.leaves(state.params)]
+    told[f'{name} loss'] = report['train/loss']
+  small = config.get_default()
+  small.algorithm, small.rounds = 'fedavg', 2
+  small.data.clients, small.model.name, small.model.width = 4, 'mlp', 8
+  told['status'] = experiment.run_experiment(small, f'{sys.argv[3]}/{own}')
+  told['again'] = experiment.run_experiment(small, f'{sys.argv[3]}/{own}')
+  assemble.describe = lambda *_: fails_in(0)
+  told['refused'] = experiment.run_experiment(small, f'{sys.argv[3]}/refused-{own}')
+  print('TOLD', json.dumps(told))
+""")
+
+
+def run_two(program: str, folder: pathlib.Path, timeout: float = 240) -> list[str]:
+  """Runs a program as processes 0 and 1, which get the coordinator, their number and a folder; returns what they print."""
+  with socket.socket() as s:
+    s.bind(('localhost', 0))
+    address = f'localhost:{s.getsockname()[1]}'
+  environment = os.environ | {'JAX_NUM_CPU_DEVICES': '2', 'JAX_PLATFORMS': 'cpu'}
+  both = [
+    subprocess.Popen(
+      [sys.executable, '-c', program, address, str(k), str(folder)],
+      env=environment,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    for k in range(2)
+  ]
+  try:
+    printed = [process.communicate(timeout=timeout) for process in both]
+  finally:
+    for process in both:
+      process.kill()
+  for process, (_, errors) in zip(both, printed, strict=True):
+    assert process.returncode == 0, errors[-2000:]
+  return [out for out, _ in printed]
+
+
+def test_two_processes_agree_with_one(tmp_path):
+  """Rounds on 2 x 2 devices are those of a plain loop in this process, to 1e-5 (DESIGN: layout)."""
+  mine, other = (json.loads(out.split('TOLD', 1)[1]) for out in run_two(PROGRAM, tmp_path))
+  assert (mine.pop('together'), other.pop('together')) == (0, 1)
+  assert mine == other
+  assert mine['agree'] == [0, 'ä' * 300]
+  assert mine['anywhere'] == [True, False]
+  assert mine['first'] == 7
+  assert mine['first fails'] == 'no data in 0'
+  assert mine['together fails'] == 'process 1: no data in 1'
+  assert (
+    mine['tree']
+    == "{'a': array([0, 1, 2], dtype=int16), 'b': ('x', None, array(0.5, dtype=float32))}"
+  )
+  assert 'layout.form' in mine['loop']
+  assert (mine['status'], mine['again'], mine['refused']) == (0, 0, 2)
+  assert (tmp_path / '0' / 'summary.json').exists()
+  assert not (tmp_path / '1').exists(), (
+    'process 0 alone writes; its folder need not exist elsewhere'
+  )
+  for name in ('adam', 'scaffold'):
+    state, report = after(METHODS[name](), tiny.federated(SIZES), Layout(1, 'loop', 1))
+    for leaf, told in zip(state.params.values(), mine[name], strict=True):
+      np.testing.assert_allclose(told, leaf, atol=1e-5)
+    assert mine[f'{name} loss'] == pytest.approx(report['train/loss'], rel=1e-5)
+
+
+def test_one_process_pays_nothing():
+  value = object()
+  assert processes.agree(value) is value
+  assert processes.first_tree(lambda: value) is processes.first(lambda: value) is value
+  assert processes.anywhere(True) and not processes.anywhere(False)
+  processes.join()  # no other process is named anywhere: nothing happens
+
+
+@pytest.mark.parametrize('given', [('a:1', 0, -1), ('a:1', 2, 2), ('', 2, 0)])
+def test_incomplete_arguments_are_refused(given):
+  with pytest.raises(ValueError, match='--processes=2 --process=0'):
+    processes.join(*given)
+
+
+@pytest.mark.parametrize(
+  ('environment', 'joined'),
+  [
+    ({'SLURM_NTASKS': '2', 'SLURM_STEP_NUM_TASKS': '1', 'SLURM_PROCID': '0'}, False),
+    ({'SLURM_NTASKS': '2', 'SLURM_STEP_NUM_TASKS': '2', 'SLURM_PROCID': '1'}, True),
+    ({'TPU_WORKER_HOSTNAMES': 'localhost'}, False),
+    ({'TPU_WORKER_HOSTNAMES': 't0,t1,t2,t3'}, True),
+  ],
+)
+def test_slurm_steps_and_tpu_pods_join_by_themselves(monkeypatch, environment, joined):
+  for name, value in environment.items():
+    monkeypatch.setenv(name, value)
+  calls = []
+  monkeypatch.setattr(processes.jax.distributed, 'initialize', lambda *args: calls.append(args))
+  processes.join()
+  assert calls == ([()] if joined else [])
+
+
+SETTINGS = [
+  '--config.rounds=7',
+  '--config.dynafed.length=3',
+  '--config.dynafed.segment=2',
+  '--config.dynafed.iterations=4',
+  '--config.data.clients=4',
+  '--config.eval_every=1',
+  '--config.checkpoint_every=1',
+  '--config.model.width=8',
+]
+
+
+def launch_two(workdir, stop_at=None):
+  """Runs the launcher as two processes; asks the second alone to stop once so many lines are logged."""
+  with socket.socket() as s:
+    s.bind(('localhost', 0))
+    address = f'localhost:{s.getsockname()[1]}'
+  environment = os.environ | {'JAX_NUM_CPU_DEVICES': '1', 'JAX_PLATFORMS': 'cpu'}
+  command = [sys.executable, 'launch/main.py', *SETTINGS, f'--workdir={workdir}', '--processes=2']
+  root = pathlib.Path(__file__).resolve().parent.parent
+  both = [
+    subprocess.Popen(
+      [*command, f'--coordinator={address}', f'--process={k}'], env=environment, cwd=root
+    )
+    for k in range(2)
+  ]
+  try:
+    path, deadline = workdir / 'metrics.jsonl', time.monotonic() + 300
+    while stop_at and time.monotonic() < deadline:
+      if path.exists() and path.read_text().count('\n') >= stop_at:
+        both[1].send_signal(signal.SIGTERM)
+        break
+      time.sleep(0.01)
+    return [process.wait(300) for process in both]
+  finally:
+    for process in both:
+      process.kill()
+
+
+@pytest.mark.slow
+def test_two_processes_stop_together_and_go_on(tmp_path):
+  """SIGTERM to the second process only: both save and exit with 75, and the same commands end as if undisturbed."""
+  assert launch_two(tmp_path / 'whole') == [0, 0]
+  assert launch_two(tmp_path / 'cut', stop_at=5) == [75, 75]
+  assert launch_two(tmp_path / 'cut') == [0, 0]
+  accuracies = [
+    [
+      json.loads(line)['test/accuracy']
+      for line in (tmp_path / w / 'metrics.jsonl').read_text().splitlines()
+    ]
+    for w in ('whole', 'cut')
+  ]
+  assert accuracies[0] == accuracies[1] and len(accuracies[0]) == 8
+
+
+def test_chunks_double_and_end(monkeypatch):
+  """10 s, an iteration takes 1 s (the first 3 s, with its compilation): pieces of 1, 2, 4, and what then fits.
+
+  After 1 + 2 iterations 5 s are gone, 5 are left: 2 * 2 = 4 fit (5 / 1 = 5). After them 1 s is left: 1.
+  After that nothing is."""
+  now = [0.0]
+  monkeypatch.setattr('fedjax_syn.core.chunks.time.monotonic', lambda: now[0])
+  chunks, pieces = Chunks(10.0), []
+  for took in (3.0, 2.0, 4.0, 1.0):
+    pieces.append(chunks.next(100))
+    now[0] += took
+  assert pieces == [1, 2, 4, 1]
+  assert chunks.next(100) == 0
+  assert Chunks(10.0).next(0) == 0

@@ -1,0 +1,167 @@
+"""What is shown while a run goes on, and at its end."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from fedjax_syn.runs import metrics, progress
+
+
+def summary_of(accuracies: dict[int, float], **status) -> dict:
+  lines = [{'round': 1, 'seed': s, 'test/accuracy': a} for s, a in accuracies.items()]
+  status = {str(s): status.get(f'seed{s}', {'status': 'finished', 'round': 1}) for s in accuracies}
+  common = {'seeds': tuple(accuracies), 'rounds': 1, 'targets': (), 'eval_every': 5}
+  return {
+    'algorithm': 'dynafed',
+    'dataset': 'digits',
+    'rounds': 1,
+    'seeds': list(accuracies),
+    **metrics.summarise(lines, status=status, **common),
+    'seconds': {'total': 12.34, 'compile': 3.0, 'synthesis': 0.0},
+  }
+
+
+def console_of(terminal: bool) -> tuple[Console, io.StringIO]:
+  file = io.StringIO()
+  return Console(file=file, force_terminal=terminal, width=110), file
+
+
+def test_summary_names_everything(tmp_path):
+  diverged = {'status': 'diverged', 'round': 3, 'client': 7, 'last_good_checkpoint': None}
+  named = progress.diverged_text(1, {**diverged, 'client_name': 'ann'})
+  assert 'diverged in round 3, client ann; last' in named
+  console, file = console_of(False)
+  rows = [
+    ('dynafed', summary_of({0: 0.5, 1: 0.7})),
+    ('fedavg', summary_of({0: 0.25, 1: 0.5}, seed1=diverged)),
+  ]
+  rows[1][1].update(epsilon=7.9449, privacy={'delta': 1e-5, 'unit': 'client'})
+  rows[1][1].update(empty_rounds=[0, 3])
+  progress.Plain(console).summary(rows, tmp_path)
+  shown = file.getvalue()
+  assert 'fedavg: rounds without a sample, by seed: 0, 3' in shown
+  older = 'fedavg: epsilon 7.945 of one of 2 seeds, which together give away more at delta 1e-05'
+  assert older in shown
+  rows[1][1].update(epsilon_per_seed=4.5)
+  total = 'epsilon 7.945 over 2 seeds (4.500 each) at delta 1e-05, for one client'
+  assert progress.epsilon_text(rows[1][1]) == total
+  assert 'dynafed: epsilon' not in shown
+  assert '0.6000 ± 0.1414' in shown  # |0.5 - 0.7| / sqrt(2)
+  assert '0.2500, -' in shown  # no mean where a seed diverged
+  assert (
+    'fedavg: seed 1 diverged in round 3, client 7; last good checkpoint: none was saved yet'
+    in shown
+  )
+  assert 'best of every 5 rounds' in shown and 'mean of last 5' in shown
+  assert '12.3' in shown and 'compile 3.0' in shown and 'synthesis' not in shown
+  assert str(tmp_path)[:40] in shown.replace('\n', '')
+
+
+def test_plain_lines_are_few_and_end_with_the_result(monkeypatch):
+  """A clock that moves one second a round: 100 rounds give one line in ten seconds."""
+  now = [0.0]
+  monkeypatch.setattr(progress.time, 'monotonic', lambda: now[0])
+  console, file = console_of(False)
+  plain = progress.Plain(console)
+  plain.begin('fedavg, seed 0', 200, 100)
+  for done in range(101, 201):
+    now[0] += 1
+    plain.rounds(done, {'test/accuracy': done / 1000} if done % 2 == 0 else {})
+  plain.end()
+  first, *middle, last = file.getvalue().splitlines()
+  assert first == 'fedavg, seed 0: resuming after round 100 of 200'
+  assert len(middle) == 10
+  assert (
+    middle[4] == 'fedavg, seed 0: round 150 of 200, test accuracy 0.1500, 1 rounds/s, 50.0 s left'
+  )
+  assert last == 'fedavg, seed 0: round 200 of 200, test accuracy 0.2000, after 0:01:40'
+
+
+def test_plain_line_of_work_between_rounds(monkeypatch):
+  now = [0.0]
+  monkeypatch.setattr(progress.time, 'monotonic', lambda: now[0])
+  console, file = console_of(False)
+  plain = progress.Plain(console)
+  plain.begin('dynafed', 9, 0)
+  plain.rounds(3, {})
+  now[0] = 11
+  plain.between({'synthesis/iteration': 250, 'synthesis/loss': 0.93421})
+  assert (
+    file.getvalue().splitlines()[-1]
+    == 'dynafed: after round 3: synthesis/iteration 250, synthesis/loss 0.9342'
+  )
+
+
+def test_bar_shows_rounds_accuracy_and_iterations():
+  console, file = console_of(True)
+  bar = progress.Bar(console)
+  bar.begin('dynafed, seed 0', 40, 0)
+  bar.rounds(20, {'test/accuracy': 0.5})
+  bar.between({'synthesis/iteration': 250, 'synthesis/iterations': 1000, 'synthesis/loss': 0.93})
+  bar.progress.refresh()
+  bar.say('seed 0 starts [from] here')
+  assert [task.description for task in bar.progress.tasks] == ['dynafed, seed 0', 'synthesis']
+  assert [(task.completed, task.total) for task in bar.progress.tasks] == [(20, 40), (250, 1000)]
+  bar.rounds(21, {})
+  assert len(bar.progress.tasks) == 1
+  bar.end()
+  shown = file.getvalue()
+  for text in (
+    'dynafed, seed 0',
+    '20/40',
+    'test accuracy 0.5000',
+    '250/1000',
+    'loss 0.93',
+    'seed 0 starts [from] here',
+  ):
+    assert text in shown
+
+
+def test_a_report_without_iterations_is_shown_too():
+  console, _ = console_of(True)
+  bar = progress.Bar(console)
+  bar.begin('x', 2, 0)
+  bar.between({})
+  bar.end()
+
+
+def test_only_the_first_process_speaks(capsys):
+  silent = progress.make(write=False)
+  silent.begin('x', 1, 0)
+  silent.rounds(1, {'test/accuracy': 1.0})
+  silent.say('x')
+  silent.end()
+  assert capsys.readouterr().out == ''
+
+
+@pytest.mark.parametrize(
+  ('seconds', 'text'), [(0.26, '0.3 s'), (59.9, '59.9 s'), (61, '0:01:01'), (3723, '1:02:03')]
+)
+def test_durations(seconds, text):
+  assert progress._duration(seconds) == text
+
+
+@pytest.mark.parametrize('width', [1, 20, 80])
+@pytest.mark.parametrize('terminal', [True, False])
+def test_names_are_shown_as_they_are_on_any_terminal(width, terminal):
+  """Brackets are no markup, :smile: is no picture, and what a terminal would obey is written out."""
+  file = io.StringIO()
+  show = (progress.Bar if terminal else progress.Plain)(
+    Console(file=file, force_terminal=terminal, width=width, legacy_windows=False)
+  )
+  name = 'my[red]:smile:[/]\x1b]0;x\x07'
+  show.say(f'read {name}')
+  assert r'read my[red]:smile:[/]\x1b]0;x\x07' in file.getvalue().replace('\n', '')
+  show.begin(f'{name}, seed 0', 2, 0)
+  show.rounds(2, {'test/accuracy': 0.5})
+  show.end()
+  show.summary([(name, summary_of({0: 0.5}))], f'runs/{name}\n')
+  assert width == 1 or r'\x1b]0;x' in file.getvalue().replace('\n', '')
+  assert not {'\x07', '\x1b]'} & {*file.getvalue(), *re.findall('\x1b.', file.getvalue())}
+
+
+def test_a_table_of_results_keeps_its_columns():
+  table = metrics.comparison({'a|b': [{'seed': 0, 'round': 1, 'test/accuracy': 0.5}]})
+  assert table.splitlines()[-1] == r'| a\|b | 0.500 | 0.500 | 0.500 |'

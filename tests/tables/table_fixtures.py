@@ -1,0 +1,22 @@
+"""Puts runs that cost nothing in the place of the experiment."""
+
+import sys
+import types
+
+import pytest
+
+import fedjax_syn
+from fedjax_syn.cli import train as launcher
+from tests.tables.table_runs import Runs
+
+
+@pytest.fixture
+def runs(monkeypatch, tmp_path):
+  """No training; the current folder is empty."""
+  runs = Runs()
+  fake = types.SimpleNamespace(run_experiment=runs.run_experiment)
+  monkeypatch.setitem(sys.modules, 'fedjax_syn.runs.experiment', fake)
+  monkeypatch.setattr(fedjax_syn, 'experiment', fake, raising=False)
+  monkeypatch.setattr(launcher, 'prepare_jax', lambda devices: None)
+  monkeypatch.chdir(tmp_path)
+  return runs
