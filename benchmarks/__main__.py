@@ -39,11 +39,10 @@ from typing import NamedTuple
 
 from absl import app, flags
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
-
-from benchmarks import timing  # noqa: E402
-from fedjax_syn.cli import train as launcher  # noqa: E402
+from benchmarks import timing
+from fedjax_syn.cli import flags as cli
+from fedjax_syn.cli import jax_setup
+from fedjax_syn.core import paths
 
 BUDGET = {'cpu': 1e6, 'gpu': 480.0}  # seconds; on a CPU in effect no limit
 RESERVE = 60.0  # seconds that the compilations of one job may take
@@ -217,7 +216,7 @@ def choose(jobs: Sequence, only: Sequence[str], suite: str) -> list:
 
 def write_json(path: str, results: Sequence[Result]) -> None:
   """Writes all results so far; a reader never sees half a file."""
-  file = launcher.given_path(path, '--json')
+  file = paths.given(path, '--json')
   partial = file.with_name(f'{file.name}.partial')
   partial.write_text(json.dumps([result._asdict() for result in results], indent=1) + '\n')
   partial.replace(file)
@@ -229,19 +228,19 @@ def main(argv: list[str]) -> int:
     print(__doc__)
     return 0
   began = time.monotonic()
-  with launcher.refusals():
+  with cli.refusals():
     FLAGS.unparse_flags()
     rest = FLAGS(argv)[1:]
     if rest:
       raise app.UsageError(f'{rest[0]!r}: unexpected')
-    if FLAGS.json and not launcher.given_path(FLAGS.json, '--json').absolute().parent.is_dir():
+    if FLAGS.json and not paths.given(FLAGS.json, '--json').absolute().parent.is_dir():
       raise ValueError(f'--json={FLAGS.json}: there is no such folder')
     import jax
 
     from benchmarks import programs, workloads
 
     jobs = choose(workloads.SUITES[FLAGS.suite](), [n.lower() for n in FLAGS.only], FLAGS.suite)
-    launcher.prepare_jax()
+    jax_setup.prepare_jax()
   # Compilation is a part of what is measured.
   jax.config.update('jax_enable_compilation_cache', False)
   small = FLAGS.scale == 'smoke'
@@ -266,7 +265,11 @@ def main(argv: list[str]) -> int:
   devices = jax.local_devices()
   kind = f'{len(devices)} x {devices[0].device_kind}, {os.cpu_count()} cores'
   print(f'jax {jax.__version__}, {kind}{", smoke: the numbers mean nothing" if small else ""}')
-  peer = [FLAGS.peer_python, str(ROOT / 'launch' / f'peer_{FLAGS.peer}.py')] if FLAGS.peer else []
+  peer = (
+    [FLAGS.peer_python, str(pathlib.Path(__file__).with_name(f'peer_{FLAGS.peer}.py'))]
+    if FLAGS.peer
+    else []
+  )
   setting = Setting(peer, FLAGS.data_dir, small, began + budget, rates, record)
   data = {job.work.shape: job.work for job in jobs if isinstance(job.work, workloads.Rounds)}
   for shape, work in data.items():

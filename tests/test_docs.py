@@ -12,7 +12,8 @@ import yaml
 
 from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
-from fedjax_syn.cli import train as launcher
+from fedjax_syn.config import files
+from fedjax_syn.core import paths
 from tools import docs_hooks as hooks
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -146,7 +147,7 @@ def test_a_command_of_the_documentation_is_not_refused(path, words, tmp_path, mo
     save_own_method(path, tmp_path, monkeypatch)
   flags = dict(word.lstrip('-').split('=', 1) for word in words if '=' in word)
   settings = [word for word in words if word.startswith('--config.')]
-  config = launcher.load_config(ROOT / flags.get('config', launcher.DEFAULT), settings)
+  config = files.load_config(ROOT / flags.get('config', paths.DEFAULT_CONFIG), settings)
   config_lib.check(config)
 
 
@@ -169,7 +170,7 @@ def test_an_own_method_gets_its_setting(path, setting, tmp_path, monkeypatch):
   save_own_method(path, tmp_path, monkeypatch)
   block, _, name = setting.partition('.')
   words = [f'--config.algorithm=my_method:{block.title()}', f'--config.{setting}=0.25']
-  resolved = config_lib.check(launcher.load_config(launcher.DEFAULT, words))
+  resolved = config_lib.check(files.load_config(paths.DEFAULT_CONFIG, words))
   *_, own = algorithms.create(resolved.algorithm, resolved)
   assert own.name == block and getattr(own, name) == 0.25
 

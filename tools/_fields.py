@@ -17,8 +17,10 @@ from absl.testing import flagsaver
 
 from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
+from fedjax_syn.cli import flags as cli
 from fedjax_syn.cli import train as launcher
-from fedjax_syn.config import identity
+from fedjax_syn.config import files, identity
+from fedjax_syn.core import paths, texts
 from fedjax_syn.runs import assemble, experiment, progress
 from tools import _outcomes
 from tools._outcomes import Outcome, Tally
@@ -82,7 +84,7 @@ def base_of(algorithm: str) -> tuple[str, ...]:
     wanted = {**SMALL, **needs, 'algorithm': algorithm}
     settings = tuple(f'--config.{k}={v}' for k, v in wanted.items() if k in known)
     try:
-      config_lib.check(launcher.load_config(str(launcher.DEFAULT), settings))
+      config_lib.check(files.load_config(str(paths.DEFAULT_CONFIG), settings))
     except ValueError as error:
       refused = error
     else:
@@ -116,7 +118,7 @@ def on_command_line(key: str, text: str, workdir: Path) -> Outcome:
 
   def call():
     with flagsaver.flagsaver():
-      status = launcher.main(launcher.parse(['main.py', f'--workdir={workdir}', *settings]))
+      status = launcher.main(cli.parse(['main.py', f'--workdir={workdir}', *settings]))
     return runs[0][0] if status == 0 else status
 
   with (
@@ -132,7 +134,7 @@ def on_command_line(key: str, text: str, workdir: Path) -> Outcome:
 def in_a_file(key: str, value: Any) -> Outcome:
   """Gives a value of any type as a config file would."""
   settings = base_for(key)
-  tree = config_lib.to_dict(launcher.load_config(str(launcher.DEFAULT), settings))
+  tree = config_lib.to_dict(files.load_config(str(paths.DEFAULT_CONFIG), settings))
   section, _, name = key.rpartition('.')
   (tree[section] if section else tree)[name] = value
   done = _outcomes.outcome(lambda: config_lib.check(tree))
@@ -158,7 +160,7 @@ def _named(done: Outcome, key: str, value: Any) -> Outcome:
   """A refusal names the key or the value."""
   if done.kind != 'refused':
     return done
-  words = [key.rpartition('.')[2], launcher.texts.printable(key)]
+  words = [key.rpartition('.')[2], texts.printable(key)]
   if isinstance(value, str):
     words += [value, repr(value)[1:-1]]
     with contextlib.suppress(Exception), warnings.catch_warnings():
@@ -221,7 +223,7 @@ def hunt(seed: int, seconds: float, share: float, scratch: Path) -> Iterator[lis
     if over(0.8):
       break
     done = in_a_file(key, VALUES[i])
-    what = f'{key}={launcher.texts.shown(VALUES[i], 60)}'
+    what = f'{key}={texts.shown(VALUES[i], 60)}'
     tally.add(what, done)
     if done.kind == 'accepted':
       accepted.append((what, done.value))

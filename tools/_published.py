@@ -14,7 +14,7 @@ import numpy as np
 import scipy.io
 
 from fedjax_syn import config as config_lib
-from fedjax_syn.cli import train as launcher
+from fedjax_syn.config import files
 from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import images
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
@@ -215,7 +215,7 @@ CONFIGS = {
 
 def _configs() -> Family:
   def read(root: Path) -> Any:
-    return config_lib.to_dict(config_lib.check(launcher.load_config(str(root / 'mine.py'))))
+    return config_lib.to_dict(config_lib.check(files.load_config(str(root / 'mine.py'))))
 
   write = lambda root: (root / 'mine.py').write_text(_CONFIG.format('pass'))
   odd = {name: _damages.writing(_CONFIG.format(line).encode()) for name, line in CONFIGS.items()}

@@ -30,12 +30,9 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
-
-from tools._folder_damages import damage  # noqa: E402
-from tools._outcomes import Hang, limited  # noqa: E402
-from tools._tiny_runs import killed_run, run  # noqa: E402
+from tools._folder_damages import damage
+from tools._outcomes import Hang, limited
+from tools._tiny_runs import killed_run, run
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_integer('count', 300, 'damaged copies', lower_bound=1, flag_values=FLAGS)
@@ -190,12 +187,11 @@ def hunt(
   """
   import jax
 
-  from fedjax_syn.cli import inspect
-  from fedjax_syn.cli import train as launcher
+  from fedjax_syn.cli import inspect, jax_setup
   from fedjax_syn.papers.dynafed import finished_run
 
-  launcher.prepare_jax(1)
-  launcher.prepare_jax = lambda *_: None  # once for a process
+  jax_setup.prepare_jax(1)
+  jax_setup.prepare_jax = lambda *_: None  # once for a process
 
   jax.config.update('jax_compilation_cache_dir', str(work / 'compiled'))
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
@@ -272,10 +268,10 @@ def main(argv: list[str]) -> int:
   FLAGS(argv)
   import jax
 
-  from fedjax_syn.cli import train as launcher
+  from fedjax_syn.cli import jax_setup
 
-  launcher.prepare_jax(1)
-  launcher.prepare_jax = lambda *_: None  # once for a process
+  jax_setup.prepare_jax(1)
+  jax_setup.prepare_jax = lambda *_: None  # once for a process
   with tempfile.TemporaryDirectory() as temporary:
     work = pathlib.Path(FLAGS.workdir or temporary)
     work.mkdir(parents=True, exist_ok=True)

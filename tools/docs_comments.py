@@ -6,16 +6,12 @@ this file as an extension of griffe, the reader of its sources.
 
 import io
 import linecache
-import pathlib
-import sys
 import tokenize
 from typing import Any
 
 import griffe
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
-
-from tools.docs_hooks import plain  # noqa: E402
+from tools.docs_hooks import plain
 
 
 def comments_of(lines: list[str], first: int, last: int) -> str:

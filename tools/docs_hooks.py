@@ -6,14 +6,10 @@ so that a page needs neither a script nor a network to show them.
 """
 
 import html
-import pathlib
 import re
-import sys
 from typing import Any
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
-
-from fedjax_syn import config as config_lib  # noqa: E402
+from fedjax_syn import config as config_lib
 
 FIELDS = re.compile(r'<!-- fields: ([\w.]+) -->')
 # What the arithmatex extension leaves of \( ... \) and \[ ... \].

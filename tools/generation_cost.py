@@ -14,8 +14,6 @@ alone on the default device, compilation excluded. Prints both, the ratio of gen
 ratio of these two. Exit status: 0, or 2 after one line that says why not.
 """
 
-import os
-import pathlib
 import statistics
 import sys
 import time
@@ -24,10 +22,10 @@ from typing import Any, NamedTuple
 
 from absl import app, flags
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [path for path in (str(ROOT), os.getcwd()) if path not in sys.path]
-
-from fedjax_syn.cli import train as launcher  # noqa: E402
+from fedjax_syn.cli import flags as cli
+from fedjax_syn.cli import jax_setup
+from fedjax_syn.config import files
+from fedjax_syn.core import paths
 
 # Not absl's global flags: another launcher in the same process may call its own by the same names.
 FLAGS = flags.FlagValues()
@@ -135,17 +133,17 @@ def main(argv: list[str]) -> int:
   if {'-h', '--help', '-help'} & set(argv[1:]):
     print(__doc__)
     return 0
-  with launcher.refusals():
+  with cli.refusals():
     FLAGS.unparse_flags()
     found = FLAGS(argv)[1:]
     if len(found) != 1:
       raise app.UsageError(f'{len(found)} given: name the folder of one run, or one config file')
-    launcher.prepare_jax(1)
+    jax_setup.prepare_jax(1)
     from fedjax_syn.papers.fedcog import generation
 
-    path = launcher.given_path(found[0], 'folder')
+    path = paths.given(found[0], 'folder')
     if path.suffix == '.py':
-      subject = generation.begin_subject(launcher.load_config(str(path)), FLAGS.seed)
+      subject = generation.begin_subject(files.load_config(str(path)), FLAGS.seed)
     elif (path / 'config.json').is_file():
       subject = generation.open_subject(path, FLAGS.seed, FLAGS.trusted)
     else:

@@ -16,7 +16,6 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [path for path in (str(ROOT),) if path not in sys.path]
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 MOST = 6 << 30  # bytes of this process
 # Programs are compiled for their outcome, not for their speed.

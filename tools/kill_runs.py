@@ -30,7 +30,6 @@ from typing import NamedTuple
 from absl import flags
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string('workdir', None, 'where runs go', flag_values=FLAGS)
@@ -224,10 +223,10 @@ def main(argv: Sequence[str]) -> int:
   if {'-h', '--help', '-help'} & set(argv[1:]):
     print(__doc__)
     return 0
-  from fedjax_syn.cli import train as launcher
+  from fedjax_syn.cli import flags as cli
 
-  with launcher.refusals():
-    workdir = launcher.new_folder(FLAGS, argv)
+  with cli.refusals():
+    workdir = cli.new_folder(FLAGS, argv)
     from fedjax_syn import config as config_lib
 
     words = FLAGS.algorithms or config_lib.names('algorithms')

@@ -28,11 +28,9 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
-
-from fedjax_syn.cli import train as launcher  # noqa: E402
-from fedjax_syn.runs import progress  # noqa: E402
+from fedjax_syn.cli import flags as cli
+from fedjax_syn.cli import jax_setup
+from fedjax_syn.runs import progress
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string('workdir', None, 'where results go', flag_values=FLAGS)
@@ -216,9 +214,9 @@ def main(argv: Sequence[str]) -> int:
   if {'-h', '--help', '-help'} & set(argv[1:]):
     print(__doc__)
     return 0
-  with launcher.refusals():
-    workdir = launcher.new_folder(FLAGS, argv)
-    launcher.prepare_jax()
+  with cli.refusals():
+    workdir = cli.new_folder(FLAGS, argv)
+    jax_setup.prepare_jax()
     configs = plan(FLAGS.mode, FLAGS.rounds, FLAGS.clients, FLAGS.data, FLAGS.data_dir)
     runs, results = {}, {}
     for label, config in configs.items():

@@ -1,0 +1,1 @@
+"""The commands: what `launch/*.py` and the console script `fedjax-syn` call."""

@@ -14,21 +14,12 @@ safetensors also holds the final model (model.safetensors; needs the extra: pip 
 Exit status: 0, 2 after one line that says why not, or 74 where the disk is full.
 """
 
-import os
 import pathlib
-import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [path for path in (str(ROOT), os.getcwd()) if path not in sys.path]
+from absl import app, flags
 
-from fedjax_syn.core import failures, stopping  # noqa: E402
-
-if __name__ == '__main__':
-  stopping.watch()  # before the imports that take time
-
-from absl import app, flags  # noqa: E402
-
-from fedjax_syn.cli import train as launcher  # noqa: E402
+from fedjax_syn.cli import flags as cli
+from fedjax_syn.core import failures, paths
 
 KINDS = ('npz', 'png', 'safetensors')
 # Not absl's global flags: another launcher in the same process may call its own by the same names.
@@ -44,7 +35,7 @@ def main(argv: list[str]) -> int:
   if {'-h', '--help', '-help'} & set(argv[1:]):
     print(__doc__)
     return 0
-  with launcher.refusals():
+  with cli.refusals():
     FLAGS.unparse_flags()
     folders = FLAGS(argv)[1:]
     if len(folders) != 1:
@@ -52,8 +43,8 @@ def main(argv: list[str]) -> int:
     unknown = [kind for kind in FLAGS.format if kind not in KINDS]
     if unknown or not FLAGS.format:
       raise app.UsageError(f'--format={",".join(FLAGS.format)}: known are {", ".join(KINDS)}')
-    folder = launcher.given_path(folders[0], 'folder')
-    target = launcher.given_path(FLAGS.output or folder / 'export', '--output')
+    folder = paths.given(folders[0], 'folder')
+    target = paths.given(FLAGS.output or folder / 'export', '--output')
     try:
       written = export(folder, target, FLAGS.format, FLAGS.seed, FLAGS.trusted)
     except OSError as error:
@@ -112,7 +103,3 @@ def export(
       path = export_lib.save_model(loaded.variables, stored, target / 'model.safetensors')
       lines.append(f'{path}: the model')
   return [*lines, note] if note else lines
-
-
-if __name__ == '__main__':
-  stopping.run(lambda: main(sys.argv))

@@ -25,20 +25,12 @@ changes nothing else. Exit status: 0, 2 after one line that says why not, or 74 
 """
 
 import os
-import pathlib
-import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [path for path in (str(ROOT), os.getcwd()) if path not in sys.path]
+from absl import app, flags
 
-from fedjax_syn.core import stopping  # noqa: E402
-
-if __name__ == '__main__':
-  stopping.watch()  # before the imports that take time
-
-from absl import app, flags  # noqa: E402
-
-from fedjax_syn.cli import train as launcher  # noqa: E402
+from fedjax_syn.cli import flags as cli
+from fedjax_syn.cli import jax_setup
+from fedjax_syn.core import paths
 
 PICTURES = tuple(f'{n}.png' for n in ('gradient_error', 'privacy', 'from_scratch', 'client_losses'))
 # Not absl's global flags: another launcher in the same process may call its own by the same names.
@@ -88,15 +80,15 @@ def main(argv: list[str]) -> int:
   if {'-h', '--help', '-help'} & set(argv[1:]):
     print(__doc__)
     return 0
-  with launcher.refusals():
+  with cli.refusals():
     FLAGS.unparse_flags()
     folders = FLAGS(argv)[1:]
     if len(folders) != 1:
       raise app.UsageError(f'{len(folders)} folders given: name the folder of one run')
-    folder = launcher.given_path(folders[0], 'folder')
+    folder = paths.given(folders[0], 'folder')
     if not os.path.lexists(folder / 'config.json'):
       raise ValueError(f'{folder}: holds no config.json; name the folder of a run')
-    launcher.prepare_jax(1)
+    jax_setup.prepare_jax(1)
     from fedjax_syn.papers.dynafed import finished_run
     from fedjax_syn.papers.feddualmatch import client_sets
     from fedjax_syn.runs import metrics, run_folder, work_folder
@@ -126,7 +118,3 @@ def main(argv: list[str]) -> int:
   print_summary(report)
   print(f'{folder / "inspect.json"} and {folder / "figures"}')
   return 0
-
-
-if __name__ == '__main__':
-  stopping.run(lambda: main(sys.argv))

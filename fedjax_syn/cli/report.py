@@ -10,22 +10,11 @@ the settings that differ, the commands that train each run again, and what `laun
 extra: pip install -e '.[report]'. Exit status: 0, 2 after one line that says why not, or 74 where the disk is full.
 """
 
-import os
-import pathlib
-import sys
+from absl import app, flags
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [path for path in (str(ROOT), os.getcwd()) if path not in sys.path]
-
-from fedjax_syn.core import failures, stopping  # noqa: E402
-
-if __name__ == '__main__':
-  stopping.watch()  # before the imports that take time
-
-from absl import app, flags  # noqa: E402
-
-from fedjax_syn.cli import train as launcher  # noqa: E402
-from fedjax_syn.core import texts  # noqa: E402
+from fedjax_syn.cli import flags as cli
+from fedjax_syn.config import files
+from fedjax_syn.core import failures, paths, texts
 
 # Not absl's global flags: another launcher in the same process may call its own by the same names.
 FLAGS = flags.FlagValues()
@@ -44,9 +33,10 @@ def command_of(run) -> str:
   from fedjax_syn import config as config_lib
   from fedjax_syn.report.commands import command
 
-  own = {file.stem: file for file in (ROOT / 'configs').glob('[a-z]*.py')}  # it is executed
-  file = own.get(run.stored.get('config_name'), launcher.DEFAULT)
-  base = config_lib.to_dict(launcher.load_config(str(file)))
+  file = paths.shipped_configs().get(
+    run.stored.get('config_name'), paths.DEFAULT_CONFIG
+  )  # it is executed
+  base = config_lib.to_dict(files.load_config(str(file)))
   return command(run, base, f'configs/{file.name}')
 
 
@@ -55,13 +45,13 @@ def main(argv: list[str]) -> int:
   if {'-h', '--help', '-help'} & set(argv[1:]):
     print(__doc__)
     return 0
-  with launcher.refusals():
+  with cli.refusals():
     FLAGS.unparse_flags()
     folders = FLAGS(argv)[1:]
     if not folders:
       raise app.UsageError('no folder given: name the folders of one or more runs')
-    output = launcher.given_path(FLAGS.output, '--output')
-    folders = [launcher.given_path(folder, 'folder') for folder in folders]
+    output = paths.given(FLAGS.output, '--output')
+    folders = [paths.given(folder, 'folder') for folder in folders]
     from fedjax_syn import report
 
     try:
@@ -71,7 +61,3 @@ def main(argv: list[str]) -> int:
       raise ValueError(f'--output={output}: cannot be written ({error.strerror})') from error
   print(texts.printable(f'{output.resolve()}: {shown} run{"s" if shown > 1 else ""}'))
   return 0
-
-
-if __name__ == '__main__':
-  stopping.run(lambda: main(sys.argv))

@@ -14,6 +14,7 @@ same time, in the same W, share the cells: each waits for those that another is 
 Exit status: 0 finished, 2 refused, 3 no cell has a result, 74 the disk is full, 75 interrupted and saved.
 """
 
+import functools
 import itertools
 import json
 import os
@@ -21,22 +22,18 @@ import pathlib
 import random
 import re
 import shlex
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
+from absl import app, flags
 
-from fedjax_syn.core import paths, stopping  # noqa: E402
-
-if __name__ == '__main__':
-  stopping.watch()  # before the imports that take time
-
-from absl import app, flags  # noqa: E402
-
-from fedjax_syn.cli import train as launcher  # noqa: E402
-from fedjax_syn.core import failures, texts  # noqa: E402
+from fedjax_syn.cli import flags as cli
+from fedjax_syn.cli import jax_setup
+from fedjax_syn.cli import train as launcher
+from fedjax_syn.config import files
+from fedjax_syn.core import failures, paths, stopping, texts
+from fedjax_syn.runs import default_folder
 
 GRID = flags.DEFINE_multi_string('grid', [], 'key=value,value')
 BUDGET = flags.DEFINE_integer('budget', 0, 'at most so many cells; 0 is all', lower_bound=0)
@@ -144,7 +141,7 @@ def run_cell(cell: Cell, run: Callable[..., int], config_name: str) -> dict[str,
   if workdir_lib.owner(cell.folder):
     return None
   status = run(cell.config, cell.folder, config_name=config_name)
-  if status == launcher.REFUSED and workdir_lib.owner(cell.folder):  # it came in between
+  if status == cli.REFUSED and workdir_lib.owner(cell.folder):  # it came in between
     return None
   mean, std = read_score(cell.folder) if status == 0 else (None, None)
   record = {'values': cell.values, 'folder': cell.folder.name, 'hash': cell.hash}
@@ -248,7 +245,7 @@ def table(records: Sequence[dict]) -> str:
   keys = list(records[0]['values'])
   ordered = sorted(records, key=lambda r: -1.0 if r['mean'] is None else r['mean'], reverse=True)
   lines = ['| ' + ' | '.join([*keys, 'validation accuracy']) + ' |', '|---' * (len(keys) + 1) + '|']
-  outcomes = {launcher.REFUSED: 'refused', DIVERGED: 'diverged', INTERRUPTED: 'interrupted'}
+  outcomes = {cli.REFUSED: 'refused', DIVERGED: 'diverged', INTERRUPTED: 'interrupted'}
   for r in ordered:
     std = '' if r['std'] is None else f' ± {100 * r["std"]:.2f}'
     score = (
@@ -261,8 +258,10 @@ def table(records: Sequence[dict]) -> str:
 
 def command(config_path: str, settings: Sequence[str], values: dict[str, str]) -> str:
   """Returns the command line that runs the chosen values, on all training rows."""
-  path = launcher.given_path(config_path, '--config')
-  path = path.relative_to(launcher.ROOT) if path.is_relative_to(launcher.ROOT) else path
+  path = paths.given(config_path, '--config')
+  path = (
+    path.relative_to(paths.CONFIGS.parent) if path.is_relative_to(paths.CONFIGS.parent) else path
+  )
   kept = [s for s in settings if not s.lstrip('-').startswith('config.data.validation=')]
   chosen = [f'--config.{key}={text}' for key, text in values.items()]
   words = [
@@ -284,21 +283,23 @@ def write(path: pathlib.Path, text: str) -> None:
 
 def main(argv: list[str]) -> int:
   """Runs a sweep; returns the exit status."""
-  with launcher.refusals():
-    if launcher.LIST.value:
-      launcher.print_list(launcher.LIST.value, argv[1:])
+  with cli.refusals():
+    if cli.LIST.value:
+      launcher.print_list(cli.LIST.value, argv[1:])
       return 0
     from fedjax_syn import config as config_lib
     from fedjax_syn.data import datasets
 
     grid = read_grid(GRID.value)
-    config = launcher.load_config(launcher.CONFIG.value, argv[1:])
+    config = files.load_config(cli.CONFIG.value, argv[1:])
     config_lib.check(config)
     config.compare = ''  # what is compared with has no part in the choice
-    name = pathlib.Path(launcher.CONFIG.value).stem
-    default = launcher.default_workdir(config, f'sweep-{name}')
-    workdir = launcher.given_path(launcher.WORKDIR.value or default, '--workdir')
-    before = [p for p in default.parent.glob(f'{default.name[:-8]}{launcher.HASH}') if p != default]
+    name = pathlib.Path(cli.CONFIG.value).stem
+    default = default_folder.default_workdir(config, f'sweep-{name}')
+    workdir = paths.given(cli.WORKDIR.value or default, '--workdir')
+    before = [
+      p for p in default.parent.glob(f'{default.name[:-8]}{default_folder.HASH}') if p != default
+    ]
     if not config.data.validation and not datasets.brings_validation(
       config.data.name, config.data.dir
     ):
@@ -308,14 +309,14 @@ def main(argv: list[str]) -> int:
       )
     chosen = choose(grid, BUDGET.value, config.data.seed)
     cells = [make_cell(config, values, workdir) for values in chosen]
-    if not launcher.WORKDIR.value and (other := begun_in(cells, before)):
+    if not cli.WORKDIR.value and (other := begun_in(cells, before)):
       workdir = other
       cells = [make_cell(config, values, workdir) for values in chosen]
-    launcher.check_paths(cells[0].config, workdir, ('sweep.json', 'sweep.md'))
+    default_folder.check_paths(cells[0].config, workdir, ('sweep.json', 'sweep.md'))
     total = len(choose(grid, 0, 0))
     if len(cells) < total:
       print(f'{len(cells)} of {total} cells, chosen at random by data.seed={config.data.seed}')
-    launcher.prepare_jax(config.layout.devices)
+    jax_setup.prepare_jax(config.layout.devices)
   from fedjax_syn.runs import experiment  # only now, so that refusals are quick
 
   records = sweep(cells, workdir, experiment.run_experiment, name)
@@ -328,7 +329,7 @@ def main(argv: list[str]) -> int:
   report = table(records)
   found = best(records)
   if found and not interrupted:
-    report += f'\n\n{command(launcher.CONFIG.value, argv[1:], found["values"])}'
+    report += f'\n\n{command(cli.CONFIG.value, argv[1:], found["values"])}'
   print(report)
   write(workdir / 'sweep.md', report)
   if interrupted:
@@ -336,5 +337,6 @@ def main(argv: list[str]) -> int:
   return 0 if found else DIVERGED
 
 
-if __name__ == '__main__':
-  stopping.run(lambda: app.run(main, flags_parser=launcher.parse), goes_on=True)
+def start(argv: list[str]) -> int:
+  """Reads the flags and tunes; returns the exit status."""
+  return app.run(main, argv, functools.partial(cli.parse, help_text=__doc__))

@@ -26,21 +26,16 @@ import dataclasses
 import json
 import math
 import pathlib
-import sys
 from collections.abc import Mapping, Sequence
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
+from absl import app, flags
 
-from fedjax_syn.core import paths, stopping  # noqa: E402
-
-if __name__ == '__main__':
-  stopping.watch()  # before the imports that take time
-
-from absl import app, flags  # noqa: E402
-
-from fedjax_syn import papers  # noqa: E402
-from fedjax_syn.cli import train as launcher  # noqa: E402
-from fedjax_syn.tables import spec  # noqa: E402
+from fedjax_syn import papers
+from fedjax_syn.cli import flags as cli
+from fedjax_syn.cli import jax_setup
+from fedjax_syn.core import paths, stopping
+from fedjax_syn.runs import default_folder
+from fedjax_syn.tables import spec
 
 # Not absl's global flags: launch/main.py calls some of its own by the same names.
 FLAGS = flags.FlagValues()
@@ -126,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
     print(__doc__)
     return 0
   entries = papers.entries()
-  with launcher.refusals():
+  with cli.refusals():
     settings = parse(argv)
     stopping.flags_read()
     if FLAGS.list:
@@ -140,7 +135,7 @@ def main(argv: Sequence[str]) -> int:
     entry = spec.find(entries, FLAGS.table)
     rows = spec.select(entry.rows, FLAGS.rows, '--rows')
     columns = spec.select(entry.columns, FLAGS.cols, '--cols')
-    workdir = launcher.given_path(FLAGS.workdir or f'runs/tables-{FLAGS.scale}', '--workdir')
+    workdir = paths.given(FLAGS.workdir or f'runs/tables-{FLAGS.scale}', '--workdir')
     from fedjax_syn.tables import (  # only now, so that most refusals are quick
       cells,
       progress,
@@ -151,8 +146,8 @@ def main(argv: Sequence[str]) -> int:
     runs = cells.plan(table, rows, columns, FLAGS.seeds)
     # Where a run begins in another one, that one may have to be run first.
     written = [f'{entry.name}/{name}' for name in ('table.md', 'table.json')]
-    launcher.check_paths(dataclasses.replace(runs[0].config, start_from=''), workdir, written)
-    launcher.prepare_jax(runs[0].config.layout.devices)
+    default_folder.check_paths(dataclasses.replace(runs[0].config, start_from=''), workdir, written)
+    jax_setup.prepare_jax(runs[0].config.layout.devices)
   import jax
 
   from fedjax_syn.runs import experiment
@@ -189,7 +184,3 @@ def exit_status(results, stopped: str) -> int:
   if 'failed' in states:
     return FAILED
   return DIVERGED if set(states) == {'diverged'} else FINISHED
-
-
-if __name__ == '__main__':
-  stopping.run(lambda: main(sys.argv), goes_on=True)

@@ -3,6 +3,17 @@
 import os
 from pathlib import Path
 
+import fedjax_syn
+
+# In a checkout this is a link to configs/ beside the package.
+CONFIGS = (Path(fedjax_syn.__file__).parent / 'configs').resolve()
+DEFAULT_CONFIG = CONFIGS / 'dynafed_digits.py'
+
+
+def shipped_configs() -> dict[str, Path]:
+  """Returns the configs that come with the package, by name."""
+  return {file.stem: file for file in sorted(CONFIGS.glob('[a-z]*.py'))}
+
 
 def given(path: str | Path, key: str = '') -> Path:
   """Returns a path that a person wrote, with the home folder for `~` and that of a user for `~user`.

@@ -1,0 +1,1 @@
+"""Figures, each a pure function of numbers."""

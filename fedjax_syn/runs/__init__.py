@@ -1,0 +1,1 @@
+"""A run from its config to its files: the loop, checkpoints, metrics, resuming, export."""

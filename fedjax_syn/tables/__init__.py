@@ -1,0 +1,1 @@
+"""The engine of the papers' tables: cells, runner, measures, rendering."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedjax_syn import config as config_lib
-from fedjax_syn.cli import train as launcher
-from fedjax_syn.config import identity
+from fedjax_syn.config import files, identity
 from fedjax_syn.config.schema import flatten
+from fedjax_syn.core import paths
 from fedjax_syn.runs import continuation, metrics, run_folder, stored_files
 from fedjax_syn.runs import work_folder as workdir_lib
 from fedjax_syn.tables import spec, warm_start
@@ -19,13 +19,13 @@ from fedjax_syn.tables.spec import Column, Entry, Result, Row
 
 
 def _file(name: str) -> str:
-  return str(launcher.ROOT / 'configs' / f'{name}.py')
+  return str(paths.CONFIGS / f'{name}.py')
 
 
 @functools.cache  # a table has some hundred cells, and building a ConfigDict takes milliseconds
 def _fields(name: str) -> Mapping[str, Any]:
   """The fields of a config file by dotted key."""
-  return types.MappingProxyType(flatten(config_lib.to_dict(launcher.load_config(_file(name)))))
+  return types.MappingProxyType(flatten(config_lib.to_dict(files.load_config(_file(name)))))
 
 
 class Run(NamedTuple):
@@ -67,9 +67,9 @@ class Table(NamedTuple):
     values = {**_fields(column.config), **chosen, 'seeds': (seed,)}
     if not self.settings:
       return config_lib.check(values)
-    config = launcher.load_config(_file(column.config))
+    config = files.load_config(_file(column.config))
     config.update_from_flattened_dict(values)
-    launcher.apply(config, self.settings)
+    files.apply(config, self.settings)
     return config_lib.check(config)
 
   def run(self, row: Row, column: Column, seed: int) -> Run:

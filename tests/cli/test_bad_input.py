@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from absl.testing import flagsaver
 
+from fedjax_syn.cli import flags as cli
+from fedjax_syn.cli import jax_setup
 from fedjax_syn.cli import train as launcher
 from tests.bad_data import BAD_DATA, Bad, arrays
 from tests.bad_input import BAD, BAD_OVERRIDES
@@ -64,7 +66,7 @@ def here(tmp_path, monkeypatch):
   """An empty current folder, no network, JAX as it is."""
   monkeypatch.chdir(tmp_path)
   monkeypatch.syspath_prepend(tmp_path)
-  monkeypatch.setattr(launcher, 'prepare_jax', lambda *_: None)
+  monkeypatch.setattr(jax_setup, 'prepare_jax', lambda *_: None)
   for name, value in OFFLINE.items():
     monkeypatch.setenv(name, value)
   monkeypatch.delenv('TFDS_DATA_DIR', raising=False)
@@ -79,7 +81,7 @@ def test_bad_input_is_one_line_and_status_2_before_any_work(row, here, capsys):
   before = files(here)
   with flagsaver.flagsaver():
     try:
-      status = launcher.main(launcher.parse(['main.py', *arguments(row.settings)]))
+      status = launcher.main(cli.parse(['main.py', *arguments(row.settings)]))
     except SystemExit as end:
       status = end.code
   out, err = capsys.readouterr()

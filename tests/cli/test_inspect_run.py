@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from fedjax_syn import config as config_lib
-from fedjax_syn.cli import inspect
-from fedjax_syn.cli import train as launcher
+from fedjax_syn.cli import inspect, jax_setup
 from fedjax_syn.papers.dynafed import finished_run
 from fedjax_syn.runs import experiment, metrics
 from tests.cli.test_train import ROOT
@@ -38,7 +37,7 @@ def folder(tmp_path_factory):
   config = config_of(**REAL, **changes)
   assert experiment.run_experiment(config, folder) == 0
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(launcher, 'prepare_jax', lambda *_: None)
+    patch.setattr(jax_setup, 'prepare_jax', lambda *_: None)
     assert start(folder, '--steps=4', '--clients=2') == 0
   return folder
 
@@ -133,7 +132,7 @@ DIVERGED = summary_of(None, {'0': {'status': 'diverged', 'round': 2}})
 def test_what_is_no_finished_run_is_refused_in_one_line(
   changes, flags, line, tmp_path, monkeypatch, capsys
 ):
-  monkeypatch.setattr(launcher, 'prepare_jax', lambda *_: None)
+  monkeypatch.setattr(jax_setup, 'prepare_jax', lambda *_: None)
   if changes is not None:
     unfinished(tmp_path, **changes)
   with pytest.raises(SystemExit) as end:

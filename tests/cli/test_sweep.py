@@ -11,9 +11,10 @@ import pytest
 from absl.testing import flagsaver
 
 import fedjax_syn
+from fedjax_syn.cli import flags as cli
+from fedjax_syn.cli import jax_setup
 from fedjax_syn.cli import sweep as sweep_lib
-from fedjax_syn.cli import train as launcher
-from fedjax_syn.core import stopping
+from fedjax_syn.core import paths, stopping
 from fedjax_syn.runs import work_folder as workdir_lib
 from tests.run_helpers import summary_of
 
@@ -54,14 +55,14 @@ def runs(monkeypatch, tmp_path):
   fake = types.SimpleNamespace(run_experiment=runs.run_experiment)
   monkeypatch.setitem(sys.modules, 'fedjax_syn.runs.experiment', fake)
   monkeypatch.setattr(fedjax_syn, 'experiment', fake, raising=False)
-  monkeypatch.setattr(launcher, 'prepare_jax', lambda devices: None)
+  monkeypatch.setattr(jax_setup, 'prepare_jax', lambda devices: None)
   monkeypatch.chdir(tmp_path)
   return runs
 
 
 def start(*arguments):
   with flagsaver.flagsaver():
-    return sweep_lib.main(launcher.parse(['sweep.py', '--workdir=W', *arguments]))
+    return sweep_lib.main(cli.parse(['sweep.py', '--workdir=W', *arguments]))
 
 
 LR = '--grid=client.lr=0.001,0.01,0.1'
@@ -192,7 +193,8 @@ def test_a_full_disk_ends_a_sweep(runs):
 def test_flair_brings_its_own_validation_rows(runs, capsys):
   """A share of the training rows beside them is refused by the data set."""
   assert (
-    start(f'--config={launcher.ROOT}/configs/fedcog_flair.py', '--grid=client.lr=0.001,0.01') == 0
+    start(f'--config={paths.CONFIGS.parent}/configs/fedcog_flair.py', '--grid=client.lr=0.001,0.01')
+    == 0
   )
   assert [c.data.validation for c, _ in runs] == [0, 0]
   assert 'data.validation was 0' not in capsys.readouterr().out

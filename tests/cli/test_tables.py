@@ -14,8 +14,8 @@ from rich.console import Console
 
 import fedjax_syn
 from fedjax_syn import papers
+from fedjax_syn.cli import jax_setup
 from fedjax_syn.cli import tables as tables_lib
-from fedjax_syn.cli import train as launcher
 from fedjax_syn.core import stopping
 from fedjax_syn.runs import work_folder as workdir_lib
 from fedjax_syn.tables import cells, progress, runner, spec
@@ -277,7 +277,7 @@ def test_a_real_table(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize('name', [name for name in ENTRIES if 'figure' not in name])
 def test_a_whole_table(name, monkeypatch, tmp_path_factory, capsys):
-  monkeypatch.setattr(launcher, 'prepare_jax', lambda devices: None)
+  monkeypatch.setattr(jax_setup, 'prepare_jax', lambda devices: None)
   workdir = tmp_path_factory.getbasetemp() / 'whole'  # tables share runs
   assert start(f'--workdir={workdir}', table=name, scale='smoke') == 0
   content = json.loads((workdir / name / 'table.json').read_text())

@@ -10,6 +10,8 @@ import pytest
 from absl.testing import flagsaver
 
 import fedjax_syn
+from fedjax_syn.cli import flags as cli
+from fedjax_syn.cli import jax_setup
 from fedjax_syn.cli import train as launcher
 from fedjax_syn.data import datasets
 from tests.algorithms.test_own_layers import OUTSIDE
@@ -34,14 +36,14 @@ def runs(monkeypatch, tmp_path):
   fake = types.SimpleNamespace(run_experiment=runs.run_experiment)
   monkeypatch.setitem(sys.modules, 'fedjax_syn.runs.experiment', fake)
   monkeypatch.setattr(fedjax_syn, 'experiment', fake, raising=False)
-  monkeypatch.setattr(launcher, 'prepare_jax', lambda *_: None)
+  monkeypatch.setattr(jax_setup, 'prepare_jax', lambda *_: None)
   monkeypatch.chdir(tmp_path)
   return runs
 
 
 def start(*arguments):
   with flagsaver.flagsaver():
-    return launcher.main(launcher.parse(['main.py', *arguments]))
+    return launcher.main(cli.parse(['main.py', *arguments]))
 
 
 REFUSED = [
@@ -187,7 +189,7 @@ def test_a_finished_branch_needs_its_beginning_no_more(runs, capsys):
   assert start('--workdir=W', '--config.start_from=gone/checkpoints/5') == 0
 
 
-@pytest.mark.parametrize('kind', launcher.KINDS)
+@pytest.mark.parametrize('kind', cli.KINDS)
 def test_list_prints_a_line_each(kind, runs, capsys):
   assert start(f'--list={kind}') == 0
   lines = capsys.readouterr().out.splitlines()
@@ -274,13 +276,13 @@ def test_a_missing_accelerator_is_one_clear_line():
 def test_a_cache_that_cannot_be_written_costs_a_line_and_not_the_run(tmp_path, monkeypatch, capsys):
   """Without a home that can be written to JAX would warn of every program in two lines."""
   (tmp_path / 'file').write_text('')
-  assert launcher._usable(str(tmp_path / 'file' / 'jax')) is None
+  assert jax_setup._usable(str(tmp_path / 'file' / 'jax')) is None
   line = f'WARNING: compiled programs are not kept: {tmp_path}/file/jax: Not a directory\n'
   assert capsys.readouterr().err == line
-  assert launcher._usable(str(tmp_path / 'jax')) == str(tmp_path / 'jax')
-  assert launcher._usable('gs://bucket/jax') == 'gs://bucket/jax'
+  assert jax_setup._usable(str(tmp_path / 'jax')) == str(tmp_path / 'jax')
+  assert jax_setup._usable('gs://bucket/jax') == 'gs://bucket/jax'
   monkeypatch.setenv('HOME', str(tmp_path))
-  assert launcher._usable('~/jax') == str(tmp_path / 'jax')
+  assert jax_setup._usable('~/jax') == str(tmp_path / 'jax')
   assert capsys.readouterr().err == ''
 
 
@@ -288,6 +290,6 @@ def test_a_user_without_a_home_trains_without_a_cache(tmp_path, monkeypatch, cap
   """As in a container, under a number that nobody has; a folder called ~ is not wanted."""
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(os.path, 'expanduser', lambda path: path)
-  assert launcher._usable('~/.cache/jax') is None
+  assert jax_setup._usable('~/.cache/jax') is None
   assert capsys.readouterr().err.endswith('~/.cache/jax: there is no such home folder\n')
   assert datasets.load('digits').title == 'digits' and not list(tmp_path.iterdir())

@@ -23,7 +23,7 @@ from fedjax_syn.config import (
 from fedjax_syn.config.identity import diff, hash8
 from tests.bad_input import BAD, BAD_OVERRIDES
 
-FILES = sorted(f.stem for f in (pathlib.Path(__file__).parents[1] / 'configs').glob('[a-z]*.py'))
+FILES = sorted(f.stem for f in (pathlib.Path(__file__).parents[2] / 'configs').glob('[a-z]*.py'))
 
 
 def changed(values):

@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from fedjax_syn import config as config_lib
-from fedjax_syn.cli import train as launcher
-from fedjax_syn.config import identity
+from fedjax_syn.cli import flags as cli
+from fedjax_syn.config import files, identity
+from fedjax_syn.core import paths
 from fedjax_syn.runs import assemble, experiment, work_folder
 from tests.run_helpers import config_of
 
@@ -96,7 +97,7 @@ def test_what_was_read_is_said_in_a_line(fake, tmp_path, capsys):
 
 
 def test_the_algorithm_that_a_config_compares_with_is_trained_alone_if_asked_for():
-  load = lambda *settings: launcher.load_config(str(launcher.DEFAULT), settings)
+  load = lambda *settings: files.load_config(str(paths.DEFAULT_CONFIG), settings)
   assert load().compare == 'fedavg'
   assert load('--config.algorithm=fedavg').compare == ''
   assert load('--config.algorithm=fedprox').compare == 'fedavg'
@@ -106,7 +107,7 @@ def test_the_algorithm_that_a_config_compares_with_is_trained_alone_if_asked_for
 
 
 def test_refusals_say_what_to_type(method, capsys):
-  load = lambda *settings: launcher.load_config(str(launcher.DEFAULT), settings)
+  load = lambda *settings: files.load_config(str(paths.DEFAULT_CONFIG), settings)
   with pytest.raises(
     ValueError, match=f'{method.stem}:Mine has no such field; it has none .*compose.md'
   ):
@@ -121,5 +122,5 @@ def test_refusals_say_what_to_type(method, capsys):
   with pytest.raises(config_lib.ConfigError, match='one method; several are several runs'):
     load('--config.compare=fedavg,fedprox')
   with pytest.raises(SystemExit):
-    launcher.parse(['main.py', '--rounds=5'])
+    cli.parse(['main.py', '--rounds=5'])
   assert "'rounds'; settings are written --config.key=value" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import pytest
 
 from fedjax_syn.core import stopping
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 # A launcher in little: work in C that Python's handlers cannot interrupt, as a compiler's.
 BEGIN = """
   import os, sys, threading, time

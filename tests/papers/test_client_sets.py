@@ -9,8 +9,7 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn.algorithms.set_sharing import gradient_matching
-from fedjax_syn.cli import export, inspect
-from fedjax_syn.cli import train as launcher
+from fedjax_syn.cli import export, inspect, jax_setup
 from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.papers import post_run
 from fedjax_syn.papers.feddualmatch import client_sets
@@ -61,7 +60,7 @@ def test_the_sets_are_those_that_the_run_would_send(folder):
 
 
 def test_inspection_leaves_numbers_and_a_picture(folder, monkeypatch, capsys):
-  monkeypatch.setattr(launcher, 'prepare_jax', lambda *_: None)
+  monkeypatch.setattr(jax_setup, 'prepare_jax', lambda *_: None)
   assert inspect.main(['inspect_run.py', str(folder)]) == 0
   assert_picture(folder / 'figures' / 'client_set.png')
   found = json.loads((folder / 'inspect.json').read_text())

@@ -6,8 +6,7 @@ import pytest
 
 from fedjax_syn import config as config_lib
 from fedjax_syn import papers
-from fedjax_syn.cli import train as launcher
-from fedjax_syn.config import identity
+from fedjax_syn.config import files, identity
 from fedjax_syn.papers.fedcog import cells as _fedcog_cells
 from fedjax_syn.papers.fedcog import flair
 from fedjax_syn.tables import cells, spec
@@ -81,7 +80,7 @@ def test_table_3_has_no_figure_where_the_paper_has_none():
 def test_fashion_mnist_s_cells_are_the_paper_s_at_both_scales_and_the_default_config_s():
   both = [config('table1', 'fedcog', 'fmnist-niid1', scale) for scale in ('cpu', 'paper')]
   assert both[0] == both[1] and both[0].rounds == 70 and both[0].client.steps == 400
-  default = launcher.load_config(str(ROOT / 'configs' / 'fedcog_fashion_mnist.py'))
+  default = files.load_config(str(ROOT / 'configs' / 'fedcog_fashion_mnist.py'))
   default.compare = ''
   assert identity.diff(config_lib.check(default), both[0]) == []
 

@@ -7,8 +7,7 @@ import pytest
 
 from fedjax_syn import algorithms, papers
 from fedjax_syn import config as config_lib
-from fedjax_syn.cli import train as launcher
-from fedjax_syn.config import identity
+from fedjax_syn.config import files, identity
 from fedjax_syn.papers.feddualmatch import cells as made
 from fedjax_syn.tables import cells, spec
 
@@ -62,7 +61,7 @@ def test_the_cpu_scale_of_table_1_is_all_of_mnist():
 
 
 def test_the_default_config_is_the_table_s():
-  c = launcher.load_config(str(ROOT / 'configs' / 'feddualmatch_mnist.py'))
+  c = files.load_config(str(ROOT / 'configs' / 'feddualmatch_mnist.py'))
   c.compare = ''
   assert identity.diff(config_lib.check(c), config('table1', 'feddualmatch', 'mnist-0.01')) == []
 

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from fedjax_syn.cli import train as launcher
+from fedjax_syn.cli import jax_setup
+from fedjax_syn.core import paths
 from fedjax_syn.papers import post_run
 from fedjax_syn.papers.fedcog import generation
 from fedjax_syn.runs import experiment, work_folder
@@ -129,7 +130,7 @@ def test_operations_are_those_that_the_formulas_need():
 
 
 def test_cost_is_printed_for_a_run_and_for_a_config(folder, monkeypatch, tmp_path, capsys):
-  monkeypatch.setattr(launcher, 'prepare_jax', lambda devices: None)
+  monkeypatch.setattr(jax_setup, 'prepare_jax', lambda devices: None)
   assert generation_cost.main(['', str(folder), '--client=4', '--repeats=1']) == 0
   head, names, generated, trained, ratio, both = capsys.readouterr().out.splitlines()
   assert head.endswith('client 4: 4 steps on 10 samples, and 3 steps on 32 + 4')
@@ -159,9 +160,9 @@ def test_cost_is_printed_for_a_run_and_for_a_config(folder, monkeypatch, tmp_pat
 def test_what_cannot_be_measured_is_refused_in_one_line(
   arguments, said, folder, monkeypatch, capsys
 ):
-  monkeypatch.setattr(launcher, 'prepare_jax', lambda devices: None)
+  monkeypatch.setattr(jax_setup, 'prepare_jax', lambda devices: None)
   arguments = [
-    {'FOLDER': str(folder)}.get(a, a).replace('configs/', f'{launcher.ROOT}/configs/')
+    {'FOLDER': str(folder)}.get(a, a).replace('configs/', f'{paths.CONFIGS.parent}/configs/')
     for a in arguments
   ]
   with pytest.raises(SystemExit) as stopped:

@@ -6,8 +6,7 @@ import pytest
 
 from fedjax_syn import config as config_lib
 from fedjax_syn import papers
-from fedjax_syn.cli import train as launcher
-from fedjax_syn.config import identity
+from fedjax_syn.config import files, identity
 from fedjax_syn.tables import cells, spec
 
 ENTRIES = papers.entries()
@@ -85,7 +84,7 @@ def test_the_mlp_s_cells_are_the_paper_s_at_both_scales_and_the_default_config_s
   mlp, row = entry.columns[0], entry.rows[-1]
   both = [cells.Table(entry, spec.SCALES[s], ROOT).configure(row, mlp, 0) for s in ('cpu', 'paper')]
   assert both[0] == both[1] and both[0].rounds == 200 and both[0].dynafed.iterations == 1000
-  config = launcher.load_config(str(ROOT / 'configs' / 'dynafed_fashion_mnist.py'))
+  config = files.load_config(str(ROOT / 'configs' / 'dynafed_fashion_mnist.py'))
   config.compare = ''
   assert identity.diff(config_lib.check(config), both[0]) == []
 

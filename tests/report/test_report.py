@@ -13,8 +13,7 @@ from PIL import Image
 
 from fedjax_syn import report
 from fedjax_syn.cli import report as command_line
-from fedjax_syn.cli import train as launcher
-from fedjax_syn.config import identity
+from fedjax_syn.config import files, identity
 from fedjax_syn.report import pictures, runs, tables
 from tests.report.stored import HOSTILE, KINDS, edit
 
@@ -206,7 +205,7 @@ def test_a_command_gives_the_very_config(run_folders, opened):
       words = shlex.split(command_line.command_of(run).replace('\\\n', ''))
       assert words[:2] == ['python', 'launch/main.py']
       file = words[2].removeprefix('--config=')
-      config = launcher.load_config(str(command_line.ROOT / file), words[3:])
+      config = files.load_config(str(command_line.ROOT / file), words[3:])
       assert identity.diff(run.stored['config'], config) == []
   finally:
     edit(run_folders[1], lambda stored: stored['config']['data'].update(dir=HOSTILE))

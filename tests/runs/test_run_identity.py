@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from fedjax_syn import config as config_lib
-from fedjax_syn.cli import train as launcher
 from fedjax_syn.config import identity
 from fedjax_syn.data import datasets
-from fedjax_syn.runs import continuation
+from fedjax_syn.runs import continuation, default_folder
 from tests.run_helpers import config_of, refusal, run
 
 pytest_plugins = ['tests.run_fixtures']
@@ -242,7 +241,7 @@ def test_where_the_file_of_a_layer_lies_makes_no_other_run(fake, tmp_path, monke
   settings = lambda place: {'algorithm': f'{place}own.py:Mine', 'seeds': (0,), 'rounds': 3}
   config = config_of(**settings(''))
   assert list(identity.own_code(config)) == ['own.py:Mine']
-  assert str(launcher.default_workdir(config, 'x')).startswith('runs/x-own.py.Mine-')
+  assert str(default_folder.default_workdir(config, 'x')).startswith('runs/x-own.py.Mine-')
   assert run(tmp_path / 'run', **settings('')) == 0
   (tmp_path / 'run' / 'summary.json').unlink()
   for place in (f'{tmp_path}/a/', '../b/'):
@@ -259,7 +258,7 @@ def test_the_default_folder_is_that_of_the_same_run_whatever_it_is_called(
   fake, tmp_path, monkeypatch
 ):
   monkeypatch.chdir(tmp_path)
-  name = lambda **changes: str(launcher.default_workdir(config_of(**changes), 'tiny'))
+  name = lambda **changes: str(default_folder.default_workdir(config_of(**changes), 'tiny'))
   plain = {'algorithm': 'fedavg', 'rounds': 5}
   old = tmp_path / 'runs' / 'tiny-fedavg-0123abcd'  # by another version's hash
   assert run(old, **plain) == 0
@@ -281,7 +280,7 @@ def test_other_runs_are_not_looked_into_for_the_default_folder(fake, tmp_path, m
   """Hundreds of folders may lie beside each other; that of the own hash comes first, whatever else is there."""
   monkeypatch.chdir(tmp_path)
   plain = {'algorithm': 'fedavg', 'rounds': 5, 'seeds': (0,)}
-  name = lambda **changes: launcher.default_workdir(config_of(**{**plain, **changes}), 'tiny')
+  name = lambda **changes: default_folder.default_workdir(config_of(**{**plain, **changes}), 'tiny')
   own = name()
   assert run(own, **plain) == 0
   shutil.copytree(own, own.with_name('tiny-fedavg-00000000'))  # by another version's hash

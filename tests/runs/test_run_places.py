@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedjax_syn.cli import sweep as sweep_lib
-from fedjax_syn.cli import train as launcher
+from fedjax_syn.config import files
 from fedjax_syn.core import paths
 from fedjax_syn.data import datasets
 from fedjax_syn.report import runs as report_runs
@@ -111,7 +111,7 @@ def test_the_home_folder_is_understood(monkeypatch, spelt):
   monkeypatch.setenv('HOME', '/home/somebody')
   place = Path('/home/somebody/place') if spelt.startswith('~/') else Path('/root/place')
   assert paths.given(spelt) == paths.given(Path(spelt), '--workdir') == place
-  assert launcher.given_path(spelt, '--output') == place
+  assert paths.given(spelt, '--output') == place
   assert datasets._folder(spelt) == place
   assert str(paths.given('./~/x')) == '~/x'  # a folder that is called so
 
@@ -132,7 +132,7 @@ def test_every_reader_of_a_run_understands_the_home_folder(fake, tmp_path, monke
   (tmp_path / 'tiny.py').write_text(
     'from fedjax_syn import config\ndef get_config():\n  return config.get_default()\n'
   )
-  assert launcher.load_config('~/tiny.py').rounds == 200
+  assert files.load_config('~/tiny.py').rounds == 200
   assert api.load('~/run', trusted=False).variables.params
   assert [run.folder for run in report_runs.open_runs(['~/run'])] == [tmp_path / 'run']
   branch = config_of(algorithm='fedavg', rounds=6, seeds=(0,), start_from='~/run/checkpoints/4')

@@ -12,7 +12,7 @@ from fedjax_syn.runs import experiment
 from tests.run_helpers import config_of
 
 pytest_plugins = ['tests.run_fixtures']
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 SOURCES = sorted(
   p for folder in ('fedjax_syn', 'launch', 'configs') for p in (ROOT / folder).rglob('*.py')
 )

@@ -6,7 +6,7 @@ import types
 import pytest
 
 import fedjax_syn
-from fedjax_syn.cli import train as launcher
+from fedjax_syn.cli import jax_setup
 from tests.tables.table_runs import Runs
 
 
@@ -17,6 +17,6 @@ def runs(monkeypatch, tmp_path):
   fake = types.SimpleNamespace(run_experiment=runs.run_experiment)
   monkeypatch.setitem(sys.modules, 'fedjax_syn.runs.experiment', fake)
   monkeypatch.setattr(fedjax_syn, 'experiment', fake, raising=False)
-  monkeypatch.setattr(launcher, 'prepare_jax', lambda devices: None)
+  monkeypatch.setattr(jax_setup, 'prepare_jax', lambda devices: None)
   monkeypatch.chdir(tmp_path)
   return runs

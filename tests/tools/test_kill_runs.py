@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from fedjax_syn import config as config_lib
-from fedjax_syn.cli import train as launcher
+from fedjax_syn.config import files
+from fedjax_syn.core import paths
 from tools import kill_runs
 from tools.kill_runs import Kill
 
@@ -30,7 +31,7 @@ def test_every_algorithm_is_killed_and_the_kinds_are_as_asked_for():
 @pytest.mark.parametrize('algorithm', [*config_lib.names('algorithms'), 'scaffold+dynafed'])
 def test_every_job_is_one_that_is_accepted(algorithm, tmp_path):
   settings = [a for a in kill_runs.command(algorithm, tmp_path) if a.startswith('--config.')]
-  config = config_lib.check(launcher.load_config(str(launcher.DEFAULT), settings))
+  config = config_lib.check(files.load_config(str(paths.DEFAULT_CONFIG), settings))
   assert config.algorithm == algorithm and config.compare == '' and config.checkpoint_every == 1
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fedjax_syn.cli import train as launcher
+from fedjax_syn.cli import jax_setup
 from tests.run_fixtures import put_stubs
 from tools import long_run
 from tools.long_run import Sample
@@ -40,7 +40,7 @@ def test_both_modes_in_short(tmp_path, monkeypatch):
   the mesh and with the evaluator. Seconds and resident memory are those of a busy process and are not looked at here.
   """
   put_stubs(monkeypatch)
-  monkeypatch.setattr(launcher, 'prepare_jax', lambda *_: None)
+  monkeypatch.setattr(jax_setup, 'prepare_jax', lambda *_: None)
   monkeypatch.setattr(long_run, 'GROWTH', {'live_bytes': 1.0})
   plan = long_run.plan
 

@@ -10,7 +10,7 @@ import pytest
 
 from tools import stop_runs
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def told(status, after=9.0, text=''):

@@ -1,0 +1,25 @@
+"""Measures the library's speed: `benchmarks/` of the checkout that the package lies in."""
+
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import fedjax_syn
+
+ROOT = pathlib.Path(fedjax_syn.__file__).resolve().parents[1]
+
+
+def main(argv: Sequence[str]) -> int:
+  """Runs the benchmark; returns the exit status."""
+  if not (ROOT / 'benchmarks' / '__main__.py').is_file():
+    print(
+      'benchmark: the workloads are not installed with the package; run it in a checkout, where'
+      ' pip install -e . was done',
+      file=sys.stderr,
+    )
+    return 2
+  path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get('PYTHONPATH')]))
+  command = [sys.executable, '-m', 'benchmarks', *argv[1:]]
+  return subprocess.call(command, env={**os.environ, 'PYTHONPATH': path})

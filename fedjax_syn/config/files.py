@@ -1,0 +1,83 @@
+"""Config files: found by path or by name, executed, and changed by settings of the command line."""
+
+import importlib.util
+import re
+import textwrap
+import traceback
+from collections.abc import Iterable
+
+from fedjax_syn.core import paths, texts
+
+
+def load_config(path: str, settings: Iterable[str] = ()):
+  """Loads a config file and applies settings.
+
+  Args:
+    path: a Python file with `get_config()`, or the name of a shipped config, 'dynafed_fashion_mnist'.
+    settings: '--config.key=value', as on the command line.
+
+  Returns:
+    A locked ConfigDict, not checked yet.
+
+  Raises:
+    ValueError: if there is no such file, it fails, or a setting is unknown or of a wrong type.
+  """
+  file = paths.shipped_configs().get(str(path)) or paths.given(path, '--config')
+  if not file.is_file():
+    if file.exists():  # a folder, a pipe that nobody writes to, a device without an end
+      raise ValueError(f'--config={path}: is not a file; name a Python file with get_config()')
+    raise ValueError(
+      f'--config={path}: no such file; shipped are {", ".join(paths.shipped_configs())}'
+    )
+  spec = importlib.util.spec_from_file_location('config_file', file.resolve())
+  if spec is None:
+    raise ValueError(f'--config={path}: must be a Python file (.py) with get_config()')
+  module = importlib.util.module_from_spec(spec)
+  try:
+    spec.loader.exec_module(module)
+    config = module.get_config()
+  except (
+    Exception,
+    SystemExit,
+  ) as error:  # whatever a user's file does wrong is a refusal that names its line
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [str(frame.lineno) for frame in frames if frame.filename == spec.origin]
+    # ml_collections repeats all that it holds, as a quoted string, when one field is unknown.
+    message = re.sub(r' Other fields present: ".*}"', '', texts.one_line(error), flags=re.S)
+    message = re.sub(r"^'(.*)'$", r'\1', message).replace('\\n', ' ')
+    message = textwrap.shorten(f'{type(error).__name__}: {message}', 240)
+    raise ValueError(f'--config={":".join([path, *lines[-1:]])}: {message}') from error
+  import ml_collections
+
+  if not isinstance(config, ml_collections.ConfigDict):
+    raise ValueError(
+      f'--config={path}: get_config() returns a {type(config).__name__}, not a ConfigDict'
+    )
+  apply(config, settings)
+  return config
+
+
+def apply(config, settings: Iterable[str]) -> None:
+  """Applies settings to a config, in place.
+
+  Args:
+    config: a ConfigDict.
+    settings: '--config.key=value', as on the command line.
+
+  Raises:
+    ValueError: if a setting is unknown, of a wrong type or has no value.
+  """
+  from fedjax_syn import config as config_lib
+
+  pairs = []
+  for setting in settings:
+    key, equals, text = setting.lstrip('-').removeprefix('config.').partition('=')
+    if not equals:
+      raise ValueError(f'{setting}: has no value; write {setting}=...')
+    pairs.append((key, text))
+  # Algorithms first: one from outside the package brings the fields that other settings may name.
+  for key, text in sorted(pairs, key=lambda pair: pair[0] not in ('algorithm', 'compare')):
+    config_lib.override(config, key, text)
+  keys = {key for key, _ in pairs}
+  if 'algorithm' in keys and 'compare' not in keys and config.compare == config.algorithm:
+    config.compare = ''  # what the file compares with, asked for by name: it alone
