@@ -50,7 +50,7 @@ _MODULES = {
   'Layout': 'fedjax_syn.engine',
   'Round': 'fedjax_syn.core.contexts',
   'Task': 'fedjax_syn.core.contexts',
-  'chain': 'fedjax_syn.chains',
+  'chain': 'fedjax_syn.algorithms',
   'field': 'fedjax_syn.core.fields',
   'load': 'fedjax_syn.runs.api',
   'run': 'fedjax_syn.runs.api',

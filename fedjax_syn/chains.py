@@ -7,11 +7,9 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fedjax_syn.core.contexts import Run, Task
 from fedjax_syn.core.privacy import Mechanism
-from fedjax_syn.core.texts import shown
 from fedjax_syn.core.types import Model
 from fedjax_syn.layer import LOCAL_HOOKS, SERVER_HOOKS, Layer, has, overrides
 
@@ -158,59 +156,16 @@ class Chain:
       if name not in names:
         raise ValueError(f'{name!r} is no layer of {self.name!r}: {", ".join(names)}')
     changed = (dataclasses.replace(layer, **fields.get(layer.name, {})) for layer in self.layers)
-    return chain(*changed)
-
-  def to_json(self) -> list[dict[str, Any]]:
-    """Returns the chain as `json` writes it; `fedjax_syn.algorithms.from_json` reads it.
-
-    Raises:
-      ValueError: if no file says what a layer is.
-    """
-    from fedjax_syn.algorithms import word_of
-
-    fields = lambda layer: {
-      f.name: plain(getattr(layer, f.name)) for f in dataclasses.fields(layer)
-    }
-    plain = lambda value: value.item() if isinstance(value, jax.Array | np.ndarray) else value
-    return [{'layer': word_of(type(layer)), 'fields': fields(layer)} for layer in self.layers]
+    made = Chain(tuple(changed))
+    check(made)
+    return made
 
   def traced(self) -> 'Chain':
     """Returns the chain with its numbers as arrays of one type: 0.1 and np.float32(0.1) are one program."""
     return jax.tree.map(lambda value: jnp.asarray(value, jnp.result_type(float)), self)
 
 
-def chain(*layers: Layer | Chain) -> Chain:
-  """Composes layers into a method, from the inside out, like `optax.chain`.
-
-  Args:
-    *layers: layers, or chains of them; FedAvg with its defaults is added in front where it is missing.
-
-  Returns:
-    The method.
-
-  Raises:
-    ValueError: in one line, if the layers cannot be combined.
-  """
-  from fedjax_syn.algorithms.fedavg import FedAvg
-
-  flat: list[Layer] = []
-  for part in layers:
-    if not isinstance(part, Layer | Chain):
-      kind = 'call it' if isinstance(part, type) else 'it must be a layer'
-      raise ValueError(
-        f'chain: {shown(part)} is no layer: {kind}, as in fs.chain(fs.FedProx(mu=0.01))'
-      )
-    flat += part.layers if isinstance(part, Chain) else (part,)
-  if not flat or not isinstance(flat[0], FedAvg):
-    flat = [FedAvg(), *flat]
-  if any(isinstance(layer, FedAvg) for layer in flat[1:]):
-    raise ValueError('chain: fs.FedAvg must come first: the other layers change its local training')
-  made = Chain(tuple(flat))
-  _check(made)
-  return made
-
-
-def _check(made: Chain) -> None:
+def check(made: Chain) -> None:
   """The one place where combinations are refused."""
   names = [layer.name for layer in made.layers]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.chains import chain
+from fedjax_syn.algorithms import chain
 from fedjax_syn.core.contexts import State
 from fedjax_syn.engine import Layout
 from fedjax_syn.engine.personal import Personal

@@ -202,12 +202,14 @@ METHOD = fs.chain(
 
 
 def test_json_comes_back_as_the_same_chain():
-  rows = json.loads(json.dumps(METHOD.to_json()))
+  rows = json.loads(json.dumps(algorithms.to_json(METHOD)))
   assert [row['layer'] for row in rows] == ['fedavg', 'tests.test_chains:Local', 'fedprox']
   assert algorithms.from_json(rows, trusted=True) == METHOD
   on_devices = METHOD.traced()
   assert (
-    algorithms.from_json(json.loads(json.dumps(on_devices.to_json())), trusted=True)[Local].ceiling
+    algorithms.from_json(json.loads(json.dumps(algorithms.to_json(on_devices))), trusted=True)[
+      Local
+    ].ceiling
     == 2.0
   )
 
@@ -221,7 +223,7 @@ def test_pickle_comes_back_as_the_same_chain():
 def test_every_method_comes_back_from_json_and_pickle(name):
   layer = algorithms.LAYERS[name]()
   method = with_sgd(layer)
-  rows = json.loads(json.dumps(method.to_json()))
+  rows = json.loads(json.dumps(algorithms.to_json(method)))
   assert rows[-1]['layer'] == name and pickle.loads(pickle.dumps(method)) == method
   assert algorithms.from_json(rows) == method
 
@@ -261,7 +263,7 @@ def test_rows_that_are_no_chain_are_one_line_and_import_nothing(rows, line, tmp_
 def test_a_class_that_no_file_has_is_not_written():
   inner = type('Inner', (fs.Layer,), {'__qualname__': 'f.<locals>.Inner'})
   with pytest.raises(ValueError, match='written in no file'):
-    fs.chain(inner()).to_json()
+    algorithms.to_json(fs.chain(inner()))
 
 
 def test_the_blocks_of_a_config_are_the_fields_of_layers():

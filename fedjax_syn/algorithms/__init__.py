@@ -6,6 +6,10 @@ import re
 import sys
 from typing import Any
 
+import jax
+import numpy as np
+
+from fedjax_syn import chains
 from fedjax_syn.algorithms import own_layers
 from fedjax_syn.algorithms.abavg import ABAVG
 from fedjax_syn.algorithms.ditto import Ditto
@@ -34,7 +38,7 @@ from fedjax_syn.algorithms.serverwarmup import ServerWarmUp
 from fedjax_syn.algorithms.set_sharing.feddm import FedDM
 from fedjax_syn.algorithms.set_sharing.feddualmatch import FedDualMatch
 from fedjax_syn.algorithms.vhl.vhl import VHL
-from fedjax_syn.chains import Chain, chain
+from fedjax_syn.chains import Chain
 from fedjax_syn.core.fields import ConfigError
 from fedjax_syn.core.texts import shown
 from fedjax_syn.layer import Layer
@@ -86,6 +90,35 @@ def _renamed(layer: type[Layer], name: str) -> Any:
 
 for _layer in LAYERS.values():
   sys.modules[_layer.__module__].__getattr__ = functools.partial(_renamed, _layer)  # type: ignore[method-assign]
+
+
+def chain(*layers: Layer | Chain) -> Chain:
+  """Composes layers into a method, from the inside out, like `optax.chain`.
+
+  Args:
+    *layers: layers, or chains of them; FedAvg with its defaults is added in front where it is missing.
+
+  Returns:
+    The method.
+
+  Raises:
+    ValueError: in one line, if the layers cannot be combined.
+  """
+  flat: list[Layer] = []
+  for part in layers:
+    if not isinstance(part, Layer | Chain):
+      kind = 'call it' if isinstance(part, type) else 'it must be a layer'
+      raise ValueError(
+        f'chain: {shown(part)} is no layer: {kind}, as in fs.chain(fs.FedProx(mu=0.01))'
+      )
+    flat += part.layers if isinstance(part, Chain) else (part,)
+  if not flat or not isinstance(flat[0], FedAvg):
+    flat = [FedAvg(), *flat]
+  if any(isinstance(layer, FedAvg) for layer in flat[1:]):
+    raise ValueError('chain: fs.FedAvg must come first: the other layers change its local training')
+  made = Chain(tuple(flat))
+  chains.check(made)
+  return made
 
 
 def names() -> dict[str, str]:
@@ -144,8 +177,19 @@ def create(word: str, config: Any) -> Chain:
     raise ConfigError(str(error) if named else f'algorithm={word!r}: {error}') from error
 
 
+def to_json(method: Chain) -> list[dict[str, Any]]:
+  """Returns a chain as `json` writes it; `from_json` reads it.
+
+  Raises:
+    ValueError: if no file says what a layer is.
+  """
+  plain = lambda value: value.item() if isinstance(value, jax.Array | np.ndarray) else value
+  fields = lambda layer: {f.name: plain(getattr(layer, f.name)) for f in dataclasses.fields(layer)}
+  return [{'layer': word_of(type(layer)), 'fields': fields(layer)} for layer in method]
+
+
 def from_json(rows: Any, *, trusted: bool = False) -> Chain:
-  """Reads a chain that `Chain.to_json` wrote.
+  """Reads a chain that `to_json` wrote.
 
   Args:
     rows: what `json` read.

@@ -142,7 +142,7 @@ def main(argv: Sequence[str]) -> int:
       runner,
     )
 
-    table = cells.Table(entry, spec.SCALES[FLAGS.scale], workdir, tuple(settings))
+    table = cells.Table(entry, spec.SCALES[FLAGS.scale], workdir, tuple(settings), entries)
     runs = cells.plan(table, rows, columns, FLAGS.seeds)
     # Where a run begins in another one, that one may have to be run first.
     written = [f'{entry.name}/{name}' for name in ('table.md', 'table.json')]

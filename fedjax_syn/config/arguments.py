@@ -1,15 +1,10 @@
 """Arguments of Python functions, held to the rules of the config's fields: one check for both entrances."""
 
-import functools
-import os
-import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from fedjax_syn.config.schema import SECTIONS, Resolved
-from fedjax_syn.core.fields import ConfigError, check_range, coerce
+from fedjax_syn.core.fields import ConfigError, as_field
 from fedjax_syn.core.texts import shown
 
 
@@ -28,9 +23,8 @@ def check(fields: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, Any]
   """
   out = {}
   for name, value in given.items():
-    kind, rules = _rules(fields[name])
-    out[name] = coerce(name, _plain(value, kind), kind)
-    check_range(name, out[name], rules)
+    section, _, field = fields[name].rpartition('.')
+    out[name] = as_field(SECTIONS[section] if section else Resolved, field, value, name)
   return out
 
 
@@ -58,22 +52,3 @@ def check_together(values: Mapping[str, Any], name: Callable[[str], str] = str) 
     raise ConfigError(
       f'{name("personal_every")}={personal}: must be a multiple of {name("eval_every")}={every}'
     )
-
-
-@functools.cache
-def _rules(key: str) -> tuple[Any, Mapping[str, Any]]:
-  """Type and rules of a field."""
-  section, _, name = key.rpartition('.')
-  cls = SECTIONS[section] if section else Resolved
-  return typing.get_type_hints(cls)[name], cls.__dataclass_fields__[name].metadata
-
-
-def _plain(value: Any, kind: Any) -> Any:
-  """A value as Python has it."""
-  if typing.get_origin(kind) is tuple:
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-      return value
-    return tuple(_plain(item, typing.get_args(kind)[0]) for item in value)
-  if isinstance(value, os.PathLike):
-    return os.fspath(value)
-  return value.item() if isinstance(value, np.generic) else value

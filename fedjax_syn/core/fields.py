@@ -1,11 +1,15 @@
 """Fields of configs and layers: a default, one line of help and the values that are allowed, checked in one place."""
 
 import dataclasses
+import functools
 import math
+import os
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from fedjax_syn.core import texts
 from fedjax_syn.core.texts import shown
@@ -113,3 +117,35 @@ def check_range(key: str, value: Any, rules: Mapping[str, Any]) -> None:
       raise ConfigError(f'{key}={shown(item)}: must be at most {LARGEST}')
     if isinstance(item, float) and item and not smallest <= abs(item) <= largest:
       raise ConfigError(f'{key}={shown(item)}: {_SIZES}')
+
+
+def as_field(owner: type, field: str, value: Any, name: str) -> Any:
+  """Returns a value held to the rules of a dataclass's field.
+
+  Args:
+    owner: the dataclass.
+    field: of it.
+    value: numpy numbers, arrays, ranges and paths are taken for what they hold.
+    name: what messages call it.
+
+  Raises:
+    ConfigError: naming the value and what would work.
+  """
+  kind = _types(owner)[field]
+  out = coerce(name, _plain(value, kind), kind)
+  check_range(name, out, owner.__dataclass_fields__[field].metadata)
+  return out
+
+
+_types = functools.cache(typing.get_type_hints)
+
+
+def _plain(value: Any, kind: Any) -> Any:
+  """A value as Python has it."""
+  if typing.get_origin(kind) is tuple:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+      return value
+    return tuple(_plain(item, typing.get_args(kind)[0]) for item in value)
+  if isinstance(value, os.PathLike):
+    return os.fspath(value)
+  return value.item() if isinstance(value, np.generic) else value

@@ -5,13 +5,12 @@ import numpy as np
 
 from fedjax_syn.core import processes
 from fedjax_syn.core.types import PyTree
-from fedjax_syn.engine.layout import Layout
 
 
-def mesh_of(layout: Layout) -> jax.sharding.Mesh:
-  """Returns the mesh that a resolved layout runs on; with several processes each gives equally many."""
+def mesh_of(devices: int) -> jax.sharding.Mesh:
+  """Returns the mesh of so many devices; with several processes each gives equally many."""
   by_turns = sorted(jax.devices(), key=lambda d: (_rank(d), d.process_index))
-  return jax.sharding.Mesh(np.array(by_turns[: layout.devices]), ('lanes',))
+  return jax.sharding.Mesh(np.array(by_turns[:devices]), ('lanes',))
 
 
 def _rank(device: jax.Device) -> int:

@@ -15,15 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_syn.config import arguments
 from fedjax_syn.core import paths
+from fedjax_syn.core.fields import as_field
 from fedjax_syn.data import domains, from_function, held_out, own_images
 from fedjax_syn.data.builders import (
   array_checks,
   arrays,
   digits,
-  domain_sources,
+  domain_prepared,
   flair,
+  flair_layout,
   fortunes,
   layout,
   prepared,
@@ -35,6 +36,7 @@ from fedjax_syn.data.builders.split import Split
 from fedjax_syn.data.dataset import Dataset, make
 from fedjax_syn.data.kinds import FLAIR
 from fedjax_syn.data.normalisation import NORMALISATIONS, UNMEASURED, Normalisation, normalise_by
+from fedjax_syn.data.settings import Data
 
 __all__ = ['NORMALISATIONS', 'Dataset', 'Normalisation', 'Split', 'load', 'names']
 
@@ -53,7 +55,7 @@ def names() -> dict[str, str]:
     **described,
     **{
       name: f'FLAIR, {side}x{side}x3: 345,879 + 43,960 photographs (39,239 to validate) of 51,414 users, 17 labels, '
-      f'any number per image; put {flair.METADATA} and {flair.IMAGES}/ into data.dir'
+      f'any number per image; put {flair_layout.METADATA} and {flair_layout.IMAGES}/ into data.dir'
       for name, side in FLAIR.items()
     },
     **{
@@ -113,7 +115,7 @@ def load(
     raise ValueError(f'data.validation={validation} must lie in 0 <= f < 1')
   given = {'data.seed': seed, 'data.proxy_share': proxy_share}
   given |= {'data.size': size, 'data.dir': data_dir, 'data.proxy': proxy, 'data.name': name}
-  checked = arguments.check({key: key for key in given}, given)
+  checked = {key: as_field(Data, key.removeprefix('data.'), given[key], key) for key in given}
   data_dir = checked['data.dir']
   if normalisation and normalisation not in NORMALISATIONS:
     raise ValueError(
@@ -204,18 +206,18 @@ def _named(name: str, folder: Path) -> Dataset:
 def _flair(name: str, folder: Path) -> Dataset:
   found, side = flair.read(name, folder, FLAIR[name]), FLAIR[name]
   constants = normalise_by('half', found.train.x)  # its checksum is stored: of 4 GB and more
-  lone = [flair.CLASSES[c] for c in array_checks.lone_classes(found.train.y, found.test.y)]
+  lone = [flair_layout.CLASSES[c] for c in array_checks.lone_classes(found.train.y, found.test.y)]
   return Dataset(
     name,
     f'FLAIR {side}x{side}',
     found.train,
     found.test,
     found.validation,
-    len(flair.CLASSES),
+    len(flair_layout.CLASSES),
     constants,
     found.checksum,
     found.clients,
-    class_names=flair.CLASSES,
+    class_names=flair_layout.CLASSES,
     notes=(f'no training row has the labels {some(lone)}, and test rows have',) if lone else (),
   )
 
@@ -247,7 +249,7 @@ def _digits_styles(name: str, folder: Path) -> Dataset:
 
 def _domain_source(name: str, folder: Path) -> Dataset:
   source = DOMAIN_SOURCES[name]
-  found = domain_sources.read(source, folder)
+  found = domain_prepared.read(source, folder)
   return _joined(name, source.title, found, source.num_classes)
 
 
@@ -329,7 +331,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if flags.name in SOURCES:
       prepared.prepare(SOURCES[flags.name], folder)
     if flags.name in DOMAIN_SOURCES:
-      domain_sources.prepare(DOMAIN_SOURCES[flags.name], folder)
+      domain_prepared.prepare(DOMAIN_SOURCES[flags.name], folder)
     dataset = load(flags.name, flags.dir)
   except (ValueError, OSError) as error:
     print(error, file=sys.stderr)

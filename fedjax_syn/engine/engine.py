@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_syn.chains import Chain, chain
+from fedjax_syn.algorithms import chain
+from fedjax_syn.chains import Chain
 from fedjax_syn.client.local import seen_by
 from fedjax_syn.core import programs
 from fedjax_syn.core.background import Background

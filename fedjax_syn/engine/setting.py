@@ -46,7 +46,7 @@ class Setting:
   @functools.cached_property
   def mesh(self) -> jax.sharding.Mesh:
     """The devices."""
-    return mesh_of(self.layout)
+    return mesh_of(self.layout.devices)
 
   @property
   def cohort_size(self) -> int:

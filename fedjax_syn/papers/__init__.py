@@ -1,4 +1,4 @@
-"""The papers, one file each, found by themselves: a file exports ENTRIES, its tables and figures."""
+"""The papers, one package each, found by themselves: a package exports ENTRIES, its tables and figures."""
 
 import importlib
 import pkgutil
@@ -9,6 +9,6 @@ from fedjax_syn.tables.spec import Entry
 
 def entries() -> Mapping[str, Entry]:
   """Returns every table and figure by its name, papers in alphabetical order."""
-  names = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith('_'))
+  names = sorted(m.name for m in pkgutil.iter_modules(__path__) if m.ispkg)
   modules = [importlib.import_module(f'{__name__}.{name}') for name in names]
   return {entry.name: entry for module in modules for entry in module.ENTRIES}

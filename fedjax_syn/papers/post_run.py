@@ -10,6 +10,7 @@ import jax
 
 from fedjax_syn.runs import run_folder, stored_files
 from fedjax_syn.runs import work_folder as workdir_lib
+from fedjax_syn.tables import measures
 from fedjax_syn.tables.spec import Result, Scale
 
 STEPS = {
@@ -81,17 +82,9 @@ def generation_times(folder: pathlib.Path, seed: int, scale: Scale) -> None:
   _once(folder, seed, folder / 'generation.json', measure, opened)
 
 
-def left(path: pathlib.Path, shape: Any) -> Any:
-  """Reads what one of these functions left; None without it, or if it is damaged (it is made again)."""
-  try:
-    return stored_files.read_json(path, shape)
-  except stored_files.DamagedError:
-    return None
-
-
 def timed_on(results: Mapping[tuple[str, str, int], Result]) -> list[str]:
   """Says where `generation_times` was run."""
-  known = [left(r.folder / 'generation.json', {'machine': str}) for r in results.values()]
+  known = [measures.left(r.folder / 'generation.json', {'machine': str}) for r in results.values()]
   return [f'timed on: {machine}' for machine in sorted({f['machine'] for f in known if f})]
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from fedjax_syn import algorithms, models
 from fedjax_syn import config as config_lib
 from fedjax_syn import engine as engine_lib
-from fedjax_syn.chains import Chain, chain
+from fedjax_syn.algorithms import chain
+from fedjax_syn.chains import Chain
 from fedjax_syn.config import arguments
 from fedjax_syn.config import trusted as trust
 from fedjax_syn.core import paths, privacy

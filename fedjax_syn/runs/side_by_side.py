@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn import engine as engine_lib
-from fedjax_syn.chains import Chain, chain
+from fedjax_syn.algorithms import chain
+from fedjax_syn.chains import Chain
 from fedjax_syn.core import privacy
 from fedjax_syn.core.contexts import State
 from fedjax_syn.core.layer_classes import traced_fields

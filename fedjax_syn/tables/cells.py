@@ -6,6 +6,7 @@ import math
 import pathlib
 import types
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fedjax_syn import config as config_lib
@@ -56,6 +57,9 @@ class Table(NamedTuple):
   scale: spec.Scale
   workdir: pathlib.Path
   settings: tuple[str, ...] = ()  # '--config.key=value'
+  entries: Mapping[str, Entry] = MappingProxyType(
+    {}
+  )  # all tables by name: an origin may lie in another
 
   def configure(self, row: Row, column: Column, seed: int, scale: str = '') -> config_lib.Resolved:
     """Returns a cell's checked config; `scale` is another scale than the table's.
@@ -80,7 +84,7 @@ class Table(NamedTuple):
     """
     folder = self.workdir / spec.folder_of(self.entry, row, column) / f'seed{seed}'
     config = self.configure(row, column, seed)
-    if (cell := warm_start.find(self.entry, row, column)) is None:
+    if (cell := warm_start.find(self.entry, row, column, self.entries)) is None:
       return Run(row, column, seed, config, folder)
     origin = self._replace(entry=cell[0]).run(*cell[1:], seed)
     start = warm_start.checkpoint(origin.config, origin.folder, config, folder, self.workdir)

@@ -1,14 +1,23 @@
 """What the cells of a table show."""
 
+import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from fedjax_syn.papers.post_run import left
-from fedjax_syn.runs import metrics
+from fedjax_syn.runs import metrics, stored_files
 from fedjax_syn.tables.spec import Measure, Result
 
 FIRST, FINAL, LAST_FIVE = slice(0, 1), slice(-1, None), slice(-5, None)
+
+
+def left(path: pathlib.Path, shape: Any) -> Any:
+  """Reads what `fedjax_syn.papers.post_run` left; None without it, or if it is damaged (it is made again)."""
+  try:
+    return stored_files.read_json(path, shape)
+  except stored_files.DamagedError:
+    return None
 
 
 def _accuracy(result: Result, base: Result | None) -> float | None:

@@ -4,20 +4,23 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedjax_syn import algorithms, papers
+from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
 from fedjax_syn.runs import metrics, run_folder
 from fedjax_syn.tables import spec
 from fedjax_syn.tables.spec import Column, Entry, Row
 
 
-def find(entry: Entry, row: Row, column: Column) -> tuple[Entry, Row, Column] | None:
+def find(
+  entry: Entry, row: Row, column: Column, entries: Mapping[str, Entry]
+) -> tuple[Entry, Row, Column] | None:
   """Returns the cell in whose run a cell begins, or None if it begins by itself.
 
   Args:
     entry: the cell's table.
     row: its row.
     column: its column; the origin's is the one whose runs are called the same.
+    entries: all tables by name, where the origin may lie.
 
   Raises:
     ValueError: if there is no such row or column.
@@ -29,7 +32,7 @@ def find(entry: Entry, row: Row, column: Column) -> tuple[Entry, Row, Column] | 
   table = other or table
   # A row of the same table comes first: it may have runs of its own in the other table's folder.
   beside = table == entry.name or (not other and wanted in [r.name for r in entry.rows])
-  source = entry if beside else spec.find(papers.entries(), table)
+  source = entry if beside else spec.find(entries, table)
   (first,) = spec.select(source.rows, [wanted], f'{table}, row')
   same = [c for c in source.columns if spec.home_of(source, c) == (table, name)]
   if not same:

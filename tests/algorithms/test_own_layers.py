@@ -57,7 +57,7 @@ def test_own_layers_come_from_modules_and_files(own):
   ):
     method = fs.chain(cls(mu=7.0))
     assert method.name == 'fedprox' and algorithms.word_of(cls) == word
-    rows = json.loads(json.dumps(method.to_json()))
+    rows = json.loads(json.dumps(algorithms.to_json(method)))
     assert rows[-1] == {'layer': word, 'fields': {'mu': 7.0}}
     assert algorithms.from_json(rows, trusted=True) == method
     assert pickle.loads(pickle.dumps(method)) == method
@@ -65,7 +65,7 @@ def test_own_layers_come_from_modules_and_files(own):
 
 def test_a_file_comes_back_from_json_in_another_process(own):
   method = fs.chain(algorithms.layer_class('own_of_chains.py:FedProx')(mu=7.0))
-  (own / 'rows.json').write_text(json.dumps(method.to_json()))
+  (own / 'rows.json').write_text(json.dumps(algorithms.to_json(method)))
   code = (
     'import json, sys; from fedjax_syn import algorithms;'
     f'print(algorithms.from_json(json.load(open({str(own / "rows.json")!r})), trusted=True))'

@@ -184,7 +184,7 @@ def test_what_still_runs_at_the_end_of_the_budget_is_asked_to_stop(runs):
 
 
 def test_expectations_come_from_the_nearest_runs(tmp_path):
-  table = cells.Table(ENTRIES['dynafed/table5'], spec.SCALES['cpu'], tmp_path)
+  table = cells.Table(ENTRIES['dynafed/table5'], spec.SCALES['cpu'], tmp_path, entries=ENTRIES)
   run = table.run(table.entry.rows[0], table.entry.columns[0], 0)
   known = {('dynafed', 'mlp-0.01', 0): 9.0}
   assert runner.expected_seconds(run, {}) == 0 and runner.expected_seconds(run, known) == 9

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 def config(table, row, column, scale='paper'):
   entry = ENTRIES[f'fedcog/{table}']
   (r,), (c,) = spec.select(entry.rows, [row], ''), spec.select(entry.columns, [column], '')
-  return cells.Table(entry, spec.SCALES[scale], ROOT / 'W').configure(r, c, 0)
+  return cells.Table(entry, spec.SCALES[scale], ROOT / 'W', entries=ENTRIES).configure(r, c, 0)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_the_composition_stands_beside_its_parts_and_shares_their_rounds():
   """FedAvg parts from FedCOG at T0 = 50, DynaFed from both together at 50 too: at L = 20 neither of the two parts."""
   entry = ENTRIES['fedcog/composed']
   assert [r.name for r in entry.rows] == ['fedavg', 'fedcog', 'dynafed', 'fedcog+dynafed']
-  table = cells.Table(entry, spec.SCALES['paper'], ROOT / 'W')
+  table = cells.Table(entry, spec.SCALES['paper'], ROOT / 'W', entries=ENTRIES)
   begins = {}
   for r in entry.rows:
     run = table.run(r, entry.columns[0], 0)
@@ -182,7 +182,7 @@ def test_the_composition_stands_beside_its_parts_and_shares_their_rounds():
 def test_pairs_of_table_3_share_the_rounds_before_t0(scale):
   """Both of a pair go on from one checkpoint: on Fashion-MNIST 5 x 50 shared rounds and 5 x 2 x 1 of their own."""
   entry = ENTRIES['fedcog/table3']
-  table = cells.Table(entry, spec.SCALES[scale], ROOT / 'W')
+  table = cells.Table(entry, spec.SCALES[scale], ROOT / 'W', entries=ENTRIES)
   for c in entry.columns:
     ends = set()
     for without, plugged in zip(entry.rows[::2], entry.rows[1::2], strict=True):
@@ -208,7 +208,7 @@ def test_dynafed_around_fedcog_is_a_word():
 def test_local_models_are_measured_where_the_three_methods_part():
   entry = ENTRIES['fedcog/figure2']
   for scale in spec.SCALES:
-    table = cells.Table(entry, spec.SCALES[scale], ROOT / 'W')
+    table = cells.Table(entry, spec.SCALES[scale], ROOT / 'W', entries=ENTRIES)
     for r in entry.rows:
       run = table.run(r, entry.columns[0], 0)
       start = int(pathlib.Path(run.config.start_from).name)
@@ -218,13 +218,15 @@ def test_local_models_are_measured_where_the_three_methods_part():
 
 def test_flair_s_columns_are_one_run():
   entry = ENTRIES['fedcog/table2']
-  table = cells.Table(entry, spec.SCALES['paper'], ROOT / 'W')
+  table = cells.Table(entry, spec.SCALES['paper'], ROOT / 'W', entries=ENTRIES)
   runs = [table.run(entry.rows[-1], c, 0) for c in entry.columns]
   assert len({run.folder for run in runs}) == 1
   assert (runs[0].config.rounds, runs[0].config.fedcog.start) == (405, 400)
   assert runs[0].config.data.clients * runs[0].config.client.participation == 10
   pairs = ENTRIES['fedcog/table3-flair']
-  run = cells.Table(pairs, spec.SCALES['paper'], ROOT / 'W').run(pairs.rows[0], pairs.columns[0], 0)
+  run = cells.Table(pairs, spec.SCALES['paper'], ROOT / 'W', entries=ENTRIES).run(
+    pairs.rows[0], pairs.columns[0], 0
+  )
   assert '/table2/fedcog/flair/' in run.config.start_from and run.config.rounds == 403
 
 

@@ -19,7 +19,7 @@ METHODS = ('fedavg', 'fedprox', 'fednova', 'scaffold', 'dynafed', 'feddm', 'fedd
 def config(table, row, column, scale='paper'):
   entry = ENTRIES[f'feddualmatch/{table}']
   (r,), (c,) = spec.select(entry.rows, [row], ''), spec.select(entry.columns, [column], '')
-  return cells.Table(entry, spec.SCALES[scale], ROOT / 'W').configure(r, c, 0)
+  return cells.Table(entry, spec.SCALES[scale], ROOT / 'W', entries=ENTRIES).configure(r, c, 0)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_default_config_is_the_table_s():
 @pytest.mark.parametrize('scale', spec.SCALES)
 def test_domains_are_one_run_and_several_measures(scale):
   entry = ENTRIES['feddualmatch/table2']
-  table = cells.Table(entry, spec.SCALES[scale], ROOT / 'W')
+  table = cells.Table(entry, spec.SCALES[scale], ROOT / 'W', entries=ENTRIES)
   for name, (_, _, domains) in made.DOMAINS.items():
     columns = [c for c in entry.columns if c.group == name]
     assert [c.name for c in columns] == [*(f'{name}-{d}' for d in domains), name]

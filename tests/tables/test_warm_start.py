@@ -72,7 +72,9 @@ def test_a_work_folder_may_be_moved(runs, capsys):
 
 
 def test_a_budget_counts_what_has_to_be_run_first(runs):
-  table = cells.Table(ENTRIES['fedcog/table1'], spec.SCALES['cpu'], pathlib.Path('W'))
+  table = cells.Table(
+    ENTRIES['fedcog/table1'], spec.SCALES['cpu'], pathlib.Path('W'), entries=ENTRIES
+  )
   fedavg, column = table.entry.rows[0], table.entry.columns[0]
   known = {('fedcog', column.name, 1): 9.0, ('fedavg', column.name, 1): 2.0}
   assert runner.expected_seconds(table.run(fedavg, column, 0), known) == 11
@@ -85,7 +87,9 @@ def test_curves_have_the_rounds_before(runs):
     'fedcog': [i / 100 for i in range(70)]
   }  # 51 rounds are before FedAvg's own first line
   start('--rows=fedavg', *ONE, table='fedcog/table1')
-  table = cells.Table(ENTRIES['fedcog/table1'], spec.SCALES['cpu'], pathlib.Path('W'))
+  table = cells.Table(
+    ENTRIES['fedcog/table1'], spec.SCALES['cpu'], pathlib.Path('W'), entries=ENTRIES
+  )
   run = next(run for run in table.existing() if run.row.name == 'fedavg')
   lines = cells.read(run, frozenset({'fedavg'})).lines
   assert [line['round'] for line in lines] == [*range(1, 50), *range(50, 56)]
@@ -96,8 +100,8 @@ def test_an_origin_that_is_not_there_is_refused():
   entry = ENTRIES['fedcog/table1']
   lost = entry.rows[0]._replace(origin='fedcag')
   with pytest.raises(ValueError, match='fedcog/table1, row=fedcag: unknown'):
-    warm_start.find(entry, lost, entry.columns[0])
-  assert warm_start.find(entry, entry.rows[-1], entry.columns[0]) is None
+    warm_start.find(entry, lost, entry.columns[0], ENTRIES)
+  assert warm_start.find(entry, entry.rows[-1], entry.columns[0], ENTRIES) is None
 
 
 def test_columns_may_show_different_things_of_one_run(runs, capsys):

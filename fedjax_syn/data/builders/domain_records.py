@@ -66,7 +66,7 @@ def make_builder(source: DomainSource, data_dir: Path) -> tfds.core.GeneratorBas
 
 
 def prepare(source: DomainSource, data_dir: Path) -> None:
-  """Writes the records; see `domain_sources.prepare`."""
+  """Writes the records; see `domain_prepared.prepare`."""
   config = tfds.download.DownloadConfig(try_download_gcs=False, manual_dir=data_dir)
   make_builder(source, data_dir).download_and_prepare(download_config=config)
 

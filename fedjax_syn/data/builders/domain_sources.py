@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 from fedjax_syn.data import domains
 from fedjax_syn.data.builders import digit_five, office_home
-from fedjax_syn.data.builders.arrays import first_line
 from fedjax_syn.data.domains import Domain, Joined
 
 
@@ -58,27 +56,8 @@ _ALL = (
 DOMAIN_SOURCES: dict[str, DomainSource] = {source.name: source for source in _ALL}
 
 
-def read(source: DomainSource, data_dir: Path) -> Joined:
-  """Reads a data set from records that were prepared before, else from its published layout.
-
-  Args:
-    source: the data set.
-    data_dir: the folder of all data sets.
-
-  Returns:
-    All domains.
-
-  Raises:
-    FileNotFoundError: if it is not there; the line says what to fetch.
-    ValueError: if what is there is damaged or another data set.
-  """
-  if any((data_dir / source.name).glob('*/dataset_info.json')):
-    return check(source, _records().read(source, data_dir), str(data_dir / source.name))
-  return parse(source, data_dir)
-
-
 def parse(source: DomainSource, data_dir: Path) -> Joined:
-  """Reads a data set from its published layout; see `read`."""
+  """Reads a data set from its published layout; see `domain_prepared.read`."""
   path = source.locate(data_dir)
   if path is None:
     raise FileNotFoundError(
@@ -86,12 +65,6 @@ def parse(source: DomainSource, data_dir: Path) -> Joined:
     )
   found = domains.join(source.parse(path), source.side, source.channels, str(path))
   return check(source, found, str(path))
-
-
-def prepare(source: DomainSource, data_dir: Path) -> None:
-  """Writes a data set's records, `data_dir/NAME/VERSION`, unless they are there; reading them is faster."""
-  if not any((data_dir / source.name).glob('*/dataset_info.json')):
-    _records().prepare(source, data_dir)
 
 
 def check(source: DomainSource, found: Joined, where: str) -> Joined:
@@ -112,15 +85,3 @@ def check(source: DomainSource, found: Joined, where: str) -> Joined:
   if classes != source.num_classes:
     raise ValueError(f'{where} is not {source.name}: {classes} classes, not {source.num_classes}')
   return found._replace(names=source.domains)
-
-
-def _records() -> ModuleType:
-  # Imported where it is needed: layouts are read where tensorflow-datasets is absent.
-  try:
-    from fedjax_syn.data.builders import domain_records
-  except ImportError as error:
-    raise ValueError(
-      f'records need tensorflow-datasets, importlib_resources and array_record ({first_line(error)}); the '
-      'published layout needs none of them'
-    ) from error
-  return domain_records

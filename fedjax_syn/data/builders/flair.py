@@ -27,42 +27,17 @@ from PIL import Image
 
 from fedjax_syn.data.builders import pixels
 from fedjax_syn.data.builders.arrays import first_line
-from fedjax_syn.data.builders.split import Split, check_split, checksum
-
-CLASSES = (
-  'animal',
-  'art',
-  'celebration',
-  'equipment',
-  'fire',
-  'food',
-  'games',
-  'interior_room',
-  'light',
-  'liquid',
-  'material',
-  'music',
-  'outdoor',
-  'plant',
-  'recreation',
-  'religion',
-  'structure',
+from fedjax_syn.data.builders.flair_layout import (
+  CLASSES,
+  IMAGES,
+  INFO,
+  METADATA,
+  NAME,
+  SPLITS,
+  VERSION,
+  Row,
 )
-SPLITS = ('train', 'val', 'test')
-NAME = 'flair'  # of the builder, whatever the side
-METADATA, IMAGES, INFO = 'labels_and_metadata.json', 'small_images', 'info.json'
-VERSION = '1.0.0'  # of what is written here
-SIDE = 256  # of the published images, in pixels
-BATCH = 1024  # images decoded side by side
-
-
-class Row(NamedTuple):
-  """One record."""
-
-  image: bytes  # JPEG
-  labels: np.ndarray  # int32 [labels of this image]
-  image_id: str
-  user_id: str
+from fedjax_syn.data.builders.split import Split, check_split, checksum
 
 
 class Flair(NamedTuple):

@@ -24,7 +24,16 @@ from PIL import Image
 
 from fedjax_syn.data.builders import bounded, records
 from fedjax_syn.data.builders.arrays import first_line
-from fedjax_syn.data.builders.flair import BATCH, CLASSES, IMAGES, METADATA, NAME, SIDE, SPLITS, Row
+from fedjax_syn.data.builders.flair_layout import (
+  BATCH,
+  CLASSES,
+  IMAGES,
+  METADATA,
+  NAME,
+  SIDE,
+  SPLITS,
+  Row,
+)
 
 VERSION = '1.0.0'  # of what is written here
 KEYS = ('image_id', 'user_id', 'partition', 'labels')

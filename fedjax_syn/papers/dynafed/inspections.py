@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from fedjax_syn.algorithms import chain
 from fedjax_syn.algorithms.dynafed import gradient_error, privacy_check
 from fedjax_syn.algorithms.dynafed.client_losses import round_losses
 from fedjax_syn.algorithms.dynafed.dynafed import DynaFed, finetune
 from fedjax_syn.algorithms.dynafed.scratch import Scratch, train_from_scratch
-from fedjax_syn.chains import chain
 from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.objectives import cross_entropy
 from fedjax_syn.core.types import Variables

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn import config as config_lib
+from fedjax_syn.algorithms import chain
 from fedjax_syn.algorithms.fedcog.fedcog import FedCOG, Generated
-from fedjax_syn.chains import Chain, chain
+from fedjax_syn.chains import Chain
 from fedjax_syn.client.local import bind, seen_by
 from fedjax_syn.core.contexts import ClientContext, State, Task
 from fedjax_syn.data import federated

@@ -1,0 +1,44 @@
+"""Settings of the data: the fields of a config's block `data`."""
+
+import dataclasses
+
+from fedjax_syn.core.fields import field
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+  name: str = field('digits', 'data set (--list=datasets), or package.module:function')
+  dir: str = field(
+    '', "where data sets lie; '' is $TFDS_DATA_DIR, else ~/tensorflow_datasets", identity=False
+  )
+  size: int = field(
+    0,
+    'side in pixels to which images of folder and tfds:NAME are resized; 0: as they are',
+    low=0,
+    high=10_000,
+  )
+  trusted: bool = field(
+    False,
+    'whether modules that the prepared folder of tfds:NAME names may be imported',
+    identity=False,
+  )
+  partition: str = field('balanced_dirichlet', 'how rows go to clients (--list=partitions)')
+  alpha: float = field(0.01, 'Dirichlet concentration: smaller is more heterogeneous', above=0)
+  clients: int = field(80, 'registered clients', low=1, high=10**7)
+  seed: int = field(0, 'seed of the partition, shared by all seeds of a run', low=0, high=2**31 - 1)
+  validation: float = field(0.0, 'share of the training rows held out for tuning', low=0, high=0.5)
+  proxy: str = field(
+    '',
+    "the server's own data, for methods that need it: 'held_out' (training rows that no client gets) or a data set",
+  )
+  proxy_share: float = field(
+    0.1,
+    "share of the training rows that proxy='held_out' takes from the clients",
+    above=0,
+    high=0.5,
+  )
+  normalisation: str = field('', "constants for the pixels; '' is the data set's own")
+  min_size: int = field(
+    10, 'fewest samples of a client, for partitions that draw until it holds', low=0, high=10**9
+  )
+  labels: int = field(2, 'labels per client, for partitions by label', low=1, high=10**6)
