@@ -7,7 +7,10 @@ result = fs.run(method, 'digits', 'mlp', rounds=60, clients=20, partition='diric
 """
 
 import importlib
+import sys
 from typing import Any
+
+from fedjax_syn.core.moved import MovedFinder
 
 __version__ = '0.2.0'
 
@@ -63,6 +66,10 @@ _RENAMED = {  # what versions before 0.2 had
   'build': 'the class fs.Engine now: fs.Engine(method, model, data)',
 }
 __all__ = [*sorted(_MODULES), '__version__']
+
+
+if not any(isinstance(finder, MovedFinder) for finder in sys.meta_path):
+  sys.meta_path.append(MovedFinder())
 
 
 def __getattr__(name: str) -> Any:

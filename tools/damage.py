@@ -1,6 +1,6 @@
 """Damages copies of run folders, at random, and sees what every reader makes of them.
 
-  python tools/damage.py [--count=300] [--seed=0] [--limit=30] [--workdir=W] [--inspect=20] [--mains=N]
+  python -m tools.damage [--count=300] [--seed=0] [--limit=30] [--workdir=W] [--inspect=20] [--mains=N]
 
   --count    damaged copies: half of a finished run of DynaFed, half of one that was killed in its second seed
   --seed     of the damages

@@ -47,7 +47,7 @@ def folder() -> pathlib.Path:
   )
   if missing:
     raise FileNotFoundError(
-      f'{VARIABLE}={named}: {", ".join(missing)} is not there; python tools/notebooks.py {named}'
+      f'{VARIABLE}={named}: {", ".join(missing)} is not there; python -m tools.notebooks {named}'
     )
   return pathlib.Path(named)
 

@@ -1,6 +1,6 @@
 """What FedCOG's generation costs a client beside a round's local training with distillation: counted and measured.
 
-  python tools/generation_cost.py W [--seed=S] [--client=K] [--repeats=N] [--trusted]
+  python -m tools.generation_cost W [--seed=S] [--client=K] [--repeats=N] [--trusted]
 
   W           the folder of a run of FedCOG (its state after round T0), or a config file: its initial model, which
               costs the same

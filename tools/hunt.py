@@ -1,7 +1,7 @@
 """Hunts for tracebacks, hangs and silence: hostile values of every field, and damaged inputs, in this process.
 
-  python tools/hunt.py fields [--minutes=25] [--seed=0]
-  python tools/hunt.py inputs [--count=200] [--seed=0]
+  python -m tools.hunt fields [--minutes=25] [--seed=0]
+  python -m tools.hunt inputs [--count=200] [--seed=0]
 
 `fields` gives every field of every method texts and objects that it should refuse, builds what is accepted, and trains a
 sample of it. `inputs` damages images, arrays, archives and config files and reads them. Exit status: 0 if nothing was

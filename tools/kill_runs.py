@@ -1,6 +1,6 @@
 """Kills runs at random moments and compares what they come to with undisturbed ones.
 
-  python tools/kill_runs.py --workdir=W [--kills=50] [--writes=5] [--synthesis=10]
+  python -m tools.kill_runs --workdir=W [--kills=50] [--writes=5] [--synthesis=10]
       [--algorithms=fedavg,scaffold+dynafed] [--seed=0]
 
   --kills       SIGKILLs in all, at least one for every algorithm

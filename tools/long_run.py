@@ -1,7 +1,7 @@
 """Shows that long runs and many clients cost no more memory, compilation or time a round than short runs and few.
 
-  python tools/long_run.py --workdir=W [--mode=rounds] [--rounds=1000]
-  python tools/long_run.py --workdir=W --mode=clients [--clients=10000] [--rounds=60] [--data=fashion_mnist]
+  python -m tools.long_run --workdir=W [--mode=rounds] [--rounds=1000]
+  python -m tools.long_run --workdir=W --mode=clients [--clients=10000] [--rounds=60] [--data=fashion_mnist]
 
   --mode     rounds: FedAvg on the embedded digits, 32 of 80 clients, evaluated every 10 rounds and saved ten times
              clients: the same with 80 and then with --clients registered clients, of which 32 take part

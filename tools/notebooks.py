@@ -1,13 +1,13 @@
 """Executes the notebooks, several at a time; an error in any cell is an error here.
 
-  python tools/notebooks.py [OUT] [--jobs=N] [--only=NAME] [--seconds=S]
+  python -m tools.notebooks [OUT] [--jobs=N] [--only=NAME] [--seconds=S]
 
   OUT        a folder for copies with outputs; without it they are not kept
   --jobs     notebooks at a time; 2
   --only     those whose name has this in it, as 03
   --seconds  that a cell may take; 600
 
-With `FEDJAX_SYN_NOTEBOOKS=OUT mkdocs build` the documentation shows the copies. Exit status: 0, or 1 after the cell
+With `FEDJAX_SYN_NOTEBOOKS=OUT python -m mkdocs build` the documentation shows the copies. Exit status: 0, or 1 after the cell
 that failed. Needs the extra `notebooks`.
 """
 

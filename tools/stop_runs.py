@@ -1,6 +1,6 @@
 """Stops runs at random moments, by Ctrl-C in a terminal and by SIGTERM, and compares what they come to.
 
-  python tools/stop_runs.py --workdir=W [--stops=30] [--compiling=15] [--others=10] [--per_folder=2] [--seed=0]
+  python -m tools.stop_runs --workdir=W [--stops=30] [--compiling=15] [--others=10] [--per_folder=2] [--seed=0]
       [--settings=rounds=20,dynafed.iterations=50]
 
   --stops       of the default job of launch/main.py

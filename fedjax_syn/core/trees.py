@@ -10,13 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_syn.core import moved
 from fedjax_syn.core.types import PyTree
 
 PACKAGES = ('fedjax_syn', 'optax')  # whose NamedTuples states are made of
-
-MOVED = {
-  'fedjax_syn.method:State': 'fedjax_syn.core.contexts:State'
-}  # in checkpoints of older versions
 
 
 def encode(tree: PyTree) -> tuple[dict[str, np.ndarray], dict]:
@@ -92,7 +89,8 @@ def decode(arrays: dict[str, np.ndarray], structure: dict) -> PyTree:
       return jax.random.wrap_key_data(jnp.asarray(array), impl=structure['impl'])
     return array
   named = structure['named']
-  module, _, name = MOVED.get(named, named).partition(':')
+  module, _, name = named.partition(':')
+  module = moved.new_name(module)
   # A file must not decide which code is imported: a user's own module is there already, by the config.
   known = module in sys.modules or module.partition('.')[0] in PACKAGES
   try:

@@ -70,7 +70,7 @@ def test_a_file_comes_back_from_json_in_another_process(own):
     'import json, sys; from fedjax_syn import algorithms;'
     f'print(algorithms.from_json(json.load(open({str(own / "rows.json")!r})), trusted=True))'
   )
-  root = str(pathlib.Path(__file__).parents[1])
+  root = str(pathlib.Path(__file__).parents[2])
   done = subprocess.run([sys.executable, '-c', code], cwd=root, capture_output=True, text=True)
   assert done.stdout == 'chain(FedAvg(), FedProx(mu=7.0))\n', done.stderr
 
@@ -206,14 +206,12 @@ def test_a_class_cannot_have_the_name_of_another_part_of_the_config(outside):
     ('fs.build', 'the class fs.Engine now'),
     ('fs.Method', 'fs.Chain now'),
     ('from fedjax_syn import dynafed', 'the class fs.DynaFed now'),
-    (
-      'from fedjax_syn.algorithms.dynafed.dynafed import dynafed',
-      'the class fedjax_syn.DynaFed now',
-    ),
+    ('from fedjax_syn.algorithms.moon import moon', 'the class fedjax_syn.MOON now'),
     ('from fedjax_syn.algorithms.fedprox import Config', 'the class fedjax_syn.FedProx now'),
-    ('from fedjax_syn.method import Method', 'fedjax_syn.Chain now'),
-    ('import fedjax_syn.method as m; m.ClientTransform', 'the hooks of fedjax_syn.Layer now'),
-    ('from fedjax_syn.method import LocalTraining', 'gone: a method is a class of hooks'),
+    ('from fedjax_syn.method import Method', 'fedjax_syn.core.contexts now'),
+    ('import fedjax_syn.keys', 'fedjax_syn.core.keys now'),
+    ('from fedjax_syn import hosts', 'fedjax_syn.core.processes now'),
+    ('from fedjax_syn.synthesis import trajectory', 'fedjax_syn.algorithms now'),
     ('from fedjax_syn.engine import build', 'the class fedjax_syn.Engine now'),
   ],
 )

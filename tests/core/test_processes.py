@@ -177,7 +177,7 @@ def launch_two(workdir, stop_at=None):
     address = f'localhost:{s.getsockname()[1]}'
   environment = os.environ | {'JAX_NUM_CPU_DEVICES': '1', 'JAX_PLATFORMS': 'cpu'}
   command = [sys.executable, 'launch/main.py', *SETTINGS, f'--workdir={workdir}', '--processes=2']
-  root = pathlib.Path(__file__).resolve().parent.parent
+  root = pathlib.Path(__file__).resolve().parents[2]
   both = [
     subprocess.Popen(
       [*command, f'--coordinator={address}', f'--process={k}'], env=environment, cwd=root

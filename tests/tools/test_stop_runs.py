@@ -48,6 +48,6 @@ def test_a_few_stops(tmp_path):
   small = (
     '--settings=rounds=12,model.width=8,dynafed.length=4,dynafed.segment=2,dynafed.iterations=10'
   )
-  command = [sys.executable, 'tools/stop_runs.py', f'--workdir={folder}', small]
+  command = [sys.executable, '-m', 'tools.stop_runs', f'--workdir={folder}', small]
   done = subprocess.run([*command, '--stops=4', '--compiling=2', '--others=2'], cwd=ROOT)
   assert done.returncode == 0 and len(json.loads((folder / 'stops.json').read_text())) == 6
