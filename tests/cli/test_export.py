@@ -14,8 +14,8 @@ from fedjax_syn import models
 from fedjax_syn.cli import export
 from fedjax_syn.core.types import Variables
 from fedjax_syn.data.normalisation import NORMALISATIONS
+from fedjax_syn.runs import api, run_folder, work_folder
 from fedjax_syn.runs import export as export_lib
-from fedjax_syn.runs import run_folder, work_folder
 from tests.run_helpers import config_of
 
 pytest_plugins = ['tests.run_fixtures']
@@ -31,7 +31,7 @@ def folder(whole_folder, tmp_path_factory):
   target = tmp_path_factory.mktemp('exported')
   with pytest.MonkeyPatch.context() as patch:
     stored = run_folder.config(whole_folder)
-    model = fs.api.model_of(config_lib.check(stored['config']), stored['dataset'])
+    model = api.model_of(config_lib.check(stored['config']), stored['dataset'])
     real = fs.load(whole_folder)._replace(variables=model.init(jax.random.key(1)))
     patch.setattr(fs, 'load', lambda *_, **__: real)
     assert start(whole_folder, f'--output={target}') == 0

@@ -10,7 +10,7 @@ import types
 import pytest
 from absl.testing import flagsaver
 
-import fedjax_syn
+import fedjax_syn.runs
 from fedjax_syn.cli import flags as cli
 from fedjax_syn.cli import jax_setup
 from fedjax_syn.cli import sweep as sweep_lib
@@ -54,7 +54,7 @@ def runs(monkeypatch, tmp_path):
   runs = Runs()
   fake = types.SimpleNamespace(run_experiment=runs.run_experiment)
   monkeypatch.setitem(sys.modules, 'fedjax_syn.runs.experiment', fake)
-  monkeypatch.setattr(fedjax_syn, 'experiment', fake, raising=False)
+  monkeypatch.setattr(fedjax_syn.runs, 'experiment', fake, raising=False)
   monkeypatch.setattr(jax_setup, 'prepare_jax', lambda devices: None)
   monkeypatch.chdir(tmp_path)
   return runs

@@ -9,7 +9,7 @@ import types
 import pytest
 from absl.testing import flagsaver
 
-import fedjax_syn
+import fedjax_syn.runs
 from fedjax_syn.cli import flags as cli
 from fedjax_syn.cli import jax_setup
 from fedjax_syn.cli import train as launcher
@@ -35,7 +35,7 @@ def runs(monkeypatch, tmp_path):
   runs = Runs()
   fake = types.SimpleNamespace(run_experiment=runs.run_experiment)
   monkeypatch.setitem(sys.modules, 'fedjax_syn.runs.experiment', fake)
-  monkeypatch.setattr(fedjax_syn, 'experiment', fake, raising=False)
+  monkeypatch.setattr(fedjax_syn.runs, 'experiment', fake, raising=False)
   monkeypatch.setattr(jax_setup, 'prepare_jax', lambda *_: None)
   monkeypatch.chdir(tmp_path)
   return runs
@@ -49,7 +49,7 @@ def start(*arguments):
 REFUSED = [
   (
     ['--config=configs/nothing.py'],
-    '--config=configs/nothing.py: no such file; the project has configs/',
+    '--config=configs/nothing.py: no such file; shipped are dynafed_cifar10, ',
   ),
   (['--config=.'], '--config=.: is not a file'),
   (['--confg=x'], "Unknown command line flag 'confg'"),
@@ -257,7 +257,7 @@ def test_help_is_short_and_succeeds():
 def test_jax_is_prepared_before_its_first_array(tmp_path):
   """Virtual CPU devices as asked for, one per usable core otherwise, and the cache where it was put."""
   code = (
-    'from fedjax_syn.cli import train as main; import jax; main.prepare_jax({});'
+    'from fedjax_syn.cli import jax_setup; import jax; jax_setup.prepare_jax({});'
     'print(jax.local_device_count(), jax.config.jax_compilation_cache_dir)'
   )
   three = launch('-c', code.format(3), HOME=str(tmp_path))
@@ -267,7 +267,9 @@ def test_jax_is_prepared_before_its_first_array(tmp_path):
 
 
 def test_a_missing_accelerator_is_one_clear_line():
-  code = 'from fedjax_syn.cli import train as main\nwith main.refusals(): main.prepare_jax(0)'
+  code = (
+    'from fedjax_syn.cli import flags, jax_setup\nwith flags.refusals(): jax_setup.prepare_jax(0)'
+  )
   done = launch('-c', code, JAX_PLATFORMS='no_such_chip')
   assert done.returncode == 2 and done.stderr.count('\n') == 1
   assert done.stderr.startswith('JAX_PLATFORMS=no_such_chip: no such device can be used')

@@ -114,7 +114,7 @@ def run_of(folder, place):
 def test_commands_refuse_a_folder_that_names_code(mark, tmp_path, monkeypatch, capsys, place, main):
   folder = run_of(tmp_path / 'run', place)
   if main is inspect.main:
-    monkeypatch.setattr('fedjax_syn.cli.train.prepare_jax', lambda *_: None)
+    monkeypatch.setattr('fedjax_syn.cli.jax_setup.prepare_jax', lambda *_: None)
     summary = summary_of(None, {'0': {'status': 'diverged', 'round': 1}})
     work_folder.write_json(folder / 'summary.json', summary)
   before = sorted(folder.iterdir())

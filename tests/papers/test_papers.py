@@ -49,7 +49,7 @@ def test_every_cell_of_the_paper_s_tables_has_its_figure(name):
 def test_every_cell_can_be_run_and_shared_folders_hold_the_same_run(scale, tmp_path):
   hashes = {}
   for entry in ENTRIES.values():
-    table = cells.Table(entry, spec.SCALES[scale], tmp_path)
+    table = cells.Table(entry, spec.SCALES[scale], tmp_path, entries=ENTRIES)
     for r in entry.rows:
       for c in entry.columns:
         run = table.run(r, c, 0)

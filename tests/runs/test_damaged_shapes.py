@@ -170,7 +170,7 @@ def test_checkpoints_that_changed_places_are_damaged(tmp_path):
 @pytest.mark.parametrize('name', ['compare/metrics.jsonl', 'compare/summary.json', 'inspect.json'])
 def test_an_inspection_looks_at_all_before_it_measures(copied, capsys, monkeypatch, name):
   """What it is compared with was read after minutes, outside of what refuses."""
-  monkeypatch.setattr('fedjax_syn.cli.train.prepare_jax', lambda *_: None)
+  monkeypatch.setattr('fedjax_syn.cli.jax_setup.prepare_jax', lambda *_: None)
   monkeypatch.setattr(finished_run, 'read_run', lambda *_: None)
   (copied / 'compare').mkdir()
   (copied / name).mkdir() if name == 'inspect.json' else (copied / name).write_text('x\n')

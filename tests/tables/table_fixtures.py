@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-import fedjax_syn
+import fedjax_syn.runs
 from fedjax_syn.cli import jax_setup
 from tests.tables.table_runs import Runs
 
@@ -16,7 +16,7 @@ def runs(monkeypatch, tmp_path):
   runs = Runs()
   fake = types.SimpleNamespace(run_experiment=runs.run_experiment)
   monkeypatch.setitem(sys.modules, 'fedjax_syn.runs.experiment', fake)
-  monkeypatch.setattr(fedjax_syn, 'experiment', fake, raising=False)
+  monkeypatch.setattr(fedjax_syn.runs, 'experiment', fake, raising=False)
   monkeypatch.setattr(jax_setup, 'prepare_jax', lambda devices: None)
   monkeypatch.chdir(tmp_path)
   return runs
