@@ -1,4 +1,4 @@
-"""Measures the library on fixed work: `python launch/benchmark.py --help`; the code is fedjax_syn/cli/benchmark.py."""
+"""Measures the library's speed: `python launch/benchmark.py --help`, or `fedjax-syn benchmark --help`."""
 
 from fedjax_syn.cli import command
 

@@ -1,4 +1,4 @@
-"""Writes what a run learned into files that other programs read: `python launch/export.py --help`; the code is fedjax_syn/cli/export.py."""
+"""Writes what a run learned for other programs: `python launch/export.py --help`, or `fedjax-syn export --help`."""
 
 from fedjax_syn.cli import command
 

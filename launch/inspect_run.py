@@ -1,4 +1,4 @@
-"""Measures what a finished run's synthetic set is, does and gives away: `python launch/inspect_run.py --help`; the code is fedjax_syn/cli/inspect.py."""
+"""Measures a finished run's synthetic set: `python launch/inspect_run.py --help`, or `fedjax-syn inspect --help`."""
 
 from fedjax_syn.cli import command
 

@@ -1,4 +1,4 @@
-"""Trains federated models as a config file says: `python launch/main.py --help`; the code is fedjax_syn/cli/train.py."""
+"""Trains federated models: `python launch/main.py --help`, or `fedjax-syn train --help`."""
 
 from fedjax_syn.cli import command
 

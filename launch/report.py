@@ -1,4 +1,4 @@
-"""Compares runs on one HTML page: `python launch/report.py --help`; the code is fedjax_syn/cli/report.py."""
+"""Compares runs on one HTML page: `python launch/report.py --help`, or `fedjax-syn report --help`."""
 
 from fedjax_syn.cli import command
 

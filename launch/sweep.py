@@ -1,4 +1,4 @@
-"""Tunes settings by accuracy on held-out training rows: `python launch/sweep.py --help`; the code is fedjax_syn/cli/sweep.py."""
+"""Tunes settings on held-out training rows: `python launch/sweep.py --help`, or `fedjax-syn sweep --help`."""
 
 from fedjax_syn.cli import command
 

@@ -1,4 +1,4 @@
-"""Makes the tables and figures of the papers: `python launch/tables.py --help`; the code is fedjax_syn/cli/tables.py."""
+"""Makes the papers' tables and figures: `python launch/tables.py --help`, or `fedjax-syn tables --help`."""
 
 from fedjax_syn.cli import command
 
