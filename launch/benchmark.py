@@ -1,4 +1,4 @@
-"""Measures the library's speed: `python launch/benchmark.py --help`, or `fedjax-syn benchmark --help`."""
+"""Measures the library's speed; see `python launch/benchmark.py --help`."""
 
 from fedjax_syn.cli import command
 

@@ -1,4 +1,4 @@
-"""Writes what a run learned for other programs: `python launch/export.py --help`, or `fedjax-syn export --help`."""
+"""Writes what a run learned for other programs; see `python launch/export.py --help`."""
 
 from fedjax_syn.cli import command
 

@@ -1,4 +1,4 @@
-"""Measures a finished run's synthetic set: `python launch/inspect_run.py --help`, or `fedjax-syn inspect --help`."""
+"""Measures a finished run's synthetic set; see `python launch/inspect_run.py --help`."""
 
 from fedjax_syn.cli import command
 

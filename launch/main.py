@@ -1,4 +1,4 @@
-"""Trains federated models: `python launch/main.py --help`, or `fedjax-syn train --help`."""
+"""Trains federated models; see `python launch/main.py --help`."""
 
 from fedjax_syn.cli import command
 

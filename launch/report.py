@@ -1,4 +1,4 @@
-"""Compares runs on one HTML page: `python launch/report.py --help`, or `fedjax-syn report --help`."""
+"""Compares runs on one HTML page; see `python launch/report.py --help`."""
 
 from fedjax_syn.cli import command
 

@@ -1,4 +1,4 @@
-"""Tunes settings on held-out training rows: `python launch/sweep.py --help`, or `fedjax-syn sweep --help`."""
+"""Tunes settings on held-out training rows; see `python launch/sweep.py --help`."""
 
 from fedjax_syn.cli import command
 

@@ -1,4 +1,4 @@
-"""Makes the papers' tables and figures: `python launch/tables.py --help`, or `fedjax-syn tables --help`."""
+"""Makes the papers' tables and figures; see `python launch/tables.py --help`."""
 
 from fedjax_syn.cli import command
 
