@@ -62,7 +62,7 @@ class FedReg(Layer):
     }
 
   def inside_of(self):
-    return {'private parameters': 'its projection would move the part that stays on the client'}
+    return {'private parameters': 'since its projection would move what stays on the client'}
 
   def grad(self, client, grad_fn, w, step):
     return grad_fn(mix(self.gamma, w, client.params), step)
