@@ -98,7 +98,9 @@ def export(
         what = str(paths[0]) if len(paths) == 1 else f'{paths[0].parent}/*.png'
         lines.append(f'{what}: {len(last["x"])} synthetic images')
     elif kinds != ['safetensors']:
-      lines.append('no synthetic set: this run learned none')
+      finished = (folder / 'summary.json').exists()
+      why = 'this run learned none' if finished else 'this run is not finished'
+      lines.append(f'no synthetic set: {why}')
     if 'safetensors' in kinds:
       path = export_lib.save_model(loaded.variables, stored, target / 'model.safetensors')
       lines.append(f'{path}: the model')

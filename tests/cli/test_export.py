@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -222,3 +223,14 @@ def test_a_run_without_a_set_has_a_model_only(whole_folder, tmp_path, monkeypatc
   assert start(whole_folder, f'--output={tmp_path / "all"}') == 0
   there = {path.name for path in (tmp_path / 'all').iterdir()}
   assert there == {'model.safetensors', 'export.json'}
+  assert 'no synthetic set: this run learned none' in capsys.readouterr().out
+
+
+def test_a_run_that_goes_on_is_not_said_to_have_learned_no_set(whole_folder, tmp_path, capsys):
+  unfinished = tmp_path / 'run'
+  shutil.copytree(whole_folder, unfinished)
+  (unfinished / 'summary.json').unlink()
+  shutil.rmtree(unfinished / 'synthetic')
+  assert start(unfinished) == 0
+  assert 'no synthetic set: this run is not finished' in capsys.readouterr().out
+  assert (unfinished / 'export/model.safetensors').exists()
