@@ -32,5 +32,5 @@ class Chunks:
       size = 0
     else:  # doubling from one iteration keeps the compilation out of the estimate of what still fits
       size = max(1, min(2 * self.size, int(self.size * remaining / max(took, 1e-9))))
-    self.size = processes.agree(min(size, left))
+    self.size = processes.broadcast_from_process_0(min(size, left))
     return self.size

@@ -34,7 +34,7 @@ def place(tree: PyTree, sharding: jax.sharding.NamedSharding) -> PyTree:
   Returns:
     The same values as global arrays.
   """
-  if not processes.several():
+  if not processes.is_distributed():
     return jax.device_put(tree, sharding)
 
   def one(leaf):
@@ -48,7 +48,7 @@ def place(tree: PyTree, sharding: jax.sharding.NamedSharding) -> PyTree:
 
 def alone(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
   """Returns replicated values on one device of this process: replicas would only repeat the work."""
-  if not processes.several():
+  if not processes.is_distributed():
     return jax.device_put(tree, jax.sharding.SingleDeviceSharding(mesh.devices.flat[0]))
   mine = jax.local_devices()[0]
   return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), mine), tree)

@@ -122,7 +122,7 @@ def split_of(
   """
   variables = jax.eval_shape(model.init, jax.random.key(0))
   convolutions = any(leaf.ndim == 4 for leaf in jax.tree.leaves(variables.params))
-  devices = mesh.devices.size if mesh is not None and not processes.several() else 1
+  devices = mesh.devices.size if mesh is not None and not processes.is_distributed() else 1
   if pieces > 1 and variables.stats:
     raise ValueError(
       f'{key}={pieces}: the network has batch statistics, so that images see each other; use 1'

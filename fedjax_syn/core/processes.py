@@ -1,8 +1,8 @@
-"""Several processes (hosts) that train as one: joining, and agreeing on what only one of them knows.
+"""Processes on several hosts that train as one: how they join, and how they share a value.
 
-Every process runs the same program. What depends on a clock, a file or a signal must not differ between
-them, or one waits for ever in a collective that the others never enter: such values come from process 0.
-With one process all of this is free.
+Every process runs the same program. A value that depends on a clock, a file or a signal must be
+equal in all processes; otherwise one process waits forever in a collective that the others never
+enter. Such values come from process 0. With a single process the functions return at once.
 """
 
 import ctypes
@@ -19,10 +19,10 @@ from jax.experimental import multihost_utils
 from fedjax_syn.core import failures, trees
 from fedjax_syn.core.types import PyTree
 
-ABORTED = (
+PEER_GONE = (
   b'another process of this run is gone; start all of them again: they go on from what was saved\n'
 )
-_KEPT: list[Any] = []
+_handlers: list[Any] = []  # C holds no reference to them
 
 
 def join(coordinator: str = '', processes: int = 0, process: int = -1) -> None:
@@ -45,58 +45,58 @@ def join(coordinator: str = '', processes: int = 0, process: int = -1) -> None:
       f'--coordinator={coordinator} --processes={processes} --process={process}: several processes need all'
       ' three, as in --coordinator=host0:1234 --processes=2 --process=0 (and 1 in the other)'
     )
-  if not any(given) and not of_several():
+  if not any(given) and not environment_is_distributed():
     return
   try:
     if any(given):
       jax.distributed.initialize(coordinator, processes, process)
     else:
       jax.distributed.initialize()
-    _end_by_status()
+    _exit_if_peer_is_gone()
   except RuntimeError as error:
     raise ValueError(
       f'the processes did not find each other ({error}); --coordinator is host:port of process 0'
     ) from error
 
 
-def _end_by_status() -> None:
+def _exit_if_peer_is_gone() -> None:
   """Turns the abort by which JAX's service ends a process that lost another one into a line and a status.
 
   It comes from a thread of the service, and Python's own handlers would not be called before the end.
   """
 
   def aborted(number):
-    os.write(2, ABORTED)
+    os.write(2, PEER_GONE)
     os._exit(failures.PEER_LOST)
 
   handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(aborted)
-  _KEPT.append(handler)  # C holds no reference to it
+  _handlers.append(handler)
   ctypes.CDLL(None).signal(int(signal.SIGABRT), handler)
 
 
-def of_several() -> bool:
+def environment_is_distributed() -> bool:
   """Says whether the environment makes this process one of several: SLURM, or a TPU pod slice."""
   # Of the step that srun began: a batch script by itself is one task, however many the job has.
   tasks = int(os.environ.get('SLURM_STEP_NUM_TASKS', '1'))
   return tasks > 1 or ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
 
 
-def several() -> bool:
+def is_distributed() -> bool:
   """Says whether other processes take part."""
   return jax.process_count() > 1
 
 
-def agree(value: Any) -> Any:
+def broadcast_from_process_0(value: Any) -> Any:
   """Returns process 0's value, a JSON value, in every process."""
-  return json.loads(_from_first(json.dumps(value).encode())) if several() else value
+  return json.loads(_broadcast_bytes(json.dumps(value).encode())) if is_distributed() else value
 
 
-def anywhere(flag: bool) -> bool:
+def any_process(flag: bool) -> bool:
   """Says whether the flag is set in any process."""
-  return bool(multihost_utils.process_allgather(np.array(flag)).any()) if several() else flag
+  return bool(multihost_utils.process_allgather(np.array(flag)).any()) if is_distributed() else flag
 
 
-def first(function: Callable[[], Any]) -> Any:
+def on_process_0(function: Callable[[], Any]) -> Any:
   """Calls a function in process 0 alone, for files that only it may see.
 
   Args:
@@ -108,7 +108,7 @@ def first(function: Callable[[], Any]) -> Any:
   Raises:
     ValueError: what it raised (or OSError), in every process.
   """
-  if not several():
+  if not is_distributed():
     return function()
   value, error = None, None
   if jax.process_index() == 0:
@@ -116,15 +116,15 @@ def first(function: Callable[[], Any]) -> Any:
       value = function()
     except (ValueError, OSError) as caught:
       error = caught
-  value, message = agree([value, error and str(error)])
+  value, message = broadcast_from_process_0([value, error and str(error)])
   if message is not None:
     raise error or ValueError(message)
   return value
 
 
-def first_tree(function: Callable[[], PyTree]) -> PyTree:
-  """Like `first`, for a function that returns a tree of arrays, numbers, strings and None."""
-  if not several():
+def tree_from_process_0(function: Callable[[], PyTree]) -> PyTree:
+  """Like `on_process_0`, for a function that returns a tree of arrays, numbers, strings and None."""
+  if not is_distributed():
     return function()
   arrays, described = {}, None
 
@@ -134,15 +134,15 @@ def first_tree(function: Callable[[], PyTree]) -> PyTree:
     layout = {name: [a.dtype.name, list(a.shape)] for name, a in arrays.items()}
     return [layout, described]
 
-  layout, described = first(read)
+  layout, described = on_process_0(read)
   received = {}
   for name, (dtype, shape) in layout.items():
-    content = _from_first(np.ascontiguousarray(arrays[name]).tobytes() if arrays else b'')
+    content = _broadcast_bytes(np.ascontiguousarray(arrays[name]).tobytes() if arrays else b'')
     received[name] = np.frombuffer(content, dtype).reshape(shape)
   return trees.decode(received, described)
 
 
-def together(function: Callable[[], Any]) -> Any:
+def on_all_processes(function: Callable[[], Any]) -> Any:
   """Calls a function in every process; if it raises a ValueError or OSError in one, all of them raise.
 
   Args:
@@ -154,20 +154,20 @@ def together(function: Callable[[], Any]) -> Any:
   Raises:
     ValueError: the first failure, by the number of the process.
   """
-  if not several():
+  if not is_distributed():
     return function()
   value, message = None, ''
   try:
     value = function()
   except (ValueError, OSError) as error:
     message = f'process {jax.process_index()}: {error}'
-  if anywhere(bool(message)):
+  if any_process(bool(message)):
     rows = multihost_utils.process_allgather(_padded(message.encode()[:1000], 1024))
     raise ValueError(next(text for text in map(_text, rows) if text))
   return value
 
 
-def _from_first(content: bytes) -> bytes:
+def _broadcast_bytes(content: bytes) -> bytes:
   """Process 0's bytes; two collectives, the length and the content."""
   length = int(multihost_utils.broadcast_one_to_all(np.int32(len(content))))
   # Powers of two: as few programs as lengths differ by factors of two.

@@ -149,7 +149,7 @@ def tasks(resolved: config_lib.Resolved, folder: Path) -> list[tuple[config_lib.
     resolved,
     algorithm=resolved.compare,
     compare='',
-    start_from=processes.first(lambda: continuation.start_of_compared(resolved, compare)),
+    start_from=processes.on_process_0(lambda: continuation.start_of_compared(resolved, compare)),
   )
   return [(other, compare), (resolved, folder)]
 
@@ -213,7 +213,7 @@ def job(
   """
   method = algorithms.create(config.algorithm, config)
   configured = Layout(**dataclasses.asdict(config.layout))
-  stored = processes.first(lambda: continuation.stored_layout(folder))
+  stored = processes.on_process_0(lambda: continuation.stored_layout(folder))
   layout = configured
   if stored:  # where per-client state lies changes nothing
     try:

@@ -64,7 +64,7 @@ def run_experiment(
         file=sys.stderr,
       )
       return failures.FULL
-    if processes.several() and failures.peer_lost(error):
+    if processes.is_distributed() and failures.peer_lost(error):
       print(processes.ABORTED.decode().strip(), file=sys.stderr)
       return failures.PEER_LOST
     raise
@@ -79,29 +79,35 @@ def _go_on(config: Any, workdir: str | Path, config_name: str, show: progress.Si
       folder = paths.given(workdir, 'workdir')
       resolved = config_lib.check(config)
       tasks = assemble.tasks(resolved, folder)
-      summary = processes.first(lambda: folder_status.take(folder, tasks, stack, show.say))
-      if summary is not None and processes.first(lambda: folder_status.moved(folder, resolved)):
-        dataset = processes.together(lambda: assemble.read(resolved))
-        processes.first(lambda: workdir_lib.check_data(folder, dataset))
+      summary = processes.on_process_0(lambda: folder_status.take(folder, tasks, stack, show.say))
+      if summary is not None and processes.on_process_0(
+        lambda: folder_status.moved(folder, resolved)
+      ):
+        dataset = processes.on_all_processes(lambda: assemble.read(resolved))
+        processes.on_process_0(lambda: workdir_lib.check_data(folder, dataset))
       if summary is not None:
         show.read(
-          f'finished {processes.first(lambda: folder_status.finished_at(folder))}; nothing was trained now: another --workdir begins anew'
+          f'finished {processes.on_process_0(lambda: folder_status.finished_at(folder))}; nothing was trained now: another --workdir begins anew'
         )
-        for line in processes.first(lambda: folder_status.lost_models(folder, summary)):
+        for line in processes.on_process_0(lambda: folder_status.lost_models(folder, summary)):
           show.say(f'WARNING: {line}')
         show.summary(_rows(resolved, folder, summary), folder)
         return _exit_status(summary)
       assemble.check_privacy(resolved)
       stack.enter_context(jax.default_matmul_precision(resolved.precision))
       stop = stack.enter_context(stopping.stoppable())
-      problem = processes.together(lambda: assemble.load(resolved))
+      problem = processes.on_all_processes(lambda: assemble.load(resolved))
       jobs = assemble.jobs(resolved, folder, problem, show)
       for job in jobs:
-        processes.first(lambda path=job.folder: workdir_lib.check_data(path, problem.dataset))
+        processes.on_process_0(
+          lambda path=job.folder: workdir_lib.check_data(path, problem.dataset)
+        )
         initial_states.try_branch(job)
       for job in reversed(jobs):  # the main folder first: it is what a resumed run checks
-        processes.first(lambda job=job: continuation.put_aside(job.folder, job.config.rounds))
-        processes.first(lambda job=job: assemble.describe(job, problem, config_name))
+        processes.on_process_0(
+          lambda job=job: continuation.put_aside(job.folder, job.config.rounds)
+        )
+        processes.on_process_0(lambda job=job: assemble.describe(job, problem, config_name))
     except (ValueError, OSError) as error:
       if failures.no_space(error):
         raise
@@ -124,7 +130,7 @@ def _go_on(config: Any, workdir: str | Path, config_name: str, show: progress.Si
         f'interrupted ({stop.signal or "by another process"}) and saved in {folder}; the same command goes on from there'
       )
       return INTERRUPTED
-    for line in processes.first(lambda: folder_status.lost_models(folder, summary)):
+    for line in processes.on_process_0(lambda: folder_status.lost_models(folder, summary)):
       show.say(f'WARNING: {line}')
     show.summary(_rows(resolved, folder, summary), folder)
     return _exit_status(summary)
@@ -140,7 +146,7 @@ def _run(
   """Trains jobs to their end, one after the other; returns the last one's summary, or None if interrupted."""
   # Fresh ones only: a run that goes on may be past a program. One process only: the others would have
   # to compile in the same order.
-  for job in jobs if not processes.several() else ():
+  for job in jobs if not processes.is_distributed() else ():
     if not checkpoint.found(job.folder / 'checkpoints'):
       job.engine.warm_up(min(job.engine.layout.seeds, len(job.config.seeds)))
   done: dict[str, Path] = {}
@@ -150,7 +156,9 @@ def _run(
       what = problem.dataset, problem.counts, problem.client_names
       results.attempt(show.say, results.draw_partition, job.folder, *what)
     measures = final_files.measures(job, problem)
-    summary = processes.first(lambda job=job: continuation.finished(job.folder, job.config.rounds))
+    summary = processes.on_process_0(
+      lambda job=job: continuation.finished(job.folder, job.config.rounds)
+    )
     summary = summary or _train(job, problem, measures, show, stop, write)
     if summary is None:
       return None
@@ -201,7 +209,7 @@ def _train(
       label = progress.label(config.algorithm, seeds, config.seeds)
       show.begin(label, config.rounds, int(states[seeds[0]].round))
       over = _train_group(job, problem, plan, recorder, clock, states, resumed, show, stop)
-      if not over or (seeds[-1] != config.seeds[-1] and processes.anywhere(bool(stop))):
+      if not over or (seeds[-1] != config.seeds[-1] and processes.any_process(bool(stop))):
         return None
     summary = results.summarise(config, dataset, engine, recorder, clock, job.beside)
     recorder.finish(summary)
@@ -275,7 +283,7 @@ def _train_group(
         step.round == config.rounds and not any(engine.pending(s) for s in live.values())
       ):
         break  # saved below, together with the news that these seeds are over
-      asked = processes.anywhere(bool(stop))
+      asked = processes.any_process(bool(stop))
       if asked or over or recorder.due(step):
         at_work = {seed: (int(state.round), state) for seed, state in live.items()}
         recorder.save({**over, **at_work}, clock.seconds(), keep=step.phase_end)

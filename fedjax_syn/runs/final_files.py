@@ -107,10 +107,12 @@ def again(
     return bool(run_folder.faults(job.folder, out.get(str(seed), {})))
 
   for seed in job.config.seeds:
-    if not processes.first(lambda seed=seed: incomplete(seed)):
+    if not processes.on_process_0(lambda seed=seed: incomplete(seed)):
       continue
     try:
-      tree = processes.first_tree(lambda seed=seed: last_tree(job.folder, seed, job.config.rounds))
+      tree = processes.tree_from_process_0(
+        lambda seed=seed: last_tree(job.folder, seed, job.config.rounds)
+      )
     except ValueError as error:
       say(f'WARNING: {error}; nothing of seed {seed} can be made again from it')
       continue

@@ -18,7 +18,7 @@ def _sources(config: config_lib.Resolved, seeds: Sequence[int]) -> dict[str, str
   if not config.start_from or not seeds:
     return {}
   folder = paths.given(config.start_from, 'start_from')
-  return processes.first(
+  return processes.on_process_0(
     lambda: {
       str(s): str(p) for s, p in start_from.find(folder, tuple(seeds), config.rounds).items()
     }
@@ -27,7 +27,9 @@ def _sources(config: config_lib.Resolved, seeds: Sequence[int]) -> dict[str, str
 
 def try_branch(job: Job) -> None:
   """Refuses another run's checkpoint that does not fit; seeds that have one of their own need it no more."""
-  saved = processes.first(lambda: [str(p) for p in checkpoint.found(job.folder / 'checkpoints')])
+  saved = processes.on_process_0(
+    lambda: [str(p) for p in checkpoint.found(job.folder / 'checkpoints')]
+  )
   begun = {checkpoint.seed_of(Path(path)) for path in saved}
   sources = _sources(job.config, [seed for seed in job.config.seeds if seed not in begun])
   for seed, path in sources.items():
@@ -50,7 +52,7 @@ def begin(
 
 def _branch(engine: Engine, source: str, seed: int, show: progress.Silent) -> State:
   """The state of another run's checkpoint, as far as it fits."""
-  old = processes.first_tree(lambda: checkpoint.read(Path(source)).tree)
+  old = processes.tree_from_process_0(lambda: checkpoint.read(Path(source)).tree)
   start = start_from.match(old, engine.init(seed), source, engine.chain.recording)
   if start.initialised:  # of the old model: a client's own head, say, or its own model
     begun = engine.init(seed, Variables(start.state.params, start.state.stats))

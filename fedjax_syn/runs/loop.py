@@ -152,7 +152,7 @@ def train(
     evaluation = min(next_evaluation(round, plan), phase_end)
     pause = (round // plan.pause_every + 1) * plan.pause_every if plan.pause_every else math.inf
     affordable = 1 if math.isnan(per_round) else max(1, int(STRETCH_SECONDS / max(per_round, 1e-6)))
-    affordable = processes.agree(affordable)
+    affordable = processes.broadcast_from_process_0(affordable)
     rounds = int(min(evaluation - round, pause - round, plan.rounds - round, affordable))
 
     before = clock.parts['rounds']

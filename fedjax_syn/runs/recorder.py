@@ -72,7 +72,7 @@ class Recorder:
     ended = lambda s: s['status'] == 'finished' and s['round'] < rounds
     # Of seeds that are over, and of those that were over in a run of fewer rounds, with their last checkpoints.
     self.status: dict[str, dict[str, Any]] = {k: s for k, s in noted.items() if not ended(s)}
-    self.ends: dict[str, str] = processes.first(
+    self.ends: dict[str, str] = processes.on_process_0(
       lambda: self._ends({k: s['round'] for k, s in noted.items() if ended(s)})
     )
     self.ended = {k: noted[k] for k in self.ends}
@@ -83,7 +83,7 @@ class Recorder:
     # By seed, files beside the checkpoints and their digests, see `results`.
     self.files: dict[str, dict[str, str]] = note.get('files', {})
     size = note.get('metrics_bytes', 0)
-    logged = processes.first(lambda: metrics.read(self.path, size))
+    logged = processes.on_process_0(lambda: metrics.read(self.path, size))
     lost = {k for k, s in noted.items() if ended(s)} - {*self.ends}
     self.lines = evaluated([line for line in logged if str(line['seed']) not in lost])
     self.digest = hashlib.sha256(
@@ -188,9 +188,9 @@ class Recorder:
       last = read()
       return last and {'trees': {str(k): v for k, v in last.trees.items()}, 'note': last.note}
 
-    if not processes.several():
+    if not processes.is_distributed():
       return read()
-    shared = processes.first_tree(encodable)
+    shared = processes.tree_from_process_0(encodable)
     return shared and Saved({int(k): v for k, v in shared['trees'].items()}, shared['note'])
 
   def resume(self, seeds: Sequence[int]) -> dict[int, State]:
@@ -283,7 +283,7 @@ class Recorder:
       mine = [p for p in checkpoint.found(self.checkpoints) if checkpoint.seed_of(p) == seed]
       return mine[-1].relative_to(self.folder).as_posix() if mine else None
 
-    return processes.first(newest)
+    return processes.on_process_0(newest)
 
   def finish(self, summary: Mapping[str, Any]) -> None:
     """Tells the trackers what a finished run came to, and shows them its figures."""

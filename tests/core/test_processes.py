@@ -22,8 +22,8 @@ from tests.engine.test_rounds import METHODS, SIZES, after
 PROGRAM = textwrap.dedent("""
   import json, sys
   import jax
-  from fedjax_syn.core import processes as hosts
-  hosts.join(sys.argv[1], 2, int(sys.argv[2]))
+  from fedjax_syn.core import processes
+  processes.join(sys.argv[1], 2, int(sys.argv[2]))
   import jax.numpy as jnp
   import numpy as np
   from fedjax_syn.runs import assemble, experiment
@@ -49,13 +49,13 @@ PROGRAM = textwrap.dedent("""
     return {'a': np.arange(3, dtype=np.int16), 'b': ('x', None, jnp.float32(0.5))} if own == 0 else 1 / 0
 
   told = {
-    'agree': hosts.agree([own, 'ä' * 300]),
-    'anywhere': [hosts.anywhere(own == 1), hosts.anywhere(False)],
-    'first': hosts.first(lambda: own + 7),
-    'first fails': message(hosts.first, lambda: fails_in(0)),
-    'together': hosts.together(lambda: own),
-    'together fails': message(hosts.together, lambda: fails_in(1)),
-    'tree': str(hosts.first_tree(tree)),
+    'broadcast': processes.broadcast_from_process_0([own, 'ä' * 300]),
+    'any': [processes.any_process(own == 1), processes.any_process(False)],
+    'first': processes.on_process_0(lambda: own + 7),
+    'first fails': message(processes.on_process_0, lambda: fails_in(0)),
+    'together': processes.on_all_processes(lambda: own),
+    'together fails': message(processes.on_all_processes, lambda: fails_in(1)),
+    'tree': str(processes.tree_from_process_0(tree)),
     'loop': message(after, METHODS['adam'](), tiny.federated(SIZES), Layout(1, 'loop', 1)),
   }
   for name, lanes in (('adam', 1), ('scaffold', 2)):
@@ -104,8 +104,8 @@ def test_two_processes_agree_with_one(tmp_path):
   mine, other = (json.loads(out.split('TOLD', 1)[1]) for out in run_two(PROGRAM, tmp_path))
   assert (mine.pop('together'), other.pop('together')) == (0, 1)
   assert mine == other
-  assert mine['agree'] == [0, 'ä' * 300]
-  assert mine['anywhere'] == [True, False]
+  assert mine['broadcast'] == [0, 'ä' * 300]
+  assert mine['any'] == [True, False]
   assert mine['first'] == 7
   assert mine['first fails'] == 'no data in 0'
   assert mine['together fails'] == 'process 1: no data in 1'
@@ -128,9 +128,11 @@ def test_two_processes_agree_with_one(tmp_path):
 
 def test_one_process_pays_nothing():
   value = object()
-  assert processes.agree(value) is value
-  assert processes.first_tree(lambda: value) is processes.first(lambda: value) is value
-  assert processes.anywhere(True) and not processes.anywhere(False)
+  assert processes.broadcast_from_process_0(value) is value
+  assert (
+    processes.tree_from_process_0(lambda: value) is processes.on_process_0(lambda: value) is value
+  )
+  assert processes.any_process(True) and not processes.any_process(False)
   processes.join()  # no other process is named anywhere: nothing happens
 
 
