@@ -174,7 +174,7 @@ def built(resolved: Any, folder: Path) -> Outcome:
 
   def call():
     problem = assemble.load(resolved)
-    assemble.job(resolved, folder, problem, progress.Silent())
+    assemble.job(resolved, folder, problem, progress.Reporter())
 
   return _outcomes.outcome(call)
 
@@ -182,7 +182,7 @@ def built(resolved: Any, folder: Path) -> Outcome:
 def trained(resolved: Any, folder: Path) -> Outcome:
   """Runs an accepted config to its end."""
   done = _outcomes.outcome(
-    lambda: experiment.run_experiment(resolved, folder, show=progress.Silent()), hang=RUN
+    lambda: experiment.run_experiment(resolved, folder, show=progress.Reporter()), hang=RUN
   )
   if done.kind == 'accepted' and done.value not in (0, 3):  # finished, or all seeds diverged
     return done._replace(kind='traceback', text=f'accepted, and ended with status {done.value}')

@@ -43,7 +43,7 @@ def run(folder: pathlib.Path) -> tuple[int, list[str]]:
   """Runs to the end, or goes on; returns the exit status, and what was said."""
   from fedjax_syn.runs import experiment, progress
 
-  show, said = progress.Silent(), []
+  show, said = progress.Reporter(), []
   show.say = said.append
   return experiment.run_experiment(config(), folder, show=show), said
 
@@ -52,7 +52,7 @@ def killed_run(folder: pathlib.Path) -> None:
   """A run that ends in its second seed."""
   from fedjax_syn.runs import experiment, progress
 
-  show, rounds = progress.Silent(), []
+  show, rounds = progress.Reporter(), []
 
   def ending(round, report):
     rounds.append(round)

@@ -55,7 +55,7 @@ class Sample(NamedTuple):
   seconds: float  # of the processor, so far
 
 
-class Probe(progress.Silent):
+class Probe(progress.Reporter):
   """In the place of a progress bar: measures whenever rounds are done, and shows nothing."""
 
   def __init__(self, before: int):

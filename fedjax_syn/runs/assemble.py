@@ -99,7 +99,7 @@ def load(resolved: config_lib.Resolved) -> Problem:
   )
 
 
-def read_line(resolved: config_lib.Resolved, problem: Problem) -> str:
+def describe_data(resolved: config_lib.Resolved, problem: Problem) -> str:
   """Says in one line what was read and how it is dealt to clients."""
   dataset, d = problem.dataset, resolved.data
   shape = ' x '.join(map(str, dataset.shape))
@@ -132,7 +132,9 @@ def privacy_line(resolved: config_lib.Resolved, jobs: Sequence[Job]) -> str:
   )
 
 
-def tasks(resolved: config_lib.Resolved, folder: Path) -> list[tuple[config_lib.Resolved, Path]]:
+def planned_runs(
+  resolved: config_lib.Resolved, folder: Path
+) -> list[tuple[config_lib.Resolved, Path]]:
   """Says what to train and where.
 
   Args:
@@ -162,9 +164,9 @@ def check_privacy(resolved: config_lib.Resolved) -> None:
 
 
 def jobs(
-  resolved: config_lib.Resolved, folder: Path, problem: Problem, show: progress.Silent
+  resolved: config_lib.Resolved, folder: Path, problem: Problem, show: progress.Reporter
 ) -> list[Job]:
-  """Closes all algorithms of a run over the problem, in the order of `tasks`.
+  """Closes all algorithms of a run over the problem, in the order of `planned_runs`.
 
   Args:
     resolved: a checked config.
@@ -178,9 +180,9 @@ def jobs(
   Raises:
     ValueError: as `job`, and if no epsilon could be stated of what they give away together.
   """
-  tasks_ = tasks(resolved, folder)
+  runs = planned_runs(resolved, folder)
   # The run itself is number 0: its draws do not depend on what it is compared with.
-  closed = [job(c, f, problem, show, len(tasks_) - 1 - i) for i, (c, f) in enumerate(tasks_)]
+  closed = [job(c, f, problem, show, len(runs) - 1 - i) for i, (c, f) in enumerate(runs)]
   noise = [m for m in (job.engine.mechanism for job in closed) if privacy.promises(m)]
   if noise:
     privacy.check_data(noise[0], problem.dataset.normalisation.name)
@@ -193,7 +195,7 @@ def job(
   config: config_lib.Resolved,
   folder: Path,
   problem: Problem,
-  show: progress.Silent,
+  show: progress.Reporter,
   number: int = 0,
 ) -> Job:
   """Closes one algorithm over the problem.
@@ -244,7 +246,7 @@ def _current(now: dict) -> dict:
   return {key: now[key] for key in ('hash', 'config', 'own_code')}
 
 
-def describe(job: Job, problem: Problem, config_name: str) -> None:
+def write_config(job: Job, problem: Problem, config_name: str) -> None:
   """Writes config.json: what a resumed run finds there is what the run began with, and how many rounds it has now."""
   path = job.folder / 'config.json'
   d = problem.dataset

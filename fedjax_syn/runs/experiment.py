@@ -41,7 +41,7 @@ def run_experiment(
   workdir: str | Path,
   *,
   config_name: str = '',
-  show: progress.Silent | None = None,
+  show: progress.Reporter | None = None,
 ) -> int:
   """Runs a config, or goes on with it.
 
@@ -70,7 +70,9 @@ def run_experiment(
     raise
 
 
-def _go_on(config: Any, workdir: str | Path, config_name: str, show: progress.Silent | None) -> int:
+def _go_on(
+  config: Any, workdir: str | Path, config_name: str, show: progress.Reporter | None
+) -> int:
   """Runs a config; see `run_experiment`."""
   write = jax.process_index() == 0
   show = show or progress.make(write)
@@ -78,7 +80,7 @@ def _go_on(config: Any, workdir: str | Path, config_name: str, show: progress.Si
     try:
       folder = paths.given(workdir, 'workdir')
       resolved = config_lib.check(config)
-      tasks = assemble.tasks(resolved, folder)
+      tasks = assemble.planned_runs(resolved, folder)
       summary = processes.on_process_0(lambda: folder_status.take(folder, tasks, stack, show.say))
       if summary is not None and processes.on_process_0(
         lambda: folder_status.moved(folder, resolved)
@@ -107,13 +109,13 @@ def _go_on(config: Any, workdir: str | Path, config_name: str, show: progress.Si
         processes.on_process_0(
           lambda job=job: continuation.put_aside(job.folder, job.config.rounds)
         )
-        processes.on_process_0(lambda job=job: assemble.describe(job, problem, config_name))
+        processes.on_process_0(lambda job=job: assemble.write_config(job, problem, config_name))
     except (ValueError, OSError) as error:
       if failures.no_space(error):
         raise
       print(texts.one_line(error), file=sys.stderr)
       return REFUSED
-    read = assemble.read_line(resolved, problem), *problem.dataset.notes
+    read = assemble.describe_data(resolved, problem), *problem.dataset.notes
     for line in filter(None, (*read, assemble.privacy_line(resolved, jobs))):
       show.read(line)
     if resolved.start_from and resolved.compare and not jobs[0].config.start_from:
@@ -139,7 +141,7 @@ def _go_on(config: Any, workdir: str | Path, config_name: str, show: progress.Si
 def _run(
   jobs: Sequence[Job],
   problem: Problem,
-  show: progress.Silent,
+  show: progress.Reporter,
   stop: stopping.StopRequest,
   write: bool,
 ) -> dict[str, Any] | None:
@@ -178,7 +180,7 @@ def _train(
   job: Job,
   problem: Problem,
   measures: tuple[Measure, ...],
-  show: progress.Silent,
+  show: progress.Reporter,
   stop: stopping.StopRequest,
   write: bool,
 ) -> dict[str, Any] | None:
@@ -224,7 +226,7 @@ def _train_group(
   clock: Clock,
   states: dict[int, State],
   resumed: bool,
-  show: progress.Silent,
+  show: progress.Reporter,
   stop: stopping.StopRequest,
 ) -> bool:
   """Trains seeds side by side to their end; returns False if they were interrupted and saved."""
@@ -272,9 +274,9 @@ def _train_group(
         if 'collapsed_since' in line and str(step.seed) not in collapsed:
           show.say(progress.collapsed_text(step.seed, line['collapsed_since']))
           collapsed.add(str(step.seed))
-      if step.kind == 'between':
+      if step.kind == 'server_work':
         recorder.marks[str(step.seed)] = step.round
-        show.between(step.report)
+        show.server_work(step.report)
       elif step.kind != 'diverged' and step.last:
         show.rounds(step.round, step.report)
       if not step.last:
@@ -292,7 +294,7 @@ def _train_group(
         return False
       # Until a phase has its programs nothing but compilation would be lost by leaving at once.
       begun = step.round if step.phase_end else begun
-      stop.unsaved = not step.phase_end and (step.kind == 'between' or step.round > begun)
+      stop.unsaved = not step.phase_end and (step.kind == 'server_work' or step.round > begun)
   finally:
     show.end()
   for seed in live:

@@ -33,14 +33,14 @@ def try_branch(job: Job) -> None:
   begun = {checkpoint.seed_of(Path(path)) for path in saved}
   sources = _sources(job.config, [seed for seed in job.config.seeds if seed not in begun])
   for seed, path in sources.items():
-    _branch(job.engine, path, int(seed), progress.Silent())
+    _branch(job.engine, path, int(seed), progress.Reporter())
 
 
 def begin(
   job: Job,
   recorder: Recorder,
   seeds: Sequence[int],
-  show: progress.Silent,
+  show: progress.Reporter,
 ) -> tuple[dict[int, State], bool]:
   """The states to begin or to go on from, and which of the two it is."""
   if states := recorder.resume(seeds):
@@ -50,7 +50,7 @@ def begin(
   return {seed: job.engine.init(seed) for seed in seeds}, False
 
 
-def _branch(engine: Engine, source: str, seed: int, show: progress.Silent) -> State:
+def _branch(engine: Engine, source: str, seed: int, show: progress.Reporter) -> State:
   """The state of another run's checkpoint, as far as it fits."""
   old = processes.tree_from_process_0(lambda: checkpoint.read(Path(source)).tree)
   start = start_from.match(old, engine.init(seed), source, engine.chain.recording)

@@ -29,7 +29,7 @@ class Plan(NamedTuple):
 class Step(NamedTuple):
   """Where training stands after a stretch of rounds or a chunk of the work between them."""
 
-  kind: str  # 'evaluated', 'rounds', 'between' or 'diverged'
+  kind: str  # 'evaluated', 'rounds', 'server_work' or 'diverged'
   state: State
   report: dict[str, Any]
   phase_end: bool = False  # the program changes here, or the work between rounds is done
@@ -141,7 +141,7 @@ def train(
         live[seed], done, report = engine.server_work(seed, live[seed], CHUNK_SECONDS)
       failed = bool(report.get('diverged_round'))
       all_done = done and not failed and len(waiting) == 1
-      step = Step('diverged' if failed else 'between', live[seed], report, all_done)
+      step = Step('diverged' if failed else 'server_work', live[seed], report, all_done)
       yield settled(step, seed, True)
     if not live:
       return

@@ -24,7 +24,7 @@ from fedjax_syn.core import texts
 PLAIN_SECONDS = 10.0
 
 
-class Silent:
+class Reporter:
   """Says nothing: processes other than the first, and calls from Python."""
 
   def say(self, text: str) -> None:
@@ -39,7 +39,7 @@ class Silent:
   def rounds(self, done: int, report: Mapping[str, float]) -> None:
     """Shows how many rounds are done, and the accuracy if the report has one."""
 
-  def between(self, report: Mapping[str, float]) -> None:
+  def server_work(self, report: Mapping[str, float]) -> None:
     """Shows how far the work between rounds is."""
 
   def end(self) -> None:
@@ -49,7 +49,7 @@ class Silent:
     """Shows the results."""
 
 
-class Plain(Silent):
+class Plain(Reporter):
   """Lines for logs and pipes, at most one in `PLAIN_SECONDS` while training."""
 
   def __init__(self, console: Console):
@@ -89,7 +89,7 @@ class Plain(Silent):
     left = (self.total - done) / rate if rate else 0
     return f', {rate:.3g} rounds/s, {_duration(left)} left' if rate else ''
 
-  def between(self, report: Mapping[str, float]) -> None:
+  def server_work(self, report: Mapping[str, float]) -> None:
     if report and self._time_to_speak():
       values = ', '.join(f'{name} {value:.4g}' for name, value in report.items())
       self.say(f'{self.label}: after round {self.done}: {values}')
@@ -134,7 +134,7 @@ class Bar(Plain):
     self.progress.update(self.task, completed=done, note=self.accuracy.lstrip(', '))
     self._end_inner()
 
-  def between(self, report: Mapping[str, float]) -> None:
+  def server_work(self, report: Mapping[str, float]) -> None:
     named = {name.rpartition('/')[2]: value for name, value in report.items()}
     if self.inner is None:
       name = next(iter(report), 'synthesis').partition('/')[0]
@@ -159,10 +159,10 @@ class _Rate(ProgressColumn):
     return Text(f'{task.speed:.3g}/s' if task.speed else '')
 
 
-def make(write: bool = True) -> Silent:
+def make(write: bool = True) -> Reporter:
   """Returns a bar on a terminal, lines elsewhere, and silence in all processes but the first."""
   if not write:
-    return Silent()
+    return Reporter()
   texts.forgive()
   console = Console(emoji=False)
   return Bar(console) if console.is_terminal else Plain(Console(width=110, emoji=False))

@@ -233,7 +233,7 @@ class Recorder:
     waited = time.monotonic() - self.saved_at
     if step.phase_end or waited > max(SAVE_SECONDS, self.save_cost / SHARE):
       return True
-    between = step.kind == 'between'
+    between = step.kind == 'server_work'
     wanted = waited > CHUNK_SECONDS if between else step.round % self.checkpoint_every == 0
     return wanted and step.round > 0 and waited >= self.save_cost / SHARE
 

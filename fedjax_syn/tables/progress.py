@@ -9,7 +9,7 @@ from fedjax_syn.core import texts
 from fedjax_syn.runs import progress
 
 
-class Watch(progress.Silent):
+class Watch(progress.Reporter):
   """Counts cells, and is what their runs speak to; for pipes and logs."""
 
   def __init__(self, total: int, console: Console):
@@ -75,7 +75,7 @@ class Bars(Watch):
     note = {} if accuracy is None else {'note': f'test accuracy {accuracy:.4f}'}
     self.bars.update(self.rounds_bar, completed=done, **note)
 
-  def between(self, report: Mapping[str, float]) -> None:
+  def server_work(self, report: Mapping[str, float]) -> None:
     note = ', '.join(f'{name.rpartition("/")[2]} {value:.4g}' for name, value in report.items())
     self.bars.update(self.rounds_bar, note=note)
 

@@ -293,7 +293,7 @@ def test_a_terminal_sees_the_cells_and_the_rounds_of_the_one_at_work():
     bars.start('fedavg, mlp-0.01, seed 0', 20)
     bars.begin('', 20, 5)
     bars.rounds(7, {'test/accuracy': 0.5})
-    bars.between({'synthesis/loss': 0.25})
+    bars.server_work({'synthesis/loss': 0.25})
     task = bars.bars.tasks[1]
     assert (task.description, task.completed, task.total) == ('fedavg, mlp-0.01, seed 0', 7, 20)
     assert task.fields['note'] == 'loss 0.25'

@@ -84,14 +84,14 @@ def test_what_was_read_is_said_in_a_line(fake, tmp_path, capsys):
   )
   problem = assemble.load(config_lib.check(config_of()))
   named = problem._replace(dataset=type(problem.dataset)(**{**vars(problem.dataset), 'clients': 1}))
-  line = assemble.read_line(resolved, named)
+  line = assemble.describe_data(resolved, named)
   assert 'all of them a round' in line and "which only data.partition='natural' follows" in line
   some = {'data.name': 'digits_styles', 'data.partition': 'natural_sample', 'data.clients': 2}
   some = config_lib.check(config_of(**some, **{'client.participation': 1.0}))
   problem = assemble.load(some)
   left = 1198 - problem.counts.sum()
   assert left > 300 and len(problem.client_names) == 2
-  assert assemble.read_line(some, problem).endswith(
+  assert assemble.describe_data(some, problem).endswith(
     f'{left} training rows of 1 clients who take no part are left out'
   )
 

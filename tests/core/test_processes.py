@@ -67,7 +67,7 @@ PROGRAM = textwrap.dedent("""
   small.data.clients, small.model.name, small.model.width = 4, 'mlp', 8
   told['status'] = experiment.run_experiment(small, f'{sys.argv[3]}/{own}')
   told['again'] = experiment.run_experiment(small, f'{sys.argv[3]}/{own}')
-  assemble.describe = lambda *_: fails_in(0)
+  assemble.write_config = lambda *_: fails_in(0)
   told['refused'] = experiment.run_experiment(small, f'{sys.argv[3]}/refused-{own}')
   print('TOLD', json.dumps(told))
 """)

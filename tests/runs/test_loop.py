@@ -78,13 +78,13 @@ def test_work_between_rounds_comes_after_the_evaluation_of_its_round():
   steps = steps_of(loop.Plan(5))
   kinds = [(s.kind, s.round) for s in steps]
   at = kinds.index(('evaluated', PHASE))
-  assert kinds[at + 1 : at + 4] == [('between', PHASE)] * (ITERATIONS // 2)
+  assert kinds[at + 1 : at + 4] == [('server_work', PHASE)] * (ITERATIONS // 2)
   assert kinds[at + 4 :] == [('evaluated', 4), ('evaluated', 5)]
   assert [s.phase_end for s in steps[at : at + 5]] == [True, False, False, True, False]
 
 
 def test_work_between_rounds_after_the_last_round_is_done_too():
-  assert [s.kind for s in steps_of(loop.Plan(PHASE))][-3:] == ['between'] * 3
+  assert [s.kind for s in steps_of(loop.Plan(PHASE))][-3:] == ['server_work'] * 3
 
 
 @given(every=st.integers(1, 9), pause=st.integers(0, 5))
@@ -100,7 +100,7 @@ def test_slow_rounds_are_cut_by_time(monkeypatch):
   """With a limit of no seconds every round is its own stretch, and the report is the same."""
   monkeypatch.setattr(loop, 'STRETCH_SECONDS', 0.0)
   steps = steps_of(loop.Plan(12, 100))
-  assert [s.round for s in steps if s.kind != 'between'] == list(range(13))
+  assert [s.round for s in steps if s.kind != 'server_work'] == list(range(13))
   assert steps[-1].report == steps_of(loop.Plan(12))[-1].report
 
 
@@ -110,10 +110,10 @@ def test_resuming_at_any_step_gives_the_rest_of_the_steps():
   show = lambda steps: [
     (s.kind, s.round, s.report, np.asarray(s.state.params['w']).tobytes()) for s in steps
   ]
-  evaluated_or_work = [i for i, s in enumerate(whole) if s.kind in ('evaluated', 'between')]
+  evaluated_or_work = [i for i, s in enumerate(whole) if s.kind in ('evaluated', 'server_work')]
   for i in evaluated_or_work:
     rest = steps_of(plan, state=whole[i].state, resumed=True)
-    pick = lambda steps: [s for s in steps if s.kind in ('evaluated', 'between')]
+    pick = lambda steps: [s for s in steps if s.kind in ('evaluated', 'server_work')]
     assert show(pick(rest)) == show(pick(whole[i + 1 :]))
 
 
@@ -132,7 +132,7 @@ def test_seeds_side_by_side_are_seeds_alone():
     assert show(s for s in steps if s.seed == seed) == alone
   assert [(s.seed, s.last) for s in steps[:3]] == [(0, False), (1, False), (2, True)]
   assert [(s.seed, s.last) for s in steps[-2:]] == [(0, False), (2, True)]
-  ends = [s for s in steps if s.phase_end and s.kind == 'between']
+  ends = [s for s in steps if s.phase_end and s.kind == 'server_work']
   assert [s.seed for s in ends] == [2]  # the last set learned
 
 

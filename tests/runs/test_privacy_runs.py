@@ -136,8 +136,8 @@ def described(root, folder, **changes):
   own = {'data.name': 'arrays', 'data.dir': folder, 'model.norm': 'none'}
   resolved = config_lib.check(config_of(**DP | own | changes))
   problem = assemble.load(resolved)
-  (job,) = assemble.jobs(resolved, root, problem, progress.Silent())
-  assemble.describe(job, problem, 'test')
+  (job,) = assemble.jobs(resolved, root, problem, progress.Reporter())
+  assemble.write_config(job, problem, 'test')
   return stored.read_json(root / 'config.json'), problem.model
 
 

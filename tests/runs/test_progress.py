@@ -87,7 +87,7 @@ def test_plain_line_of_work_between_rounds(monkeypatch):
   plain.begin('dynafed', 9, 0)
   plain.rounds(3, {})
   now[0] = 11
-  plain.between({'synthesis/iteration': 250, 'synthesis/loss': 0.93421})
+  plain.server_work({'synthesis/iteration': 250, 'synthesis/loss': 0.93421})
   assert (
     file.getvalue().splitlines()[-1]
     == 'dynafed: after round 3: synthesis/iteration 250, synthesis/loss 0.9342'
@@ -99,7 +99,9 @@ def test_bar_shows_rounds_accuracy_and_iterations():
   bar = progress.Bar(console)
   bar.begin('dynafed, seed 0', 40, 0)
   bar.rounds(20, {'test/accuracy': 0.5})
-  bar.between({'synthesis/iteration': 250, 'synthesis/iterations': 1000, 'synthesis/loss': 0.93})
+  bar.server_work(
+    {'synthesis/iteration': 250, 'synthesis/iterations': 1000, 'synthesis/loss': 0.93}
+  )
   bar.progress.refresh()
   bar.say('seed 0 starts [from] here')
   assert [task.description for task in bar.progress.tasks] == ['dynafed, seed 0', 'synthesis']
@@ -123,7 +125,7 @@ def test_a_report_without_iterations_is_shown_too():
   console, _ = console_of(True)
   bar = progress.Bar(console)
   bar.begin('x', 2, 0)
-  bar.between({})
+  bar.server_work({})
   bar.end()
 
 
