@@ -8,13 +8,56 @@ result = fs.run(method, 'digits', 'mlp', rounds=60, clients=20, partition='diric
 
 import importlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedjax_syn.core.moved import MovedFinder
 
+if TYPE_CHECKING:  # what `__getattr__` finds
+  from fedjax_syn.algorithms import ABAVG as ABAVG
+  from fedjax_syn.algorithms import DP as DP
+  from fedjax_syn.algorithms import MOON as MOON
+  from fedjax_syn.algorithms import SCAFFOLD as SCAFFOLD
+  from fedjax_syn.algorithms import VHL as VHL
+  from fedjax_syn.algorithms import Ditto as Ditto
+  from fedjax_syn.algorithms import DynaFed as DynaFed
+  from fedjax_syn.algorithms import FedAvg as FedAvg
+  from fedjax_syn.algorithms import FedAvgM as FedAvgM
+  from fedjax_syn.algorithms import FedBE as FedBE
+  from fedjax_syn.algorithms import FedCOG as FedCOG
+  from fedjax_syn.algorithms import FedDecorr as FedDecorr
+  from fedjax_syn.algorithms import FedDF as FedDF
+  from fedjax_syn.algorithms import FedDM as FedDM
+  from fedjax_syn.algorithms import FedDualMatch as FedDualMatch
+  from fedjax_syn.algorithms import FedDyn as FedDyn
+  from fedjax_syn.algorithms import FedExP as FedExP
+  from fedjax_syn.algorithms import FedGen as FedGen
+  from fedjax_syn.algorithms import FedMix as FedMix
+  from fedjax_syn.algorithms import FedNova as FedNova
+  from fedjax_syn.algorithms import FedOpt as FedOpt
+  from fedjax_syn.algorithms import FedProto as FedProto
+  from fedjax_syn.algorithms import FedProx as FedProx
+  from fedjax_syn.algorithms import FedReg as FedReg
+  from fedjax_syn.algorithms import FedRep as FedRep
+  from fedjax_syn.algorithms import FedSAM as FedSAM
+  from fedjax_syn.algorithms import ServerWarmUp as ServerWarmUp
+  from fedjax_syn.algorithms import chain as chain
+  from fedjax_syn.chains import Chain as Chain
+  from fedjax_syn.core.contexts import ClientContext as ClientContext
+  from fedjax_syn.core.contexts import Round as Round
+  from fedjax_syn.core.contexts import Task as Task
+  from fedjax_syn.core.fields import field as field
+  from fedjax_syn.data.datasets import Dataset as Dataset
+  from fedjax_syn.engine import Engine as Engine
+  from fedjax_syn.engine import Layout as Layout
+  from fedjax_syn.layer import Layer as Layer
+  from fedjax_syn.layer import when as when
+  from fedjax_syn.runs.api import load as load
+  from fedjax_syn.runs.api import run as run
+  from fedjax_syn.runs.side_by_side import sweep as sweep
+
 __version__ = '0.2.0'
 
-_METHODS = (
+_METHODS = [
   'ABAVG',
   'Ditto',
   'DP',
@@ -42,7 +85,7 @@ _METHODS = (
   'SCAFFOLD',
   'ServerWarmUp',
   'VHL',
-)
+]
 _MODULES = {
   **dict.fromkeys(_METHODS, 'fedjax_syn.algorithms'),
   'Chain': 'fedjax_syn.chains',
