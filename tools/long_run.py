@@ -133,7 +133,7 @@ def measure(config: Any, folder: pathlib.Path) -> list[Sample]:
     status = experiment.run_experiment(config, folder, show=probe)
   finally:
     jax.monitoring.unregister_event_duration_listener(probe.listen)
-  if status != experiment.FINISHED or not probe.samples:
+  if status or not probe.samples:
     raise ValueError(f'--workdir={folder}: no new run came to its end here (exit status {status})')
   return probe.samples
 

@@ -35,6 +35,8 @@ from typing import NamedTuple
 
 from absl import flags
 
+from fedjax_syn.core import exit_status
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 FLAGS = flags.FlagValues()
@@ -49,7 +51,6 @@ flags.DEFINE_list('settings', [], 'of the default job', flag_values=FLAGS)
 LIMIT = 900.0  # seconds that one session may take
 POLL = 0.005
 START, EARLY = 0.3, 3.0  # seconds in which Python begins, and flags are read
-INTERRUPTED, ABORTED = 75, 130
 BAD = ('Traceback', 'terminate called', 'Fatal Python error', 'Aborted', 'Segmentation', 'Error:')
 SMALL = ('rounds=12', 'model.width=8', 'data.clients=6', 'client.participation=1.0')
 SMALL_DYNAFED = ('dynafed.length=4', 'dynafed.segment=2', 'dynafed.iterations=10')
@@ -230,7 +231,9 @@ def judge(told: Told) -> str:
   """Says what is wrong with a stopped session; '' if nothing is."""
   if bad := next((word for word in BAD if word in told.text), ''):
     return f'{bad!r} in its output: {told.text[-300:]}'
-  if told.status == INTERRUPTED or (told.status == ABORTED and told.after < EARLY):
+  if told.status == exit_status.INTERRUPTED or (
+    told.status == exit_status.ABORTED and told.after < EARLY
+  ):
     return ''
   if told.status in (-signal.SIGTERM, -signal.SIGINT) and told.after < START and not told.text:
     return ''  # Python had not come to the launcher's first line

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from absl import app, flags, logging
 
-from fedjax_syn.core import paths, stopping, texts
+from fedjax_syn.core import exit_status, paths, stopping, texts
 
-REFUSED = 2
 KINDS = ('algorithms', 'datasets', 'models', 'partitions', 'fields')
 
 CONFIG = flags.DEFINE_string('config', str(paths.DEFAULT_CONFIG), 'a Python file with get_config()')
@@ -57,7 +56,7 @@ def refusals() -> Iterator[None]:
     sys.exit(130)
   except (flags.Error, app.UsageError, ValueError) as error:
     print(texts.one_line(error), file=sys.stderr)
-    sys.exit(REFUSED)
+    sys.exit(exit_status.REFUSED)
 
 
 def new_folder(found: flags.FlagValues, argv: Sequence[str]) -> pathlib.Path:

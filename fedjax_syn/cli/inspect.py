@@ -29,7 +29,6 @@ import os
 from absl import app, flags
 
 from fedjax_syn.cli import flags as cli
-from fedjax_syn.cli import jax_setup
 from fedjax_syn.core import paths
 
 PICTURES = tuple(f'{n}.png' for n in ('gradient_error', 'privacy', 'from_scratch', 'client_losses'))
@@ -88,6 +87,8 @@ def main(argv: list[str]) -> int:
     folder = paths.given(folders[0], 'folder')
     if not os.path.lexists(folder / 'config.json'):
       raise ValueError(f'{folder}: holds no config.json; name the folder of a run')
+    from fedjax_syn.cli import jax_setup
+
     jax_setup.prepare_jax(1)
     from fedjax_syn.papers.dynafed import finished_run
     from fedjax_syn.papers.feddualmatch import client_sets

@@ -13,7 +13,6 @@ extra: pip install -e '.[report]'. Exit status: 0, 2 after one line that says wh
 from absl import app, flags
 
 from fedjax_syn.cli import flags as cli
-from fedjax_syn.config import files
 from fedjax_syn.core import failures, paths, texts
 
 # Not absl's global flags: another launcher in the same process may call its own by the same names.
@@ -31,6 +30,7 @@ def command_of(run) -> str:
     The command, for a shell.
   """
   from fedjax_syn import config as config_lib
+  from fedjax_syn.config import files
   from fedjax_syn.report.commands import command
 
   file = paths.shipped_configs().get(

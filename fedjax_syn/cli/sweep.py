@@ -29,18 +29,14 @@ from typing import Any, NamedTuple
 from absl import app, flags
 
 from fedjax_syn.cli import flags as cli
-from fedjax_syn.cli import jax_setup
 from fedjax_syn.cli import train as launcher
-from fedjax_syn.config import files
-from fedjax_syn.core import failures, paths, stopping, texts
-from fedjax_syn.runs import default_folder
+from fedjax_syn.core import exit_status, paths, stopping, texts
 
 GRID = flags.DEFINE_multi_string('grid', [], 'key=value,value')
 BUDGET = flags.DEFINE_integer('budget', 0, 'at most so many cells; 0 is all', lower_bound=0)
 
 VALIDATION = 0.1
 SELECTED_BY = ('validation_accuracy', 'mean_last_5')  # in summary.json; its mean over seeds decides
-DIVERGED, FULL, INTERRUPTED = 3, failures.FULL, stopping.INTERRUPTED
 POLL = 1.0  # seconds between two looks at what other processes are at
 
 
@@ -141,7 +137,7 @@ def run_cell(cell: Cell, run: Callable[..., int], config_name: str) -> dict[str,
   if workdir_lib.owner(cell.folder):
     return None
   status = run(cell.config, cell.folder, config_name=config_name)
-  if status == cli.REFUSED and workdir_lib.owner(cell.folder):  # it came in between
+  if status == exit_status.REFUSED and workdir_lib.owner(cell.folder):  # it came in between
     return None
   mean, std = read_score(cell.folder) if status == 0 else (None, None)
   record = {'values': cell.values, 'folder': cell.folder.name, 'hash': cell.hash}
@@ -180,7 +176,7 @@ def sweep(
 
   path = workdir / 'sweep.json'
   before = earlier(path)
-  done = {(r['folder'], r['hash']): r for r in before if r['status'] in (0, DIVERGED)}
+  done = {(r['folder'], r['hash']): r for r in before if r['status'] in (0, exit_status.DIVERGED)}
   records: dict[int, dict] = {}  # by number of the cell
   in_order = lambda: [records[number] for number in sorted(records)]
   left = list(enumerate(cells, 1))
@@ -202,7 +198,7 @@ def sweep(
         records[number] = record
         summary = {'selected_by': SELECTED_BY, 'best': best(in_order()), 'cells': in_order()}
         write(path, json.dumps(stored_files.sealed(summary), indent=2))
-        if record['status'] in (INTERRUPTED, FULL):
+        if record['status'] in (exit_status.INTERRUPTED, exit_status.DISK_FULL):
           return in_order()
       left = busy
       if left and not wait([cell.folder for _, cell in left], stop):
@@ -245,7 +241,11 @@ def table(records: Sequence[dict]) -> str:
   keys = list(records[0]['values'])
   ordered = sorted(records, key=lambda r: -1.0 if r['mean'] is None else r['mean'], reverse=True)
   lines = ['| ' + ' | '.join([*keys, 'validation accuracy']) + ' |', '|---' * (len(keys) + 1) + '|']
-  outcomes = {cli.REFUSED: 'refused', DIVERGED: 'diverged', INTERRUPTED: 'interrupted'}
+  outcomes = {
+    exit_status.REFUSED: 'refused',
+    exit_status.DIVERGED: 'diverged',
+    exit_status.INTERRUPTED: 'interrupted',
+  }
   for r in ordered:
     std = '' if r['std'] is None else f' ± {100 * r["std"]:.2f}'
     score = (
@@ -288,7 +288,10 @@ def main(argv: list[str]) -> int:
       launcher.print_list(cli.LIST.value, argv[1:])
       return 0
     from fedjax_syn import config as config_lib
+    from fedjax_syn.cli import jax_setup
+    from fedjax_syn.config import files
     from fedjax_syn.data import datasets
+    from fedjax_syn.runs import default_folder
 
     grid = read_grid(GRID.value)
     config = files.load_config(cli.CONFIG.value, argv[1:])
@@ -321,11 +324,11 @@ def main(argv: list[str]) -> int:
 
   records = sweep(cells, workdir, experiment.run_experiment, name)
   statuses = {record['status'] for record in records}
-  if FULL in statuses:
-    return FULL
-  interrupted = INTERRUPTED in statuses or len(records) < len(cells)
+  if exit_status.DISK_FULL in statuses:
+    return exit_status.DISK_FULL
+  interrupted = exit_status.INTERRUPTED in statuses or len(records) < len(cells)
   if not records:
-    return INTERRUPTED
+    return exit_status.INTERRUPTED
   report = table(records)
   found = best(records)
   if found and not interrupted:
@@ -333,8 +336,8 @@ def main(argv: list[str]) -> int:
   print(report)
   write(workdir / 'sweep.md', report)
   if interrupted:
-    return INTERRUPTED
-  return 0 if found else DIVERGED
+    return exit_status.INTERRUPTED
+  return 0 if found else exit_status.DIVERGED
 
 
 def start(argv: list[str]) -> int:

@@ -32,9 +32,7 @@ from absl import app, flags
 
 from fedjax_syn import papers
 from fedjax_syn.cli import flags as cli
-from fedjax_syn.cli import jax_setup
-from fedjax_syn.core import paths, stopping
-from fedjax_syn.runs import default_folder
+from fedjax_syn.core import exit_status, paths, stopping
 from fedjax_syn.tables import spec
 
 # Not absl's global flags: launch/main.py calls some of its own by the same names.
@@ -48,7 +46,6 @@ flags.DEFINE_integer('seeds', 1, 'seeds 0..N-1', lower_bound=1, flag_values=FLAG
 flags.DEFINE_string('workdir', None, 'where results go', flag_values=FLAGS)
 flags.DEFINE_float('budget_minutes', None, 'minutes', lower_bound=0, flag_values=FLAGS)
 
-FINISHED, FAILED, DIVERGED, INTERRUPTED = 0, 1, 3, 75
 OWN = ('algorithm', 'compare', 'seeds', 'start_from')  # settings that the table decides
 
 
@@ -136,6 +133,8 @@ def main(argv: Sequence[str]) -> int:
     rows = spec.select(entry.rows, FLAGS.rows, '--rows')
     columns = spec.select(entry.columns, FLAGS.cols, '--cols')
     workdir = paths.given(FLAGS.workdir or f'runs/tables-{FLAGS.scale}', '--workdir')
+    from fedjax_syn.cli import jax_setup
+    from fedjax_syn.runs import default_folder
     from fedjax_syn.tables import (  # only now, so that most refusals are quick
       cells,
       progress,
@@ -173,14 +172,14 @@ def main(argv: Sequence[str]) -> int:
   print(publish(table, results, selected), end='')
   if done.stopped:
     print(f'{done.stopped}: {done.left} of {len(runs)} runs are left; the same command goes on')
-  return exit_status([results.get(key) for key in selected], done.stopped)
+  return status_of([results.get(key) for key in selected], done.stopped)
 
 
-def exit_status(results, stopped: str) -> int:
+def status_of(results, stopped: str) -> int:
   """Returns the exit status of a call by what its runs came to."""
   states = [result.state for result in results if result]
   if stopped or 'elsewhere' in states or not all(results):
-    return INTERRUPTED  # a table of a part of its runs is not finished
+    return exit_status.INTERRUPTED  # a table of a part of its runs is not finished
   if 'failed' in states:
-    return FAILED
-  return DIVERGED if set(states) == {'diverged'} else FINISHED
+    return exit_status.FAILED
+  return exit_status.DIVERGED if set(states) == {'diverged'} else exit_status.FINISHED

@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
     from fedjax_syn.core import processes as hosts
 
     # Of several processes only the first uses the folder, and all must refuse together: in the run, then.
-    alone = not cli.COORDINATOR.value and not hosts.of_several()
+    alone = not cli.COORDINATOR.value and not hosts.environment_is_distributed()
     stopping.flags_read(alone)
     if alone:
       default_folder.check_paths(resolved, workdir)

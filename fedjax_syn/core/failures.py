@@ -4,7 +4,6 @@ import errno
 import os
 from collections.abc import Iterator
 
-FULL, PEER_LOST = 74, 76  # exit statuses
 NO_SPACE = {code: os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)}
 NAMES = {errno.errorcode[code]: text for code, text in NO_SPACE.items()}
 # What the collectives of JAX's back ends and its coordination service say of a process that is gone.

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from fedjax_syn.core import failures, trees
+from fedjax_syn.core import exit_status, trees
 from fedjax_syn.core.types import PyTree
 
 PEER_GONE = (
@@ -67,7 +67,7 @@ def _exit_if_peer_is_gone() -> None:
 
   def aborted(number):
     os.write(2, PEER_GONE)
-    os._exit(failures.PEER_LOST)
+    os._exit(exit_status.PEER_LOST)
 
   handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(aborted)
   _handlers.append(handler)

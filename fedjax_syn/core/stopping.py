@@ -15,9 +15,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from fedjax_syn.core import failures, streams
+from fedjax_syn.core import exit_status, failures, streams
 
-INTERRUPTED, ABORTED = 75, 130  # saved, and the same command goes on; nothing was begun
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ASKED = 'stopping after this step; once more to stop now'
 GOES_ON = 'interrupted ({}); the same command goes on from what was saved'
@@ -89,7 +88,7 @@ class _Heard(StopRequest):
     super().pause()
     if self.watch.heard and self.watch.alone:
       say(GOES_ON.format(self.signal))
-      sys.exit(INTERRUPTED)
+      sys.exit(exit_status.INTERRUPTED)
 
 
 class Watch:
@@ -115,9 +114,9 @@ class Watch:
     self.heard += 1
     name = signal.Signals(number).name
     if not self.flags_read:
-      leave(ABORTED, f'interrupted ({name})')
+      leave(exit_status.ABORTED, f'interrupted ({name})')
     elif self.heard > 1 or (self.alone and not self.request.unsaved):
-      leave(INTERRUPTED, GOES_ON.format(name))
+      leave(exit_status.INTERRUPTED, GOES_ON.format(name))
     else:
       self.request.signal = name
       say(ASKED)
@@ -186,16 +185,16 @@ def run(main: Callable[[], Any], goes_on: bool = False) -> NoReturn:
       status = 1
   except KeyboardInterrupt:
     say('interrupted')
-    status = ABORTED
+    status = exit_status.ABORTED
   except BaseException as error:
     if full := failures.no_space(error):
       say(full)
-      status = failures.FULL
+      status = exit_status.DISK_FULL
     else:
       sys.excepthook(*sys.exc_info())
       status = 1
   heard = watched()
-  end(INTERRUPTED if heard and heard.heard and not status else status or 0)
+  end(exit_status.INTERRUPTED if heard and heard.heard and not status else status or 0)
 
 
 def end(status: int) -> NoReturn:
@@ -204,7 +203,7 @@ def end(status: int) -> NoReturn:
   Python 3.11 ends a thread that wants the interpreter after it has begun to end; inside a compiler that is a crash.
   """
   # JAX's own end would wait for the process that is gone, and abort; trackers' own would write to a full disk.
-  if status in (failures.PEER_LOST, failures.FULL):
+  if status in (exit_status.PEER_LOST, exit_status.DISK_FULL):
     leave(status)
   compiling = any(thread.name.startswith(BACKGROUND) for thread in threading.enumerate())
   if not compiling and not watched():

@@ -10,7 +10,7 @@ import jax
 
 from fedjax_syn import config as config_lib
 from fedjax_syn.config import identity
-from fedjax_syn.core import failures, paths, processes, stopping, texts
+from fedjax_syn.core import exit_status, failures, paths, processes, stopping, texts
 from fedjax_syn.core.contexts import State
 from fedjax_syn.engine.measures import END, Measure, Values, take
 from fedjax_syn.runs import (
@@ -31,9 +31,6 @@ from fedjax_syn.runs import work_folder as workdir_lib
 from fedjax_syn.runs.assemble import Job, Problem
 from fedjax_syn.runs.clock import Clock
 from fedjax_syn.runs.recorder import Recorder
-
-FINISHED, REFUSED, DIVERGED = 0, 2, 3
-INTERRUPTED = stopping.INTERRUPTED
 
 
 def run_experiment(
@@ -63,10 +60,10 @@ def run_experiment(
         f'workdir={workdir}: {full}; what was saved is good: make space, and the same command goes on',
         file=sys.stderr,
       )
-      return failures.FULL
+      return exit_status.DISK_FULL
     if processes.is_distributed() and failures.peer_lost(error):
       print(processes.ABORTED.decode().strip(), file=sys.stderr)
-      return failures.PEER_LOST
+      return exit_status.PEER_LOST
     raise
 
 
@@ -114,7 +111,7 @@ def _go_on(
       if failures.no_space(error):
         raise
       print(texts.one_line(error), file=sys.stderr)
-      return REFUSED
+      return exit_status.REFUSED
     read = assemble.describe_data(resolved, problem), *problem.dataset.notes
     for line in filter(None, (*read, assemble.privacy_line(resolved, jobs))):
       show.read(line)
@@ -126,12 +123,12 @@ def _go_on(
       if failures.no_space(error):
         raise
       print(texts.one_line(error), file=sys.stderr)
-      return REFUSED
+      return exit_status.REFUSED
     if summary is None:
       show.say(
         f'interrupted ({stop.signal or "by another process"}) and saved in {folder}; the same command goes on from there'
       )
-      return INTERRUPTED
+      return exit_status.INTERRUPTED
     for line in processes.on_process_0(lambda: folder_status.lost_models(folder, summary)):
       show.say(f'WARNING: {line}')
     show.summary(_rows(resolved, folder, summary), folder)
@@ -331,4 +328,4 @@ def _rows(resolved: config_lib.Resolved, folder: Path, summary: dict) -> list[tu
 def _exit_status(summary: dict[str, Any]) -> int:
   """3 if no seed has a result."""
   statuses = {status['status'] for status in summary['status'].values()}
-  return DIVERGED if statuses == {'diverged'} else FINISHED
+  return exit_status.DIVERGED if statuses == {'diverged'} else exit_status.FINISHED

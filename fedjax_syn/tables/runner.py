@@ -13,14 +13,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fedjax_syn.core import failures, stopping
+from fedjax_syn.core import exit_status, stopping
 from fedjax_syn.runs import work_folder as workdir_lib
 from fedjax_syn.tables import spec, warm_start
 from fedjax_syn.tables.cells import Run, locked, read
 from fedjax_syn.tables.progress import Watch
 from fedjax_syn.tables.spec import Entry, Result
 
-REFUSED, INTERRUPTED = 2, 75
 OUT_OF_TIME = 'the budget is used up'
 POLL = 1.0  # seconds between two looks at what other processes are at
 
@@ -167,12 +166,12 @@ def attempt(
   except Exception as error:  # whatever goes wrong in one cell, the others go on
     return Result('failed', shorten(error))
   *others, reason = said.getvalue().strip().splitlines() or ['']
-  for line in others if status == REFUSED else [*others, reason]:
+  for line in others if status == exit_status.REFUSED else [*others, reason]:
     if line:
       watch.say(line)
-  if status == INTERRUPTED:
+  if status == exit_status.INTERRUPTED:
     return None
-  if status == failures.FULL:  # for the others too
+  if status == exit_status.DISK_FULL:  # for the others too
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(run.folder))
   result = read(run, without_phase)
   if result.state == 'missing':  # refused
