@@ -173,9 +173,3 @@ def test_an_own_method_gets_its_setting(path, setting, tmp_path, monkeypatch):
   resolved = config_lib.check(files.load_config(paths.DEFAULT_CONFIG, words))
   *_, own = algorithms.create(resolved.algorithm, resolved)
   assert own.name == block and getattr(own, name) == 0.25
-
-
-@pytest.mark.parametrize('name', ['feddyn', 'fedproto', 'serverwarmup'])
-def test_a_worked_method_is_the_file_that_is_delivered(name):
-  code = (ROOT / 'fedjax_syn' / 'algorithms' / f'{name}.py').read_text().rstrip()
-  assert f'\n{code}\n```' in (DOCS / 'compose.md').read_text()

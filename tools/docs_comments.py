@@ -1,7 +1,7 @@
-"""For the API pages: a comment beside a field, or above it, is the field's description.
+"""The API pages take the comment beside or above a field as the field's description.
 
-NamedTuples and dataclasses of this library say in comments what a field is and which shape it has. mkdocstrings loads
-this file as an extension of griffe, the reader of its sources.
+NamedTuples and dataclasses of this library describe a field and its shape in a comment. griffe,
+which reads the sources for mkdocstrings, loads this file as an extension.
 """
 
 import io
@@ -15,33 +15,31 @@ from tools.docs_hooks import plain
 
 
 def comments_of(lines: list[str], first: int, last: int) -> str:
-  """Reads the comments that belong to a statement.
+  """Joins the comments of a statement.
 
   Args:
     lines: of the file.
-    first: the statement's first line, from 1.
-    last: its last line.
+    first: number of the statement's first line, from 1.
+    last: number of its last line.
 
   Returns:
-    What stands in comments directly above it and in its own lines, as one text; '' if there is none.
+    The comments directly above the statement and those in its own lines; '' without any.
   """
   above = first - 1
   while above and lines[above - 1].lstrip().startswith('#'):
     above -= 1
   text = ''.join(line.lstrip() for line in lines[above : first - 1])
   text += ''.join(lines[first - 1 : last]).strip() + '\n'
-  found = [
-    token.string.lstrip('# ')
-    for token in tokenize.generate_tokens(io.StringIO(text).readline)
-    if token.type == tokenize.COMMENT
-  ]
-  return ' '.join(part for part in found if not part.startswith('noqa'))
+  tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+  comments = [token.string.lstrip('# ') for token in tokens if token.type == tokenize.COMMENT]
+  return ' '.join(comment for comment in comments if not comment.startswith('noqa'))
 
 
 class Comments(griffe.Extension):
-  """Gives attributes without a docstring their comment."""
+  """Gives each attribute without a docstring its comment."""
 
   def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
+    """Handles one attribute; griffe calls it."""
     if attr.docstring or not attr.lineno or not attr.endlineno:
       return
     text = comments_of(linecache.getlines(str(attr.filepath)), attr.lineno, attr.endlineno)

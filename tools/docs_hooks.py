@@ -1,43 +1,40 @@
-"""What the documentation takes from the code while it is built: tables of fields, and formulas as MathML.
+"""What MkDocs takes from the code (`hooks` in mkdocs.yml): tables of fields, and formulas as MathML.
 
-MkDocs calls these functions (`hooks` in mkdocs.yml). A page says `<!-- fields: fedprox -->` and gets the table of the
-fields of that block, from the same declarations that check a config; so it cannot go stale. Formulas become MathML here,
-so that a page needs neither a script nor a network to show them.
+`<!-- fields: fedprox -->` in a page becomes the table of the fields of that block. The table comes
+from the declarations that check a config. Formulas are converted while the site is built, so a page
+needs neither a script nor a network to show them.
 """
 
 import html
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from fedjax_syn import config as config_lib
 
 FIELDS = re.compile(r'<!-- fields: ([\w.]+) -->')
-# What the arithmatex extension leaves of \( ... \) and \[ ... \].
+# The output of the arithmatex extension for inline formulas and for formulas of their own line.
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
 def plain(text: str) -> str:
-  """Writes a text that is no Markdown such that it looks the same as Markdown."""
+  """Escapes a text so that Markdown shows it unchanged."""
   return re.sub(r'[|*_`\[\]]', lambda mark: f'&#{ord(mark[0])};', html.escape(text, quote=False))
 
 
-def allowed(rules: Any) -> str:
-  """Says in a few words which values a field takes.
+def allowed(rules: Mapping[str, Any]) -> str:
+  """Describes the values of a field.
 
   Args:
-    rules: what `fedjax_syn.core.fields.field` was told.
+    rules: of `fedjax_syn.core.fields.field`.
 
   Returns:
-    Its choices or its range, '' if there is none.
+    The choices or the range; '' if there is neither.
   """
   if rules['choices']:
     return ', '.join(f'`{choice!r}`' for choice in rules['choices'])
-  bounds = [
-    f'{sign} {rules[key]:g}'
-    for key, sign in (('above', '>'), ('low', '≥'), ('high', '≤'))
-    if rules[key] is not None
-  ]
-  return ', '.join(bounds)
+  signs = {'above': '>', 'low': '≥', 'high': '≤'}
+  return ', '.join(f'{sign} {rules[k]:g}' for k, sign in signs.items() if rules[k] is not None)
 
 
 def fields_table(block: str) -> str:
@@ -50,48 +47,48 @@ def fields_table(block: str) -> str:
     Markdown; a field `mu` under the heading `fedprox.` is set by `--config.fedprox.mu=`.
 
   Raises:
-    ValueError: if there is no such block.
+    ValueError: there is no such block.
   """
-  rows = {key: leaf for key, leaf in config_lib.leaves().items() if key.rpartition('.')[0] == block}
+  rows = [
+    f'| `{key.rpartition(".")[2]}` | `{leaf.default!r}` | {plain(leaf.rules["help"])} '
+    f'| {allowed(leaf.rules)} |'
+    for key, leaf in config_lib.leaves().items()
+    if key.rpartition('.')[0] == block
+  ]
   if not rows:
     raise ValueError(f'<!-- fields: {block} -->: no block of the config has this name')
-  lines = [f'| `{block}.` | default | what it is | values |', '|---|---|---|---|']
-  for key, leaf in rows.items():
-    lines.append(
-      f'| `{key.rpartition(".")[2]}` | `{leaf.default!r}` | {plain(leaf.rules["help"])} | {allowed(leaf.rules)} |'
-    )
-  return '\n'.join(lines)
+  return '\n'.join([f'| `{block}.` | default | meaning | values |', '|---|---|---|---|', *rows])
 
 
 def formulas(page: str) -> str:
-  """Turns the formulas of a page into MathML.
+  """Converts the formulas of a page to MathML.
 
   Args:
-    page: HTML with what the arithmatex extension leaves.
+    page: HTML with formulas as the arithmatex extension writes them.
 
   Returns:
-    HTML without any of it.
+    HTML with MathML.
 
   Raises:
-    ValueError: if a formula has a command that is not understood.
+    ValueError: latex2mathml does not know a command of a formula.
   """
-  from latex2mathml.converter import convert  # here: the tables need no extra
+  from latex2mathml.converter import convert  # tests of the tables need no extra
 
-  def one(match: re.Match) -> str:
+  def mathml(match: re.Match) -> str:
     display = 'block' if match[1] == 'div' else 'inline'
-    mathml = convert(html.unescape(match[2]), display=display)
-    if '\\' in mathml:  # what the converter does not know it passes on
-      raise ValueError(f'a formula has a command that is not understood: {match[2]}')
-    return mathml
+    converted = convert(html.unescape(match[2]), display=display)
+    if '\\' in converted:  # latex2mathml copies an unknown command
+      raise ValueError(f'latex2mathml does not know a command in: {match[2]}')
+    return converted
 
-  return FORMULA.sub(one, page)
+  return FORMULA.sub(mathml, page)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-  """MkDocs: the source of a page, before it is rendered."""
+  """Inserts tables into the source of a page; MkDocs calls it."""
   return FIELDS.sub(lambda match: fields_table(match[1]), markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:
-  """MkDocs: a rendered page."""
+  """Converts the formulas of a rendered page; MkDocs calls it."""
   return formulas(html)

@@ -1,4 +1,4 @@
-"""The notebooks as files: stripped, valid, and each a page of the documentation. `tools/notebooks.py` executes them."""
+"""The notebooks as files: stripped, valid, and each a page of the documentation; .ci/run executes them."""
 
 import json
 import re
@@ -63,16 +63,6 @@ def test_a_page_has_outputs_with_their_alternative_text(tmp_path):
   assert list(pictures.values()) == [b'\0\0\0'] and f'![a line]({list(pictures)[0]})' in text
 
 
-def test_words_become_those_of_the_site():
-  words = 'at $w^0$:\n\n$$a\nb$$\n[a](02_x.ipynb) [b](../docs/privacy.md)'
-  assert docs_notebooks.for_site(words) == (
-    'at \\(w^0\\):\n\n\\[a\nb\\]\n[a](02_x.md) [b](../privacy.md)'
-  )
-
-
-def test_a_folder_of_copies_must_have_all(tmp_path, monkeypatch):
-  monkeypatch.setenv(docs_notebooks.VARIABLE, str(tmp_path))
-  with pytest.raises(FileNotFoundError, match='01_quickstart.ipynb'):
-    docs_notebooks.folder()
-  monkeypatch.delenv(docs_notebooks.VARIABLE)
-  assert docs_notebooks.folder() == docs_notebooks.SOURCE
+def test_links_lead_to_pages_of_the_site():
+  words = '[a](02_x.ipynb) [b](../docs/privacy.md)'
+  assert docs_notebooks.site_links(words) == '[a](02_x.md) [b](../privacy.md)'
