@@ -1,6 +1,6 @@
 """What is known of the named data sets before they are read: what methods and partitions cannot count on."""
 
-from fedjax_syn.data.partition.partitioners import PARTITIONERS
+from fedjax_syn.data.partition import PARTITIONERS
 
 # Side of the images, in pixels; FLAIR's own are 256 x 256.
 FLAIR = {'flair': 64, 'flair_128': 128, 'flair_256': 256}

@@ -1,29 +1,92 @@
-"""How the rows of a training set are dealt to clients: numpy only, a seed of its own, bounded time.
+"""How the rows of a training set go to clients: numpy only, a seed of its own, bounded time.
 
-What a partitioner (`fedjax_syn.data.partition.partitioners`) decides becomes one flat order here. Every row
-is dealt once (but 'natural_sample' leaves some out). The rows of a class are shuffled by the seed before they are cut (released code of
-the papers cuts them contiguously, so that there a client's rows depend on how the file is sorted),
-and the rows of a client once more.
+`PARTITIONERS` lists the ways: `dirichlet.py` draws Dirichlet partitions, `labels_per_client.py`
+gives a fixed number of classes, `natural.py` follows the data set's own clients. `partition` turns
+what they decide into one flat order. Every row goes to one client (`natural_sample` leaves some
+out). The seed shuffles the rows of a class before they are cut, and the rows of a client once more.
+Released code of the papers cuts a class contiguously, so that there a client's rows depend on how
+the file is sorted.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_syn.data.partition.partitioners import LEFT_OUT, PARTITIONERS, Spec
+from fedjax_syn.core.fields import as_field
+from fedjax_syn.data.partition import dirichlet, labels_per_client, natural
+from fedjax_syn.data.partition.spec import Spec, even_sizes
+from fedjax_syn.data.settings import Data
 
 _SHARES, _ROWS, _ORDER = range(3)  # purposes of random numbers: a draw for one changes no other
+
+
+class Partitioner(NamedTuple):
+  """One way to give rows to clients."""
+
+  summary: str
+  draw: Callable[[Spec, np.random.Generator], np.ndarray]
+  result: str
+  """What `draw` returns: rows by 'class' and client [classes, clients], the client of each 'row'
+  [rows], or the 'natural' client of each client [clients]."""
+
+  @property
+  def by_class(self) -> bool:
+    """Whether rows must have one class each."""
+    return self.result == 'class'
+
+
+def _iid(spec: Spec, rng: np.random.Generator) -> np.ndarray:
+  return rng.permutation(np.repeat(np.arange(spec.clients), even_sizes(len(spec.y), spec.clients)))
+
+
+PARTITIONERS: dict[str, Partitioner] = {
+  'iid': Partitioner('rows at random, equal sizes', _iid, 'row'),
+  'dirichlet': Partitioner(
+    'each class by a Dirichlet over clients; sizes differ, clients may be empty',
+    dirichlet.dirichlet,
+    'class',
+  ),
+  'balanced_dirichlet': Partitioner(
+    'dirichlet, normalised until all sizes are equal (DynaFed)',
+    dirichlet.balanced_dirichlet,
+    'class',
+  ),
+  'dirichlet_per_client': Partitioner(
+    'each client by a Dirichlet over classes, equal sizes (Hsu et al.)',
+    dirichlet.dirichlet_per_client,
+    'class',
+  ),
+  'dirichlet_min': Partitioner(
+    'dirichlet with a cap and a minimum size (NIID-Bench; FedCOG NIID-1)',
+    dirichlet.dirichlet_min,
+    'class',
+  ),
+  'labels_per_client': Partitioner(
+    'a fixed number of classes per client (FedCOG NIID-2)',
+    labels_per_client.labels_per_client,
+    'class',
+  ),
+  'natural': Partitioner("the data set's own clients", natural.natural, 'natural'),
+  'natural_sample': Partitioner(
+    "data.clients of the data set's own clients, by data.seed; the others' rows are left out",
+    natural.natural_sample,
+    'natural',
+  ),
+}
 
 
 class Partition(NamedTuple):
   """Rows of the training set by client; client i holds order[start[i] : start[i] + size[i]]."""
 
-  order: np.ndarray  # int32 [rows that are dealt]
-  start: np.ndarray  # int32 [clients]
-  size: np.ndarray  # int32 [clients], zero is legal
-  natural: np.ndarray | None = None  # int32 [clients], the natural client of each; None: of none
+  order: np.ndarray
+  """int32 [rows that clients have]."""
+  start: np.ndarray
+  """int32 [clients]."""
+  size: np.ndarray
+  """int32 [clients], may be zero."""
+  natural: np.ndarray | None = None
+  """int32 [clients], the natural client of each; None: of none."""
 
 
 def partition(
@@ -39,11 +102,12 @@ def partition(
   client_ids: np.ndarray | None = None,
   natural_clients: int = 0,
 ) -> Partition:
-  """Deals rows to exactly `clients` clients; a function of its arguments alone.
+  """Gives rows to exactly `clients` clients; a function of its arguments alone.
 
   Args:
     name: one of `names()`.
-    y: class labels [rows]; 'iid' and those by 'natural' clients also take multi-hot labels [rows, labels].
+    y: class labels [rows]; 'iid', 'natural' and 'natural_sample' also take multi-hot labels
+      [rows, labels].
     clients: how many clients; some may come out empty.
     alpha: concentration of the Dirichlet partitions; small means heterogeneous.
     seed: the partition's own seed.
@@ -51,36 +115,40 @@ def partition(
     min_size: rows that 'dirichlet_min' gives every client at least.
     labels: classes per client in 'labels_per_client'.
     client_ids: 0..clients-1 for every row [rows], for 'natural' and 'natural_sample'.
-    natural_clients: how many the data set has, some without a row perhaps; 0: as many as `client_ids` name.
+    natural_clients: how many the data set has, with or without rows; 0: as many as `client_ids`
+      name.
 
   Returns:
-    A Partition whose order is a permutation of all rows that are dealt.
+    A Partition whose order is a permutation of the rows that clients have.
 
   Raises:
     ValueError: for an unknown name, or numbers that no partition can satisfy.
   """
   if name not in PARTITIONERS:
     raise ValueError(f'data.partition = {name!r} is none of {", ".join(PARTITIONERS)}')
-  if clients < 1:
-    raise ValueError(f'data.clients = {clients}: there must be at least one client')
-  if not 0 < alpha < math.inf:
-    raise ValueError(f'data.alpha = {alpha}: it must be positive and finite')
-  y, chosen = np.asarray(y), PARTITIONERS[name]
+  given = {'clients': clients, 'alpha': alpha, 'min_size': min_size, 'labels': labels}
+  for key, value in given.items():
+    as_field(Data, key, value, f'data.{key}')
+  y, partitioner = np.asarray(y), PARTITIONERS[name]
   if not len(y):
     raise ValueError(f'data.partition = {name!r}: there are no training rows to deal')
-  if chosen.by_class:
+  if partitioner.by_class:
     num_classes = _classes(name, y, num_classes)
   spec = Spec(y, clients, num_classes or 0, alpha, min_size, labels, client_ids, natural_clients)
-  owner = chosen.deal(spec, _generator(seed, _SHARES))
-  if chosen.by_class:
-    owner = _owners(owner, spec, _generator(seed, _ROWS))
+  drawn = partitioner.draw(spec, _generator(seed, _SHARES))
+  chosen = None
+  if partitioner.result == 'class':
+    owner = _owners(drawn, spec, _generator(seed, _ROWS))
+  elif partitioner.result == 'natural':
+    owner, chosen = natural.owners(spec, drawn), drawn.astype(np.int32)
+  else:
+    owner = drawn
   shuffled = _generator(seed, _ORDER).permutation(len(y))
-  shuffled = shuffled[owner[shuffled] != LEFT_OUT]
+  shuffled = shuffled[owner[shuffled] >= 0]
   order = shuffled[np.argsort(owner[shuffled], kind='stable')]
   size = np.bincount(owner[shuffled], minlength=clients)
   arrays = (a.astype(np.int32) for a in (order, np.cumsum(size) - size, size))
-  natural = chosen.choose and chosen.choose(spec, _generator(seed, _SHARES)).astype(np.int32)
-  return Partition(*arrays, natural)
+  return Partition(*arrays, chosen)
 
 
 def names() -> dict[str, str]:
@@ -90,7 +158,7 @@ def names() -> dict[str, str]:
 
 def is_natural(name: str) -> bool:
   """Says whether a partition follows the data set's own clients."""
-  return PARTITIONERS[name].choose is not None
+  return PARTITIONERS[name].result == 'natural'
 
 
 def class_counts(partition: Partition, y: np.ndarray, num_classes: int) -> np.ndarray:
@@ -114,33 +182,36 @@ def class_counts(partition: Partition, y: np.ndarray, num_classes: int) -> np.nd
   return counts
 
 
-def owners_of(partition: Partition, natural: np.ndarray | None, rows: int) -> np.ndarray | None:
-  """Numbers rows' natural clients as the clients of a partition, test rows for instance.
+def owners_of(
+  partition: Partition, natural_clients: np.ndarray | None, rows: int
+) -> np.ndarray | None:
+  """Returns the client of the partition that has each row, test rows for instance.
 
   Args:
     partition: who takes part.
-    natural: the natural client of each row, -1 for nobody's [rows]; None if nobody says them.
+    natural_clients: the natural client of each row, -1 for nobody's [rows]; None if unknown.
     rows: how many rows there are.
 
   Returns:
-    int32 [rows], -1 for a row of nobody who takes part; None if all are, or clients are not the data set's own.
+    int32 [rows], -1 for a row of nobody who takes part. None if all rows are such, or clients are
+    not the data set's own.
 
   Raises:
     ValueError: if there are more or fewer clients than rows.
   """
-  if partition.natural is None or natural is None:
+  if partition.natural is None or natural_clients is None:
     return None
-  if np.shape(natural) != (rows,):
+  if np.shape(natural_clients) != (rows,):
     raise ValueError(
-      f'test_clients must be numbers [{rows}], one a test row: got {np.shape(natural)}'
+      f'test_clients must be numbers [{rows}], one a test row: got {np.shape(natural_clients)}'
     )
   number = {int(client): i for i, client in enumerate(partition.natural)}
-  owners = np.array([number.get(int(client), -1) for client in natural], np.int32)
+  owners = np.array([number.get(int(client), -1) for client in natural_clients], np.int32)
   return owners if (owners >= 0).any() else None
 
 
 def names_of(partition: Partition, names: Sequence[str]) -> tuple[str, ...]:
-  """Returns the names of a partition's clients from those of the natural clients; () where they have none."""
+  """Returns the names of a partition's clients from those of the natural clients, or ()."""
   if partition.natural is None or not names:
     return ()
   return tuple(names[client] for client in partition.natural)
@@ -163,7 +234,7 @@ def _generator(seed: int, purpose: int) -> np.random.Generator:
 
 
 def _owners(counts: np.ndarray, spec: Spec, rng: np.random.Generator) -> np.ndarray:
-  """Deals the shuffled rows of every class by counts [classes, clients]; returns owners [rows]."""
+  """Cuts the shuffled rows of every class by counts [classes, clients]; returns clients [rows]."""
   shuffled = rng.permutation(len(spec.y))
   rows = shuffled[np.argsort(spec.y[shuffled], kind='stable')]
   owner = np.empty(len(rows), np.int64)

@@ -1,17 +1,102 @@
-"""Dirichlet shares in log space, and how they become whole numbers of rows; numpy only."""
+"""Dirichlet partitions: how shares of classes are drawn, and how they become whole rows.
+
+A partitioner takes a `Spec` and returns counts of rows, int64 [classes, clients]. `log_dirichlet`
+draws shares in log space, so that a small alpha does not underflow; `round_shares` rounds them.
+"""
+
+import math
 
 import numpy as np
 
-
-def even(rows: int, parts: int) -> np.ndarray:
-  """Returns the sizes [parts] of parts of `rows` rows that differ by at most one."""
-  return rows // parts + (np.arange(parts) < rows % parts)
+from fedjax_syn.data.partition.spec import Spec, even_sizes
 
 
-def logsumexp(a: np.ndarray, axis: int) -> np.ndarray:
-  """Returns log(sum(exp(a))) along an axis; at least one entry must be finite."""
-  top = a.max(axis, keepdims=True)
-  return np.log(np.exp(a - top).sum(axis)) + top.squeeze(axis)
+def dirichlet(spec: Spec, rng: np.random.Generator) -> np.ndarray:
+  """Draws the shares of each class from Dirichlet(alpha); clients may be empty."""
+  share = np.exp(log_dirichlet(rng, spec.concentration))
+  return round_shares(share * spec.totals[:, None])
+
+
+def balanced_dirichlet(spec: Spec, rng: np.random.Generator, sweeps: int = 500) -> np.ndarray:
+  """Normalises Dirichlet shares by class and by client in turn (DynaFed, Pi et al., 2023).
+
+  It differs from their released code in two points. It works in log space, towards sums (class
+  sizes; rows / clients) that exist for classes of unequal size too, and `bound_sizes` moves what
+  the sweeps and the rounding leave: sizes differ by at most one row.
+  """
+  occurs = spec.totals > 0
+  log_rows = np.log(spec.totals[occurs])
+  log_column = math.log(len(spec.y) / spec.clients)
+  log_share = log_dirichlet(rng, spec.concentration[occurs]) + log_rows[:, None]
+  for _ in range(sweeps):
+    excess = logsumexp(log_share, 0) - log_column
+    if np.abs(excess).max() < 1e-3:
+      break
+    log_share -= excess
+    log_share += (log_rows - logsumexp(log_share, 1))[:, None]
+  sizes = even_sizes(len(spec.y), spec.clients)
+  counts = np.zeros((spec.classes, spec.clients), np.int64)
+  rounded = round_shares(np.exp(log_share))
+  counts[occurs] = bound_sizes(rounded, sizes.min(), sizes.max(), log_share)
+  return counts
+
+
+def dirichlet_per_client(spec: Spec, rng: np.random.Generator) -> np.ndarray:
+  """Draws a mix of classes for every client (Hsu et al., 2019); an exhausted class leaves the mix.
+
+  The mix is Dirichlet(alpha * classes * prior): alpha counts per class, as in the other partitions;
+  in the paper it is the sum over classes. Only fractions of rows are drawn. Were every row drawn,
+  the last client would get the sampling noise of all others. Sizes differ by at most one row.
+  """
+  left = spec.totals
+  concentration = spec.alpha * spec.classes * left / left.sum()
+  mixes = log_dirichlet(rng, np.tile(concentration, (spec.clients, 1)))
+  counts = np.zeros((spec.classes, spec.clients), np.int64)
+  for client, missing in enumerate(even_sizes(len(spec.y), spec.clients)):
+    while missing:  # a pass that does not suffice has exhausted a class
+      mix = np.where(left > 0, mixes[client], -np.inf)
+      due = missing * np.exp(mix - logsumexp(mix, 0))
+      given = np.minimum(_draw_fractions(rng, due, missing), left)
+      counts[:, client] += given
+      left = left - given
+      missing -= given.sum()
+  return counts
+
+
+def _draw_fractions(rng: np.random.Generator, due: np.ndarray, rows: int) -> np.ndarray:
+  """Rounds due [classes] to `rows` rows in all, up with the probability of the fraction."""
+  whole = np.floor(due).astype(np.int64)
+  short, fraction = rows - whole.sum(), due - whole
+  return whole + rng.multinomial(short, fraction / fraction.sum()) if short else whole
+
+
+def dirichlet_min(spec: Spec, rng: np.random.Generator, tries: int = 30) -> np.ndarray:
+  """Draws Dirichlet shares with a cap and a minimum size (NIID-Bench, Li et al., 2022).
+
+  FedCOG calls it NIID-1. Only clients with fewer than rows / clients rows share a class. If no draw
+  of `tries` reaches the minimum (80 clients, alpha 0.04: never), `bound_sizes` repairs the last
+  one: the smallest client takes rows from the largest, class by class, in the order of its own
+  shares.
+  """
+  rows, totals = len(spec.y), spec.totals
+  if spec.min_size * spec.clients > rows:
+    raise ValueError(
+      f'dirichlet_min, data.alpha = {spec.alpha}: data.min_size = {spec.min_size} for '
+      f'{spec.clients} clients takes more than the {rows} rows; data.min_size <= '
+      f'{rows // spec.clients} or data.clients <= {rows // spec.min_size} would work'
+    )
+  for _ in range(tries):
+    log_share = log_dirichlet(rng, spec.concentration)
+    counts = np.zeros((spec.classes, spec.clients), np.int64)
+    size = np.zeros(spec.clients, np.int64)
+    for c in np.flatnonzero(totals):  # while a row is left, a client is below the mean
+      mix = np.where(size < rows / spec.clients, log_share[c], -np.inf)
+      share = np.exp(mix - logsumexp(mix, 0)) * totals[c]
+      counts[c] = round_shares(share[None])[0]
+      size += counts[c]
+    if size.min() >= spec.min_size:
+      break
+  return bound_sizes(counts, spec.min_size, rows, log_share)
 
 
 def log_dirichlet(rng: np.random.Generator, concentration: np.ndarray) -> np.ndarray:
@@ -32,6 +117,12 @@ def log_dirichlet(rng: np.random.Generator, concentration: np.ndarray) -> np.nda
     log_gamma += np.log1p(-rng.random(concentration.shape)) / concentration
   log_gamma = np.where(concentration > 0, log_gamma, -np.inf)
   return log_gamma - logsumexp(log_gamma, -1)[..., None]
+
+
+def logsumexp(a: np.ndarray, axis: int) -> np.ndarray:
+  """Returns log(sum(exp(a))) along an axis; at least one entry must be finite."""
+  top = a.max(axis, keepdims=True)
+  return np.log(np.exp(a - top).sum(axis)) + top.squeeze(axis)
 
 
 def round_shares(share: np.ndarray) -> np.ndarray:
@@ -59,7 +150,7 @@ def round_shares(share: np.ndarray) -> np.ndarray:
   return counts
 
 
-def level(counts: np.ndarray, low: int, high: int, prefer: np.ndarray) -> np.ndarray:
+def bound_sizes(counts: np.ndarray, low: int, high: int, prefer: np.ndarray) -> np.ndarray:
   """Moves rows from the largest to the smallest client until all sizes lie in low..high.
 
   Every move ends a violation or empties an entry, so that their number is bounded.
