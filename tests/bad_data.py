@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_syn.data.builders import arrays as arrays_lib
-from fedjax_syn.data.builders.split import Split
+from fedjax_syn.data.builders import prepared
+from fedjax_syn.data.dataset import make
+from fedjax_syn.data.split import Split
 from tests.data import fakes
 
 
@@ -103,7 +104,7 @@ def other_cache(folder):
   (ready / 'dataset_info.json').write_text(json.dumps({'fileFormat': 'array_record'}))
   (ready / 'metadata.json').write_text(json.dumps({'checksum': 'ab' * 32}))
   split = Split(np.zeros((4, 28, 28, 1), np.uint8), np.arange(4, dtype=np.int32))
-  arrays_lib.write_cache(ready / 'cache.npz', split, split)
+  prepared.write_cache(ready / 'cache.npz', make('mnist', 'MNIST', split, split, 4, 'mnist'))
 
 
 def file(name: str, text: str = 'something'):

@@ -16,7 +16,7 @@ import scipy.io
 from fedjax_syn import config as config_lib
 from fedjax_syn.config import files
 from fedjax_syn.data import datasets
-from fedjax_syn.data.builders import images
+from fedjax_syn.data.builders import archives, image_records
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
 from tests.data import fakes, test_domains, test_flair
@@ -136,11 +136,11 @@ def _records() -> Iterator[Family]:
       'test_x': rng.integers(0, 256, (20, 8, 8, 1), np.uint8),
       'test_y': (np.arange(20) % 10).astype(np.uint8),
     }
-    archives = root / 'archives'
-    source = fakes.mnist('mnist', values, archives)._replace(name='my_digits')
-    paths = {archive.file: archives / archive.file for archive in source.archives}
-    images.prepare(source, root, paths)
-    shutil.rmtree(archives)
+    folder = root / 'archives'
+    source = fakes.mnist('mnist', values, folder)._replace(name='my_digits')
+    paths = {archive.file: folder / archive.file for archive in source.archives}
+    image_records.write(archives.read(source, paths), root)
+    shutil.rmtree(folder)
 
   folder = 'my_digits/1.0.0'
   files = (

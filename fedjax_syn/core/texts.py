@@ -2,6 +2,7 @@
 
 import codecs
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 LINE = 4000  # characters of a line, at most; longer ones lose their middle
@@ -97,3 +98,16 @@ def forgive(*streams: Any) -> None:
   for stream in streams or (sys.stdout, sys.stderr):
     if hasattr(stream, 'reconfigure'):
       stream.reconfigure(errors=_HANDLER)
+
+
+def first_line(error: BaseException, most: int = 400) -> str:
+  """Returns an exception's first line, short enough for a message of one line."""
+  lines = str(error).splitlines() or [type(error).__name__]
+  return lines[0].rstrip(':')[:most]
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+  """Writes the first few of several names: "'a', 'b', 'c' and 7 others"."""
+  text = ', '.join(map(repr, names[:most]))
+  rest = len(names) - most
+  return text if rest <= 0 else f'{text} and {rest} other{"s" if rest > 1 else ""}'

@@ -1,21 +1,79 @@
-"""What a data set that comes from outside of the package has to be, in one line if it is not."""
+"""What a data set must be, and what users probably mean otherwise: axes, one-hot labels, classes."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedjax_syn.data.builders import array_checks
-from fedjax_syn.data.builders.spelling import some
-from fedjax_syn.data.builders.split import Split, check_split
+from fedjax_syn.core.texts import listed
 from fedjax_syn.data.dataset import Dataset
+from fedjax_syn.data.split import Split, check_split
+
+CHANNELS = 4  # more are legal, but not together with fewer rows or columns
+ONE_LABEL = 'every row of y has one label: taken as several labels per image, of which each has one'
+
+
+def wrong_order(x: np.ndarray, rows: int) -> str:
+  """Returns which order other than NHWC the axes of images seem to have, and what would help.
+
+  Args:
+    x: images as a user gives them, of any shape.
+    rows: how many labels there are.
+
+  Returns:
+    The end of a sentence about x, or '' if the axes seem right.
+  """
+  if x.ndim != 4:
+    return ''
+  n, height, width, channels = x.shape
+  if n != rows == channels:
+    order, remedy = 'rows last', 'np.moveaxis(x, -1, 0)'
+  elif channels > CHANNELS >= height:
+    order, remedy = 'channels first', 'np.transpose(x, (0, 2, 3, 1))'
+  elif channels > CHANNELS >= width:
+    order, remedy = 'channels before columns', 'np.transpose(x, (0, 1, 3, 2))'
+  else:
+    return ''
+  return f'is {list(x.shape)}, which looks like {order}; wanted is [n, height, width, channels]: {remedy}'
+
+
+def look_one_hot(train: np.ndarray, test: np.ndarray) -> bool:
+  """Says whether labels [n, labels] look one-hot: each row has exactly one."""
+  return all(y.ndim == 2 and bool((y.sum(axis=1) == 1).all()) for y in (train, test))
+
+
+def untrained_classes(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+  """Returns the labels, sorted, that test rows have and no training row has.
+
+  Args:
+    train: labels [n], or multi-hot [n, labels].
+    test: labels of the test rows, in the same form.
+  """
+  occurring = lambda y: np.flatnonzero(y.any(axis=0)) if y.ndim == 2 else np.unique(y)
+  return np.setdiff1d(occurring(test), occurring(train))
+
+
+def check_classes(train: np.ndarray, test: np.ndarray, where: str | Path) -> None:
+  """Refuses `untrained_classes`.
+
+  Args:
+    train: labels [n], or multi-hot [n, labels].
+    test: labels of the test rows, in the same form.
+    where: the file of the training rows, for the message.
+
+  Raises:
+    ValueError: naming the first.
+  """
+  if (classes := untrained_classes(train, test)).size:
+    raise ValueError(f'{where}: no row has label {classes[0]}, and test rows have')
 
 
 def check(dataset: Any, where: str) -> Dataset:
   """Checks that the parts of a data set fit together.
 
   Args:
-    dataset: what a user made.
+    dataset: from a user.
     where: what the message names.
 
   Returns:
@@ -32,23 +90,23 @@ def check(dataset: Any, where: str) -> Dataset:
   if isinstance(classes, bool) or not isinstance(classes, int | np.integer) or classes < 1:
     raise ValueError(f'{where}: num_classes={classes!r}: must be an integer, at least 1')
   splits = {
-    name: _split(
-      getattr(dataset, name), f'{where}, {name}', None if name == 'proxy' else int(classes)
-    )
-    for name in ('train', 'test', 'validation', 'proxy')
-    if getattr(dataset, name) is not None or name in ('train', 'test')
+    name: check_split(split.x, split.y, f'{where}, {name}', int(classes))
+    for name in ('train', 'test', 'validation')
+    if (split := getattr(dataset, name)) is not None
   }
-  wanted = splits['train']
-  for name, split in splits.items():
-    if name != 'proxy' and split.y.ndim != wanted.y.ndim:
+  if dataset.proxy is not None:
+    splits['proxy'] = _proxy(dataset.proxy, f'{where}, proxy')
+  for name in ('test', 'validation'):
+    if name in splits and splits[name].y.ndim != splits['train'].y.ndim:
       raise ValueError(
-        f'{where}, {name}: labels are {split.y.ndim}-d, in training {wanted.y.ndim}-d'
+        f'{where}, {name}: labels are {splits[name].y.ndim}-d, in training '
+        f'{splits["train"].y.ndim}-d'
       )
-  for name, rows in (('clients', 'train'), ('test_clients', 'test'), ('test_domains', 'test')):
-    numbers = getattr(dataset, name)
-    if numbers is not None and np.shape(numbers) != (len(splits[rows].y),):
+  for name, split in (('clients', 'train'), ('test_clients', 'test'), ('test_domains', 'test')):
+    numbers, rows = getattr(dataset, name), len(splits[split].y)
+    if numbers is not None and np.shape(numbers) != (rows,):
       raise ValueError(
-        f'{where}: {name} must be one number for each of the {len(splits[rows].y)} rows of {rows}, got'
+        f'{where}: {name} must be one number for each of the {rows} rows of {split}, got'
         f' {list(np.shape(numbers))}'
       )
   if (named := len(dataset.class_names)) not in (0, classes):
@@ -57,24 +115,28 @@ def check(dataset: Any, where: str) -> Dataset:
   return dataclasses.replace(checked, notes=(*checked.notes, *doubts(checked)))
 
 
+def _proxy(split: Split, where: str) -> Split:
+  """The server's own rows, whose labels may be -1."""
+  y = np.asarray(split.y)
+  checked = check_split(split.x, np.maximum(y, 0), where)
+  return checked._replace(y=y.astype(np.int32))
+
+
 def doubts(dataset: Dataset) -> tuple[str, ...]:
-  """Returns a line for what is probably meant otherwise than it is read: channels first, one-hot labels, lone classes."""
+  """Returns a line for what users probably mean otherwise: axes, one-hot labels, classes."""
   train, test = dataset.train, dataset.test
-  lone = np.setdiff1d(test.y, train.y).tolist() if train.y.ndim == 1 else []
-  order = array_checks.order_of(train.x, len(train.y))
-  return (
-    *([f'x {order}; it is read as it is'] if order else []),
-    *(
-      [f'{array_checks.ONE_EACH}; y.argmax(axis=1) if they are classes']
-      if array_checks.one_each(train.y, test.y)
-      else []
-    ),
-    *([f'classes {some(lone)} have test rows and no training rows'] if lone else []),
-  )
+  lines = []
+  if order := wrong_order(train.x, len(train.y)):
+    lines.append(f'x {order}; it is read as it is')
+  if look_one_hot(train.y, test.y):
+    lines.append(f'{ONE_LABEL}; y.argmax(axis=1) if they are classes')
+  if train.y.ndim == 1 and (classes := untrained_classes(train.y, test.y).tolist()):
+    lines.append(f'classes {listed(classes)} have test rows and no training rows')
+  return tuple(lines)
 
 
 def check_clients(dataset: Dataset, where: str) -> None:
-  """Refuses clients that are not numbered from 0 on, and more of them than the data set says or has names for.
+  """Refuses clients that are not numbered from 0 on, or more than are named.
 
   Args:
     dataset: what `check` returned.
@@ -95,23 +157,12 @@ def check_clients(dataset: Dataset, where: str) -> None:
       )
     if numbers.min(initial=low) < low:
       raise ValueError(f'{where}: {name} must be {low} or more, and one is {numbers.min()}')
-    for key, count in (
-      ('client_names', len(dataset.client_names)),
-      ('natural_clients', dataset.natural_clients),
-    ):
+    known = {'client_names': len(dataset.client_names), 'natural_clients': dataset.natural_clients}
+    for key, count in known.items():
       if count and numbers.max(initial=-1) >= count:
         raise ValueError(f'{where}: {count} {key}, and one of {name} is {numbers.max()}')
   if dataset.client_names and dataset.natural_clients > len(dataset.client_names):
     raise ValueError(
-      f'{where}: {len(dataset.client_names)} client_names for {dataset.natural_clients} natural_clients'
+      f'{where}: {len(dataset.client_names)} client_names for {dataset.natural_clients} '
+      'natural_clients'
     )
-
-
-def _split(split: Any, where: str, num_classes: int | None) -> Split:
-  """One split; the labels of the server's own rows may be -1."""
-  x, y = split.x, split.y
-  if num_classes is not None:
-    return check_split(x, y, where, num_classes)
-  y = np.asarray(y)
-  checked = check_split(x, np.maximum(y, 0), where)
-  return checked._replace(y=y.astype(np.int32))

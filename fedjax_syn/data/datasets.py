@@ -1,4 +1,4 @@
-"""The data sets: what exists, how it is found and loaded.
+"""The data sets: which exist, and how one is loaded.
 
 `python -m fedjax_syn.data.datasets NAME --dir=DIR` prepares one.
 """
@@ -17,61 +17,90 @@ import numpy as np
 
 from fedjax_syn.core import paths
 from fedjax_syn.core.fields import as_field
-from fedjax_syn.data import domains, from_function, held_out, own_images
+from fedjax_syn.core.texts import first_line
+from fedjax_syn.data import domains, from_function, held_out
 from fedjax_syn.data.builders import (
-  array_checks,
   arrays,
   digits,
-  domain_prepared,
   flair,
-  flair_layout,
+  flair_records,
+  folder_layout,
   fortunes,
-  layout,
+  image_folder,
   prepared,
+  records,
 )
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
-from fedjax_syn.data.builders.spelling import some
-from fedjax_syn.data.builders.split import Split
-from fedjax_syn.data.dataset import Dataset, make
+from fedjax_syn.data.dataset import Dataset
 from fedjax_syn.data.kinds import FLAIR
-from fedjax_syn.data.normalisation import NORMALISATIONS, UNMEASURED, Normalisation, normalise_by
+from fedjax_syn.data.normalisation import NORMALISATIONS, Normalisation, normalise_by
 from fedjax_syn.data.settings import Data
+from fedjax_syn.data.split import Split
 
 __all__ = ['NORMALISATIONS', 'Dataset', 'Normalisation', 'Split', 'load', 'names']
 
 HELD_OUT = 'held_out'
+FOLDER, TFDS = 'folder', 'tfds:'  # a user's own images, which can be resized
+
+
+def _digits_domains(name: str, folder: Path) -> Dataset:
+  try:
+    parts = {part: prepared.load(part, folder) for part in ('mnist', 'usps')}
+  except (FileNotFoundError, ValueError) as error:
+    raise type(error)(f'data.name={name!r}: {error}') from error
+  parts['digits'] = digits.load('digits', folder)
+  origins = [domains.Domain(part, data.train, data.test) for part, data in parts.items()]
+  return domains.join(name, 'digits of three origins', 10, origins, 28, 1)
+
+
+_READERS: dict[str, Callable[[str, Path], Dataset]] = {
+  'digits': digits.load,
+  **dict.fromkeys(SOURCES, prepared.load),
+  **dict.fromkeys(FLAIR, flair.load),
+  **dict.fromkeys(DOMAIN_SOURCES, prepared.load_domains),
+  'digits_domains': _digits_domains,
+  'digits_styles': digits.load_styles,
+  'fortunes': fortunes.load,
+  'arrays': arrays.load,
+}
 
 
 def names() -> dict[str, str]:
   """Returns what `data.name` can be, with one line of description each."""
-  described = {
-    name: f'{source.title}: {source.rows[0]:,} + {source.rows[1]:,} images, '
-    f'{"x".join(map(str, source.shape))}, {source.num_classes} classes'
-    for name, source in SOURCES.items()
-  }
+  size = lambda *sides: 'x'.join(map(str, sides))
   return {
     'digits': 'scikit-learn digits: 1,198 + 599 images, 8x8x1, 10 classes; nothing to download',
-    **described,
     **{
-      name: f'FLAIR, {side}x{side}x3: 345,879 + 43,960 photographs (39,239 to validate) of 51,414 users, 17 labels, '
-      f'any number per image; put {flair_layout.METADATA} and {flair_layout.IMAGES}/ into data.dir'
+      name: f'{source.title}: {source.rows[0]:,} + {source.rows[1]:,} images, '
+      f'{size(*source.shape)}, {source.num_classes} classes'
+      for name, source in SOURCES.items()
+    },
+    **{
+      name: f'FLAIR, {size(side, side, 3)}: 345,879 + 43,960 photographs (39,239 to validate) of '
+      f'51,414 users, 17 labels, any number per image; put {flair_records.METADATA} and '
+      f'{flair_records.IMAGES}/ into data.dir'
       for name, side in FLAIR.items()
     },
     **{
       name: f'{source.title}: {", ".join(source.domains)}, a client each; '
-      f'{source.side}x{source.side}x{source.channels}, {source.num_classes} classes; fetched by hand'
+      f'{size(source.side, source.side, source.channels)}, {source.num_classes} classes; fetched '
+      'by hand'
       for name, source in DOMAIN_SOURCES.items()
     },
-    'digits_domains': 'MNIST, USPS and scikit-learn digits, a client each, 28x28x1; mnist and usps must be there',
-    'digits_styles': 'scikit-learn digits in three made-up styles, a client each, 8x8x1; to try domains on',
-    'fortunes': "the texts of Debian's package fortunes: 7,586 + 1,896 rows of 32 hashed words, 12 topics",
+    'digits_domains': 'MNIST, USPS and scikit-learn digits, a client each, 28x28x1; mnist and usps '
+    'must be there',
+    'digits_styles': 'scikit-learn digits in three made-up styles, a client each, 8x8x1; to try '
+    'domains on',
+    'fortunes': "the texts of Debian's package fortunes: 7,586 + 1,896 rows of 32 hashed words, 12 "
+    'topics',
     'arrays': 'a folder (data.dir) of train.npz and test.npz with x (NHWC) and y, optionally '
-    'clients, and meta.json {name, normalisation, labels, layout}; several labels per image: y multi-hot',
-    own_images.FOLDER: 'a folder (data.dir) of images, CLIENT/CLASS/IMAGE; test/CLASS/IMAGE, or a fifth is held out; '
-    'data.size resizes',
-    f'{own_images.TFDS}NAME': 'what tensorflow-datasets has prepared in data.dir as array_record: images with one class each; '
-    'data.size resizes',
+    'clients, and meta.json {name, normalisation, labels, layout}; several labels per image: y '
+    'multi-hot',
+    FOLDER: 'a folder (data.dir) of images, CLIENT/CLASS/IMAGE; test/CLASS/IMAGE, or a fifth is '
+    'held out; data.size resizes',
+    f'{TFDS}NAME': 'what tensorflow-datasets has prepared in data.dir as array_record: images with '
+    'one class each; data.size resizes',
   }
 
 
@@ -98,10 +127,12 @@ def load(
     normalisation: a name of NORMALISATIONS; '' means the data set's own.
     validation: the share f of the training rows that is held out, stratified; 0 <= f < 1.
     seed: `data.seed`, draws the rows that are held out.
-    proxy: the server's own data: '' (none), 'held_out' (a stratified share of the training rows, which
-      no client gets) or the name of another data set, whose training images serve without labels.
+    proxy: the server's own data: '' (none), 'held_out' (a stratified share of the training rows,
+      which no client gets) or the name of another data set, whose training images serve without
+      labels.
     proxy_share: the share f of the training rows that 'held_out' takes.
-    size: side in pixels to which the images of 'folder' and 'tfds:NAME' are resized; 0 takes them as they are.
+    size: side in pixels to which the images of 'folder' and 'tfds:NAME' are resized; 0 takes them
+      as they are.
     trusted: whether modules that a folder of 'tfds:NAME' names may be imported.
 
   Returns:
@@ -121,25 +152,25 @@ def load(
     raise ValueError(
       f'data.normalisation={normalisation!r} is unknown; known are {", ".join(NORMALISATIONS)}'
     )
-  if size and not own_images.is_own(name):
+  resizable = name == FOLDER or name.startswith(TFDS)
+  if size and not resizable:
     raise ValueError(
       f'data.size={size}: only folder and tfds:NAME can be resized, not {name}; use 0'
     )
+  if name == FOLDER and not data_dir:
+    raise ValueError(f"data.dir='': name the folder of images; {folder_layout.WANTED}")
   folder = _folder(data_dir)
   try:
-    if own_images.is_own(name):
-      dataset = own_images.load(name, data_dir, folder, size, trusted)
-    else:
-      dataset = from_function.load(name) if ':' in name else _reader(name)(name, folder)
+    dataset = _read(name, folder, size, trusted)
   except FileNotFoundError:
     raise
   except OSError as error:
-    reason = error.strerror or arrays.first_line(error)
+    reason = error.strerror or first_line(error)
     raise ValueError(
       f'data.name={name!r}: {error.filename or folder}: {reason[:1].lower()}{reason[1:]}'
     ) from error
   if validation:
-    dataset = held_out.hold_out(dataset, validation, seed)
+    dataset = held_out.hold_out_validation(dataset, validation, seed)
   if proxy:
     dataset = _with_proxy(dataset, proxy, proxy_share, data_dir, seed, trusted)
   # What is computed is computed from the rows that are left for training.
@@ -156,134 +187,30 @@ def _folder(data_dir: str) -> Path:
   return Path('' if home == '~' else home) / 'tensorflow_datasets'
 
 
-def _reader(name: str) -> Callable[[str, Path], Dataset]:
-  readers = {'digits': _digits, 'arrays': _arrays, **dict.fromkeys(SOURCES, _named)}
-  readers |= {'fortunes': _fortunes, **dict.fromkeys(FLAIR, _flair)}
-  readers |= {'digits_domains': _digits_domains, 'digits_styles': _digits_styles}
-  readers |= dict.fromkeys(DOMAIN_SOURCES, _domain_source)
-  if name not in readers:
-    near = difflib.get_close_matches(name, readers, n=1)
+def _read(name: str, folder: Path, size: int, trusted: bool) -> Dataset:
+  if name == FOLDER:
+    return image_folder.load(name, folder, size)
+  if name.startswith(TFDS):
+    records.import_tfds(f'data.name={name!r}')
+    from fedjax_syn.data.builders import tfds_named  # slow to import
+
+    return tfds_named.load(name, folder, size, trusted)
+  if ':' in name:
+    return from_function.load(name)
+  if name not in _READERS:
+    near = difflib.get_close_matches(name, _READERS, n=1)
     raise ValueError(
       f'data.name={name!r} is unknown{f" (did you mean {near[0]!r}?)" if near else ""}; known are '
       f'{", ".join(names())} and package.module:function'
     )
-  return readers[name]
-
-
-def _digits(name: str, folder: Path) -> Dataset:
-  del folder
-  train, test = digits.read()
-  return make(name, 'digits', train, test, 10, 'digits')
-
-
-def _arrays(name: str, folder: Path) -> Dataset:
-  found = arrays.read(folder)
-  labels = found.train.y, found.test.y
-  if labels[0].ndim == 2:
-    classes = labels[0].shape[1]
-  else:
-    classes = 1 + int(max(y.max() for y in labels))
-    there = np.unique(labels[0])
-    if len(there) < classes:
-      gaps = np.flatnonzero(there != np.arange(len(there)))
-      raise ValueError(
-        f'{folder / "train.npz"}: no row has label {gaps[0] if len(gaps) else len(there)}, and'
-        f' others have up to {classes - 1}; classes are numbered from 0 on, without gaps'
-      )
-  return _from_folder(name, folder.resolve().name, found, classes, UNMEASURED)
-
-
-def _named(name: str, folder: Path) -> Dataset:
-  source = SOURCES[name]
-  for place in (folder / name, folder):
-    if arrays.is_folder(place):
-      found = arrays.read(place, source.num_classes)
-      return _from_folder(name, name, found, source.num_classes, source.normalisation)
-  train, test = prepared.read(source, folder)
-  return make(name, source.title, train, test, source.num_classes, source.normalisation)
-
-
-def _flair(name: str, folder: Path) -> Dataset:
-  found, side = flair.read(name, folder, FLAIR[name]), FLAIR[name]
-  constants = normalise_by('half', found.train.x)  # its checksum is stored: of 4 GB and more
-  lone = [flair_layout.CLASSES[c] for c in array_checks.lone_classes(found.train.y, found.test.y)]
-  return Dataset(
-    name,
-    f'FLAIR {side}x{side}',
-    found.train,
-    found.test,
-    found.validation,
-    len(flair_layout.CLASSES),
-    constants,
-    found.checksum,
-    found.clients,
-    class_names=flair_layout.CLASSES,
-    notes=(f'no training row has the labels {some(lone)}, and test rows have',) if lone else (),
-  )
-
-
-def _fortunes(name: str, folder: Path) -> Dataset:
-  found = fortunes.read(folder)
-  clients = found.train.y.astype(np.int32)  # a client has one topic
-  topics = found.topics
-  splits = found.train, found.test
-  notes = found.notes
-  return make(name, 'fortunes', *splits, len(topics), 'unit', clients, topics, topics, notes)
-
-
-def _digits_domains(name: str, folder: Path) -> Dataset:
-  try:
-    read = {part: _named(part, folder) for part in ('mnist', 'usps')}
-  except (FileNotFoundError, ValueError) as error:
-    raise type(error)(f'data.name={name!r}: {error}') from error
-  read['digits'] = _digits('digits', folder)
-  parts = [domains.Domain(part, d.train, d.test) for part, d in read.items()]
-  return _joined(name, 'digits of three origins', domains.join(parts, 28, 1, name), 10)
-
-
-def _digits_styles(name: str, folder: Path) -> Dataset:
-  del folder
-  found = domains.join(digits.styles(), 8, 1, name)
-  return _joined(name, 'digits in three made-up styles', found, 10)
-
-
-def _domain_source(name: str, folder: Path) -> Dataset:
-  source = DOMAIN_SOURCES[name]
-  found = domain_prepared.read(source, folder)
-  return _joined(name, source.title, found, source.num_classes)
-
-
-def _joined(name: str, title: str, found: domains.Joined, classes: int) -> Dataset:
-  dataset = make(name, title, found.train, found.test, classes, UNMEASURED, found.clients)
-  return dataclasses.replace(
-    dataset, domains=found.names, test_domains=found.test_domains, client_names=found.names
-  )
-
-
-def _from_folder(
-  name: str, shown: str, found: arrays.Folder, classes: int, default: str | Normalisation
-) -> Dataset:
-  dataset = make(
-    name,
-    '',
-    found.train,
-    found.test,
-    classes,
-    UNMEASURED if found.normalisation == 'auto' else found.normalisation or default,
-    found.clients,
-    client_names=found.client_names,
-    notes=found.notes,
-    test_clients=found.test_clients,
-  )
-  title = found.title or f'{shown} (arrays {dataset.checksum[:8]})'
-  return dataclasses.replace(dataset, title=title)
+  return _READERS[name](name, folder)
 
 
 def _with_proxy(
   dataset: Dataset, proxy: str, share: float, data_dir: str, seed: int, trusted: bool
 ) -> Dataset:
   if proxy == HELD_OUT:
-    return held_out.give_server(dataset, share, seed)
+    return held_out.hold_out_proxy(dataset, share, seed)
   if proxy == dataset.name:
     raise ValueError(
       f'data.proxy={proxy!r} is the data set itself: use {HELD_OUT!r}, rows that no client has'
@@ -304,8 +231,8 @@ def _with_proxy(
 
 
 def brings_validation(name: str, data_dir: str = '') -> bool:
-  """Says whether a data set has a validation split of its own, which `data.validation` must not add to."""
-  return name in FLAIR or (name == own_images.FOLDER and layout.has_validation(_folder(data_dir)))
+  """Says whether a data set has validation rows of its own: `data.validation` must then be 0."""
+  return name in FLAIR or (name == FOLDER and folder_layout.has_validation(_folder(data_dir)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -331,7 +258,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if flags.name in SOURCES:
       prepared.prepare(SOURCES[flags.name], folder)
     if flags.name in DOMAIN_SOURCES:
-      domain_prepared.prepare(DOMAIN_SOURCES[flags.name], folder)
+      prepared.prepare_domains(DOMAIN_SOURCES[flags.name], folder)
     dataset = load(flags.name, flags.dir)
   except (ValueError, OSError) as error:
     print(error, file=sys.stderr)

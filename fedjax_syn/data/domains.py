@@ -1,4 +1,7 @@
-"""Data sets made of several domains (MNIST and USPS, photographs and paintings): one client, one test metric each."""
+"""Data sets of several domains (MNIST and USPS, photographs and paintings).
+
+Each domain is one client and has test metrics of its own.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,7 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from fedjax_syn.data.builders.split import Split, check_split
+from fedjax_syn.data.dataset import Dataset, make
+from fedjax_syn.data.normalisation import UNMEASURED
+from fedjax_syn.data.split import Split, check_split
 
 
 class Domain(NamedTuple):
@@ -15,16 +20,6 @@ class Domain(NamedTuple):
   name: str
   train: Split
   test: Split
-
-
-class Joined(NamedTuple):
-  """Several domains, brought to one size and number of channels, one after the other."""
-
-  train: Split
-  test: Split
-  clients: np.ndarray  # int32 [training rows], the number of the row's domain
-  test_domains: np.ndarray  # int32 [test rows]
-  names: tuple[str, ...]
 
 
 def fit(x: np.ndarray, side: int, channels: int) -> np.ndarray:
@@ -47,36 +42,60 @@ def fit(x: np.ndarray, side: int, channels: int) -> np.ndarray:
   return out
 
 
-def some(split: Split, rows: int, seed: int = 0) -> Split:
+def subsample(split: Split, rows: int, seed: int = 0) -> Split:
   """Draws at most so many rows, the same ones always, in their order."""
   if len(split.y) <= rows:
     return split
-  chosen = np.sort(np.random.default_rng(seed).choice(len(split.y), rows, replace=False))
-  return Split(split.x[chosen], split.y[chosen])
+  generator = np.random.default_rng(seed)
+  return split.take(np.sort(generator.choice(len(split.y), rows, replace=False)))
 
 
-def join(domains: Sequence[Domain], side: int, channels: int, where: str) -> Joined:
-  """Puts domains together; see `fit`.
+def join(
+  name: str, title: str, num_classes: int, domains: Sequence[Domain], side: int, channels: int
+) -> Dataset:
+  """Joins domains into one data set, domain by domain; see `fit`.
 
   Args:
+    name: of the data set, as in the config.
+    title: for tables and figures.
+    num_classes: how many there are.
     domains: in the order of their clients.
-    side: of the images, in pixels.
+    side: height and width of the images, in pixels.
     channels: of the images.
-    where: what a message names.
-
-  Returns:
-    All rows, domain by domain, in their order.
 
   Raises:
     ValueError: if the arrays are no images with labels.
   """
 
-  def together(name: str) -> tuple[Split, np.ndarray]:
-    splits = [getattr(domain, name) for domain in domains]
-    x = np.concatenate([fit(split.x, side, channels) for split in splits])
-    y = np.concatenate([split.y for split in splits])
-    numbers = np.repeat(np.arange(len(splits)), [len(split.y) for split in splits])
-    return check_split(x, y, where), numbers.astype(np.int32)
+  def rows_of(split: str) -> tuple[Split, np.ndarray]:
+    parts = [getattr(domain, split) for domain in domains]
+    x = np.concatenate([fit(part.x, side, channels) for part in parts])
+    y = np.concatenate([part.y for part in parts])
+    numbers = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part.y) for part in parts])
+    return check_split(x, y, name), numbers
 
-  (train, clients), (test, test_domains) = together('train'), together('test')
-  return Joined(train, test, clients, test_domains, tuple(domain.name for domain in domains))
+  names = tuple(domain.name for domain in domains)
+  return of_domains(name, title, num_classes, names, rows_of('train'), rows_of('test'))
+
+
+def of_domains(
+  name: str,
+  title: str,
+  num_classes: int,
+  names: tuple[str, ...],
+  train: tuple[Split, np.ndarray],
+  test: tuple[Split, np.ndarray],
+) -> Dataset:
+  """Returns the data set of rows whose domains are known; a split and the numbers [rows] each."""
+  return make(
+    name,
+    title,
+    train[0],
+    test[0],
+    num_classes,
+    UNMEASURED,
+    clients=train[1],
+    domains=names,
+    test_domains=test[1],
+    client_names=names,
+  )

@@ -85,9 +85,7 @@ def normalise(data: FederatedData, x: Array) -> Array:
   if x.dtype == jnp.int32:
     return x
   if x.dtype != jnp.uint8:
-    raise ValueError(
-      f'pixels are {x.dtype}; a Dataset, or data.builders.scaling.scale(x), makes them uint8'
-    )
+    raise ValueError(f'pixels are {x.dtype}; a Dataset, or data.scaling.scale(x), makes them uint8')
   per_channel = lambda v: jnp.expand_dims(v, tuple(range(x.ndim - 1)))
   scale, shift = per_channel(1 / (255 * data.std)), per_channel(data.mean / data.std)
   return x.astype(data.mean.dtype) * scale - shift

@@ -1,12 +1,12 @@
-"""Data sets from outside of the package: a function that a name says."""
+"""Data sets from outside of the package: a function that `data.name` names."""
 
 import dataclasses
 import importlib
 import traceback
 from pathlib import Path
 
-from fedjax_syn.data import checks
-from fedjax_syn.data.builders import arrays, client_ids
+from fedjax_syn.core.texts import first_line
+from fedjax_syn.data import checks, naming
 from fedjax_syn.data.dataset import Dataset
 
 _HERE = str(Path(__file__).parent)
@@ -30,7 +30,7 @@ def load(name: str) -> Dataset:
     make = getattr(importlib.import_module(module), function)
   except (ImportError, AttributeError, ValueError) as error:
     raise ValueError(
-      f'data.name={name!r} cannot be imported ({arrays.first_line(error)}); '
+      f'data.name={name!r} cannot be imported ({first_line(error)}); '
       'it must be package.module:function'
     ) from error
   try:
@@ -40,34 +40,33 @@ def load(name: str) -> Dataset:
   except Exception as error:  # a user's own function
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith((_HERE, '<'))]
-    where = (theirs or frames)[-1]  # not where a Dataset refuses what it is given
+    last = (theirs or frames)[-1]  # not where a Dataset refuses what it is given
     raise ValueError(
-      f'data.name={name!r}: {type(error).__name__} in {where.filename}:{where.lineno}: '
-      f'{arrays.first_line(error)}'
+      f'data.name={name!r}: {type(error).__name__} in {last.filename}:{last.lineno}: '
+      f'{first_line(error)}'
     ) from error
+  where = f'data.name={name!r}'
   if not isinstance(dataset, Dataset):
     raise ValueError(
-      f'data.name={name!r} must be a function that returns a fedjax_syn.data.datasets.Dataset, '
+      f'{where} must be a function that returns a fedjax_syn.data.datasets.Dataset, '
       f'got {type(dataset).__name__}'
     )
-  dataset = checks.check(dataset, f'data.name={name!r}')
-  if dataset.clients is not None:
-    dataset = _numbered(dataset, name)
+  dataset = checks.check(dataset, where)
+  if dataset.client_names or dataset.natural_clients:
+    checks.check_clients(dataset, where)
+  elif dataset.clients is not None:
+    dataset = _numbered(dataset, where)
   return dataset
 
 
-def _numbered(dataset: Dataset, name: str) -> Dataset:
-  """Numbers natural clients from 0 on, unless the data set says how many there are."""
-  where = f'data.name={name!r}'
-  if dataset.client_names or dataset.natural_clients:
-    checks.check_clients(dataset, where)
-    return dataset
+def _numbered(dataset: Dataset, where: str) -> Dataset:
+  """Numbers natural clients from 0 on."""
   sizes = len(dataset.train.y), len(dataset.test.y)
-  found = client_ids.number(dataset.clients, dataset.test_clients, sizes, (where, where))
+  clients = naming.number_clients(dataset.clients, dataset.test_clients, sizes, (where, where))
   return dataclasses.replace(
     dataset,
-    clients=found.train,
-    test_clients=found.test,
-    client_names=found.names,
-    notes=(*dataset.notes, *found.notes),
+    clients=clients.train,
+    test_clients=clients.test,
+    client_names=clients.names,
+    notes=(*dataset.notes, *clients.notes),
   )

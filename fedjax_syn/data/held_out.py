@@ -4,14 +4,14 @@ import dataclasses
 
 import numpy as np
 
-from fedjax_syn.data.builders.split import Split, check_split, stratified
 from fedjax_syn.data.dataset import Dataset
+from fedjax_syn.data.split import Split, check_split, stratified
 
 # The purposes of the draws, so that no other draw from data.seed equals them.
 _VALIDATION, _PROXY = 0x76616C, 0x70726F
 
 
-def hold_out(dataset: Dataset, share: float, seed: int) -> Dataset:
+def hold_out_validation(dataset: Dataset, share: float, seed: int) -> Dataset:
   """Makes a stratified share of the training rows the validation split.
 
   Args:
@@ -33,15 +33,15 @@ def hold_out(dataset: Dataset, share: float, seed: int) -> Dataset:
   return dataclasses.replace(left, validation=held)
 
 
-def give_server(dataset: Dataset, share: float, seed: int) -> Dataset:
-  """Makes a stratified share of the training rows the server's own; see `hold_out`."""
+def hold_out_proxy(dataset: Dataset, share: float, seed: int) -> Dataset:
+  """Makes a stratified share of the training rows the server's own; see `hold_out_validation`."""
   left, held = _take_out(dataset, 'data.proxy_share', share, [seed, _PROXY])
   return dataclasses.replace(left, proxy=held)
 
 
 def _take_out(dataset: Dataset, key: str, share: float, draw: list[int]) -> tuple[Dataset, Split]:
   """Takes a stratified share out of the training rows; returns what is left, and the share."""
-  x, y = dataset.train
+  y = dataset.train.y
   held = stratified(y, round(share * len(y)), np.random.default_rng(draw).permutation(len(y)))
   if not held.any():
     raise ValueError(
@@ -49,8 +49,8 @@ def _take_out(dataset: Dataset, key: str, share: float, draw: list[int]) -> tupl
     )
   left = dataclasses.replace(
     dataset,
-    train=check_split(x[~held], y[~held], dataset.name),
+    train=check_split(*dataset.train.take(~held), dataset.name),
     clients=None if dataset.clients is None else dataset.clients[~held],
     natural_clients=dataset.num_clients(),  # a client keeps its number without a row, too
   )
-  return left, check_split(x[held], y[held], dataset.name)
+  return left, check_split(*dataset.train.take(held), dataset.name)

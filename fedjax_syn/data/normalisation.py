@@ -58,7 +58,7 @@ def normalise_by(name: str, x: np.ndarray) -> Normalisation:
         f'data.normalisation={name!r} is for images, and these data are tokens; use ""'
       )
     return NORMALISATIONS['unit']
-  return spread(NORMALISATIONS[name] or measure(x), x.shape[-1])
+  return per_channel(NORMALISATIONS[name] or measure(x), x.shape[-1])
 
 
 def constants_for(normalisation: Any, x: np.ndarray) -> Normalisation:
@@ -78,7 +78,7 @@ def constants_for(normalisation: Any, x: np.ndarray) -> Normalisation:
       f'normalisation={normalisation!r} must be Normalisation(name, mean, std), or one of {", ".join(NORMALISATIONS)}'
     )
   check_constants(normalisation)
-  return spread(normalisation, x.shape[-1]) if x.ndim == 4 else normalisation
+  return per_channel(normalisation, x.shape[-1]) if x.ndim == 4 else normalisation
 
 
 def measure(x: np.ndarray) -> Normalisation:
@@ -124,7 +124,7 @@ def check_constants(normalisation: Normalisation) -> None:
     )
 
 
-def spread(normalisation: Normalisation, channels: int) -> Normalisation:
+def per_channel(normalisation: Normalisation, channels: int) -> Normalisation:
   """Returns the constants with one entry per channel; a single constant serves all channels."""
   name, mean, std = normalisation
   if len(mean) not in (1, channels):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedjax_syn.data.archives import Archive, Source
+from fedjax_syn.data.builders.archives import Archive, Source
 from fedjax_syn.data.builders.cinic import CLASSES
 from fedjax_syn.data.builders.sources import SOURCES
 
@@ -104,7 +104,7 @@ def cinic(name: str, values: dict[str, np.ndarray], folder: Path, base: str = ''
   (archive,) = SOURCES[name].archives
   source = _write(name, {archive.file: packed}, {}, values, folder, base)
   return source._replace(
-    archives=(archive._replace(url=base + archive.file, md5=hashlib.md5(packed).hexdigest()),)
+    archives=(archive._replace(url=base + archive.file, known_hash=md5(packed)),)
   )
 
 
@@ -120,7 +120,7 @@ def usps(values: dict[str, np.ndarray], folder: Path) -> Source:
     ]
     packed = bz2.compress(('\n'.join(lines) + '\n').encode())
     (folder / archive.file).write_bytes(packed)
-    archives.append(archive._replace(md5=hashlib.md5(packed).hexdigest()))
+    archives.append(archive._replace(known_hash=md5(packed)))
   return source._replace(
     archives=tuple(archives),
     rows=(len(values['train_y']), len(values['test_y'])),
@@ -134,7 +134,7 @@ def _write(name, files, content, values, folder, base) -> Source:
     (folder / file).write_bytes(packed)
   return SOURCES[name]._replace(
     archives=tuple(
-      Archive(file, base + file, len(packed), sha256(packed), sha256(content.get(file, b'')))
+      Archive(file, base + file, f'sha256:{sha256(packed)}', sha256(content.get(file, b'')))
       for file, packed in files.items()
     ),
     shape=values['train_x'].shape[1:],
@@ -142,6 +142,11 @@ def _write(name, files, content, values, folder, base) -> Source:
     mean=tuple((values['train_x'] / 255).mean((0, 1, 2)).tolist()),
     folders=(),
   )
+
+
+def md5(content: bytes) -> str:
+  """Returns the known hash of a file that is published with its MD5."""
+  return f'md5:{hashlib.md5(content).hexdigest()}'
 
 
 def sha256(content: bytes) -> str:

@@ -5,14 +5,14 @@ import gzip
 import numpy as np
 import pytest
 
-from fedjax_syn.data import archives
+from fedjax_syn.data.builders import archive_formats, archives
 from tests.data import fakes
 
 
 def test_idx_by_hand():
   """Magic 00 00 08 (unsigned bytes) and 03 (rank), sizes 1 x 2 x 3, six values, row by row."""
   content = bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6])
-  np.testing.assert_array_equal(archives.idx_array(content), [[[1, 2, 3], [4, 5, 6]]])
+  np.testing.assert_array_equal(archive_formats.idx_array(content), [[[1, 2, 3], [4, 5, 6]]])
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_idx_by_hand():
 )
 def test_idx_refused(content, message):
   with pytest.raises(ValueError, match=message):
-    archives.idx_array(content)
+    archive_formats.idx_array(content)
 
 
 def test_cifar_by_hand():
@@ -39,7 +39,7 @@ def test_cifar_by_hand():
   red = bytes(i % 256 for i in range(1024))
   record = bytes([7, 42]) + red + bytes([100]) * 1024 + bytes([200]) * 1024
   packed = gzip.decompress(fakes.tar({'d/a.bin': record, 'd/b.bin': record * 2}))
-  (x, y), (test_x, test_y) = archives.parse_cifar(
+  (x, y), (test_x, test_y) = archive_formats.parse_cifar(
     {'f': packed}, folder='d', train=('a.bin', 'b.bin'), test=('a.bin',), labels=2
   )
   assert x.shape == (3, 32, 32, 3) and y.tolist() == [42, 42, 42]
@@ -58,8 +58,8 @@ def test_cifar_by_hand():
 def test_archives_are_read_in_order(tmp_path, name, make):
   values = fakes.arrays(1, (6, 5, 1) if make is fakes.mnist else (32, 32, 3))
   source = make(name, values, tmp_path)
-  train, test = archives.read(source, archives.locate(source, [tmp_path], [source]))
-  assert fakes.same(train, values, 'train') and fakes.same(test, values, 'test')
+  data = archives.read(source, archives.locate(source, [tmp_path], [source]))
+  assert fakes.same(data.train, values, 'train') and fakes.same(data.test, values, 'test')
 
 
 def test_repacked_archive_is_bound_by_its_content(tmp_path):
@@ -69,7 +69,7 @@ def test_repacked_archive_is_bound_by_its_content(tmp_path):
   for path in tmp_path.iterdir():
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), 1, mtime=77))
   paths = archives.locate(source, [tmp_path], [source])
-  assert fakes.same(archives.read(source, paths)[0], values, 'train')
+  assert fakes.same(archives.read(source, paths).train, values, 'train')
   unknown = [archive._replace(content='') for archive in source.archives]
   with pytest.raises(ValueError, match='truncated or another file: SHA-256'):
     archives.read(source._replace(archives=tuple(unknown)), paths)
@@ -103,7 +103,9 @@ def test_archive_with_something_else_inside(tmp_path):
   source = fakes.cifar('cifar10', fakes.arrays(1, (32, 32, 3)), tmp_path)
   packed = fakes.tar({'readme': b'no images'})
   (tmp_path / source.archives[0].file).write_bytes(packed)
-  source = source._replace(archives=(source.archives[0]._replace(sha256=fakes.sha256(packed)),))
+  source = source._replace(
+    archives=(source.archives[0]._replace(known_hash=f'sha256:{fakes.sha256(packed)}'),)
+  )
   with pytest.raises(ValueError, match='the archives of cifar10 cannot be read'):
     archives.read(source, archives.locate(source, [tmp_path], [source]))
 
@@ -114,8 +116,8 @@ def test_files_of_the_same_name_are_told_apart(tmp_path):
   digits = fakes.mnist('mnist', fakes.arrays(2), tmp_path / 'b')
   folders = [tmp_path / 'a', tmp_path / 'b']
   for source, folder in ((fashion, 'a'), (digits, 'b')):
-    found = archives.locate(source, folders, [fashion, digits])
-    assert {path.parent.name for path in found.values()} == {folder}
+    paths = archives.locate(source, folders, [fashion, digits])
+    assert {path.parent.name for path in paths.values()} == {folder}
   assert archives.locate(digits, folders[:1], [fashion, digits]) is None
 
 

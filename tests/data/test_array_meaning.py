@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fedjax_syn.data import datasets
-from fedjax_syn.data.builders.split import Split
 from fedjax_syn.data.normalisation import Normalisation
 from fedjax_syn.data.partition import partition
+from fedjax_syn.data.split import Split
 from tests.data import fakes
 
 NFC, NFD = 'Zo\u00eb', 'Zoe\u0308'

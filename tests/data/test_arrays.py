@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedjax_syn.data import datasets
-from fedjax_syn.data.builders.split import checksum
 from fedjax_syn.data.normalisation import NORMALISATIONS
+from fedjax_syn.data.split import checksum
 from tests.data import fakes
 
 

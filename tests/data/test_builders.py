@@ -1,6 +1,7 @@
 """Records and caches of named data sets, and the traps of tensorflow-datasets."""
 
 import configparser
+import dataclasses
 import functools
 import http.server
 import json
@@ -15,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjax_syn.data import archives
-from fedjax_syn.data.builders import prepared
+from fedjax_syn.data import datasets
+from fedjax_syn.data.builders import archives, image_records, prepared
 from fedjax_syn.data.builders.sources import SOURCES
-from fedjax_syn.data.builders.split import checksum
+from fedjax_syn.data.split import Split
 from tests.data import fakes
 
 ROOT = Path(__file__).parents[2]
@@ -57,18 +58,18 @@ def test_checksums_are_the_registered_ones():
 
   registered = checksums.get_all_url_infos()
   published = {
-    'CINIC-10.tar.gz': '6ee4d0c996905fe93221de577967a372',
-    'usps.bz2': 'ec16c51db3855ca6c91edd34d0e9b197',
-    'usps.t.bz2': '8ea070ee2aca1ac39742fdd1ef5ed118',
+    'CINIC-10.tar.gz': 'md5:6ee4d0c996905fe93221de577967a372',
+    'usps.bz2': 'md5:ec16c51db3855ca6c91edd34d0e9b197',
+    'usps.t.bz2': 'md5:8ea070ee2aca1ac39742fdd1ef5ed118',
   }
   for source in SOURCES.values():
     for archive in source.archives:
       if source.name in ('cinic10', 'usps'):
-        assert archive.url not in registered and (archive.size, archive.sha256) == (0, '')
-        assert archive.md5 == published[archive.file]
+        assert archive.url not in registered
+        assert archive.known_hash == published[archive.file]
         continue
-      info = registered[archive.url]
-      assert (int(info.size), info.checksum) == (archive.size, archive.sha256), archive.url
+      checksum = registered[archive.url].checksum
+      assert archive.known_hash == f'sha256:{checksum}', archive.url
 
 
 @pytest.fixture(name='records', scope='module')
@@ -96,21 +97,18 @@ def _copy(records, tmp_path):
 @pytest.mark.parametrize('name', ['fashion_mnist', 'mnist'])
 def test_records_keep_rows_and_order(records, name):
   """tensorflow-datasets shuffles by default: then archives and records gave different clients."""
-  from fedjax_syn.data.builders import images
-
   source, values, folder = records[name]
-  train, test = images.read(source, folder)
+  train, test = (Split(*columns) for columns in image_records.read(folder))
   assert fakes.same(train, values, 'train') and fakes.same(test, values, 'test')
   stored = json.loads((folder / 'metadata.json').read_text())['checksum']
-  assert stored == checksum(train, test)
+  assert stored == prepared.read(source, folder.parents[1]).checksum
   assert json.loads((folder / 'dataset_info.json').read_text())['fileFormat'] == 'array_record'
 
 
 def test_cifar_records(tmp_path):
   values = fakes.arrays(3, (32, 32, 3), 20)
   source = fakes.cifar('cifar100', values, tmp_path / 'cifar100')
-  train, _ = prepared.prepare(source, tmp_path)
-  assert fakes.same(train, values, 'train')
+  assert fakes.same(prepared.prepare(source, tmp_path).train, values, 'train')
 
 
 def test_trap_extraction_cache_keyed_on_file_name(served, tmp_path, monkeypatch):
@@ -121,11 +119,11 @@ def test_trap_extraction_cache_keyed_on_file_name(served, tmp_path, monkeypatch)
     values = fakes.arrays(seed)
     source = fakes.mnist(name, values, folder / name, f'{address}{name}/')
     _register(monkeypatch, source)
-    train, test = prepared.read(source, data_dir)
-    assert fakes.same(train, values, 'train') and fakes.same(test, values, 'test')
+    data = prepared.read(source, data_dir)
+    assert fakes.same(data.train, values, 'train') and fakes.same(data.test, values, 'test')
   assert prepared.find(source, data_dir) == data_dir / 'mnist' / '1.0.0'
   shutil.rmtree(folder)  # nothing is downloaded twice
-  assert fakes.same(prepared.read(source, data_dir)[0], values, 'train')
+  assert fakes.same(prepared.read(source, data_dir).train, values, 'train')
 
 
 def test_download_with_a_wrong_checksum_is_refused(served, tmp_path, monkeypatch):
@@ -134,7 +132,9 @@ def test_download_with_a_wrong_checksum_is_refused(served, tmp_path, monkeypatch
   path = folder / 'train-images-idx3-ubyte.gz'
   path.write_bytes(path.read_bytes()[:-1] + b'?')
   _register(monkeypatch, source)
-  with pytest.raises(ValueError, match='not what is registered: .*wrong checksum') as error:
+  with pytest.raises(
+    ValueError, match='not what is published: .*SHA256 hash of downloaded'
+  ) as error:
     prepared.read(source, tmp_path / 'data')
   assert '\n' not in str(error.value)
   assert prepared.find(source, tmp_path / 'data') is None
@@ -149,11 +149,11 @@ def test_download_without_a_registered_checksum_is_bound_by_its_md5(served, tmp_
   content = path.read_bytes()
   path.write_bytes(content[:-1] + b'?')
   _register(monkeypatch, source)
-  with pytest.raises(ValueError, match='not what is published: .* another file: MD5') as error:
+  with pytest.raises(ValueError, match='not what is published: .*MD5 hash of downloaded') as error:
     prepared.read(source, tmp_path / 'data')
   assert '\n' not in str(error.value) and prepared.find(source, tmp_path / 'data') is None
   path.write_bytes(content)
-  assert fakes.same(prepared.read(source, tmp_path / 'data')[0], values, 'train')
+  assert fakes.same(prepared.read(source, tmp_path / 'data').train, values, 'train')
 
 
 def test_missing_file_on_the_server(served, tmp_path, monkeypatch):
@@ -183,9 +183,8 @@ def test_trap_stock_builder_stays_registered():
   """An own builder of a stock name must not take its place, nor be refused because of it."""
   import tensorflow_datasets as tfds
 
-  from fedjax_syn.data.builders import images
-
-  assert images.make_builder(SOURCES['mnist'], Path('unused')).name == 'mnist'
+  mnist = dataclasses.replace(datasets.load('digits'), name='mnist')
+  assert image_records.make_builder(mnist, Path('unused')).name == 'mnist'
   assert tfds.builder_cls('mnist').__module__ == 'tensorflow_datasets.image_classification.mnist'
 
 
@@ -256,8 +255,8 @@ def test_cache_is_written_and_enough(copy):
   prepared.read_prepared(source, folder)
   for record in folder.glob('*.array_record*'):
     record.unlink()
-  train, test = prepared.read(source, folder.parents[1])
-  assert fakes.same(train, values, 'train') and fakes.same(test, values, 'test')
+  data = prepared.read(source, folder.parents[1])
+  assert fakes.same(data.train, values, 'train') and fakes.same(data.test, values, 'test')
 
 
 def test_cache_that_cannot_be_written_is_done_without(copy, monkeypatch):
@@ -266,8 +265,8 @@ def test_cache_that_cannot_be_written_is_done_without(copy, monkeypatch):
   def refuse(*args):
     raise PermissionError('read-only')
 
-  monkeypatch.setattr(prepared.arrays, 'write_cache', refuse)
-  assert fakes.same(prepared.read_prepared(source, folder)[0], values, 'train')
+  monkeypatch.setattr(prepared, 'write_cache', refuse)
+  assert fakes.same(prepared.read_prepared(source, folder).train, values, 'train')
 
 
 @pytest.mark.parametrize('wrong', ['fashion_mnist', 'pixel', 'truncated', 'not numpy'])
@@ -294,7 +293,7 @@ def test_records_without_a_stored_checksum(copy):
   source, values, folder = copy
   (folder / 'metadata.json').unlink()
   for _ in ('records', 'cache'):
-    assert fakes.same(prepared.read_prepared(source, folder)[0], values, 'train')
+    assert fakes.same(prepared.read_prepared(source, folder).train, values, 'train')
   assert (folder / prepared.CACHE).exists()
 
 
@@ -310,8 +309,6 @@ def test_trap_undeclared_dependencies_are_declared():
 def test_trap_missing_dependency_is_one_line(copy, monkeypatch, missing):
   source, _, folder = copy
   monkeypatch.setitem(sys.modules, missing, None)
-  monkeypatch.delitem(sys.modules, 'fedjax_syn.data.builders.images', raising=False)
-  monkeypatch.delattr('fedjax_syn.data.builders.images', raising=False)
   with pytest.raises(
     ValueError, match=f"'mnist' as records needs .*importlib_resources.*{missing}"
   ):
@@ -345,4 +342,4 @@ def test_the_real_fashion_mnist(tmp_path):
   """Needs Debian's package dataset-fashion-mnist: its archives and their records are the same."""
   source = SOURCES['fashion_mnist']
   direct = archives.read(source, prepared.locate(source, tmp_path))
-  assert checksum(*prepared.prepare(source, tmp_path)) == checksum(*direct)
+  assert prepared.prepare(source, tmp_path).checksum == direct.checksum

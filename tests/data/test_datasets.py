@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import prepared
 from fedjax_syn.data.builders.sources import SOURCES
-from fedjax_syn.data.builders.split import Split, checksum, stratified
 from fedjax_syn.data.normalisation import Normalisation
+from fedjax_syn.data.split import Split, checksum, stratified
 from tests.data import fakes
 
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ from PIL import Image
 import fedjax_syn as fs
 from fedjax_syn import config as config_lib
 from fedjax_syn.data import datasets, federated
-from fedjax_syn.data.builders import flair, flair_layout, flair_records
-from fedjax_syn.data.builders.split import checksum
+from fedjax_syn.data.builders import flair, flair_records
 from fedjax_syn.data.partition import class_counts, partition
+from fedjax_syn.data.split import checksum
 
 # user, partition, labels; the users' ids are in another order than their first images.
 ROWS = [
@@ -57,7 +57,7 @@ def test_rows_labels_users_and_pixels(tmp_path, below):
   for name, split in splits.items():
     rows = [i for i, row in enumerate(ROWS) if row[1] == name]
     for x, y, row in zip(*split, rows, strict=True):
-      assert [flair_layout.CLASSES[c] for c in np.flatnonzero(y)] == sorted(ROWS[row][2])
+      assert [flair_records.CLASSES[c] for c in np.flatnonzero(y)] == sorted(ROWS[row][2])
       np.testing.assert_allclose(x[:28].mean((0, 1)), colour(row), atol=4)
       np.testing.assert_allclose(x[36:].mean((0, 1)), 0, atol=4)
   assert data.clients.tolist() == [2, 0, 2, 1, 0]  # users 15, 40, 93
@@ -95,7 +95,7 @@ def test_natural_partitions(tmp_path):
   p = partition('natural', data.train.y, 3, client_ids=data.clients)
   assert p.size.tolist() == [2, 1, 2]
   counts = class_counts(p, data.train.y, 17)
-  assert counts[2][[flair_layout.CLASSES.index(c) for c in ('plant', 'animal')]].tolist() == [1, 1]
+  assert counts[2][[flair_records.CLASSES.index(c) for c in ('plant', 'animal')]].tolist() == [1, 1]
   for seed in range(4):
     p = partition('natural_sample', data.train.y, 2, client_ids=data.clients, seed=seed)
     placed = federated.from_partition(data, p)
@@ -126,22 +126,22 @@ def test_records_are_the_published_files_in_order(tmp_path, monkeypatch):
   folder = flair_records.prepare(tmp_path / 'published', tmp_path)
   assert folder == tmp_path / 'flair' / '1.0.0'
   made = tfds.builder_from_directory(folder)
-  assert made.info.features['labels'].feature.names == list(flair_layout.CLASSES)
+  assert made.info.features['labels'].feature.names == list(flair_records.CLASSES)
   assert {k: (v.num_examples, v.num_shards) for k, v in made.info.splits.items()} == {
     'train': (5, 3),
     'val': (1, 1),
     'test': (2, 1),
   }
-  for split in flair_layout.SPLITS:
+  for split in flair_records.SPLITS:
     rows = [i for i, row in enumerate(ROWS) if row[1] == split]
     count, batches = flair_records.read(folder, split)
     batches = list(batches)
     assert count == len(rows) and all(len(batch) <= 2 for batch in batches)
     for row, found in zip(rows, sum(batches, []), strict=True):
-      path = tmp_path / 'published' / 'small_images' / f'{found.image_id}.jpg'
-      assert found.image == path.read_bytes()
-      assert (found.image_id, found.user_id) == (f'im{row}', ROWS[row][0])
-      assert [flair_layout.CLASSES[c] for c in found.labels] == ROWS[row][2]
+      path = tmp_path / 'published' / 'small_images' / f'{found["image_id"].decode()}.jpg'
+      assert found['image'] == path.read_bytes()
+      assert [found[k].decode() for k in ('image_id', 'user_id')] == [f'im{row}', ROWS[row][0]]
+      assert [flair_records.CLASSES[c] for c in found['labels']] == ROWS[row][2]
   decoded = made.as_data_source('train')[1]['image']  # by anyone, without this library
   np.testing.assert_allclose(decoded[:100].mean((0, 1)), colour(1), atol=4)
 
@@ -164,10 +164,11 @@ def test_another_side_is_made_of_the_records_alone(tmp_path):
 def test_prepared_arrays_are_read_without_tensorflow_datasets(tmp_path, monkeypatch):
   write(tmp_path)
   datasets.load('flair', str(tmp_path))
-  monkeypatch.setitem(sys.modules, 'fedjax_syn.data.builders.flair_records', None)
-  monkeypatch.delattr('fedjax_syn.data.builders.flair_records')
+  monkeypatch.setitem(sys.modules, 'tensorflow_datasets', None)
   assert datasets.load('flair', str(tmp_path)).shape == (64, 64, 3)
-  with pytest.raises(ValueError, match='is prepared through tensorflow-datasets'):
+  with pytest.raises(
+    ValueError, match="to prepare data.name='flair_128' needs tensorflow-datasets"
+  ):
     datasets.load('flair_128', str(tmp_path))
 
 
@@ -251,7 +252,7 @@ def test_of_two_preparations_at_a_time_the_first_stays(tmp_path, monkeypatch):
   (ready / 'opened').touch()
   monkeypatch.setattr(flair, '_load', lambda _: {'train': 0, 'test': 0, 'clients': 0})
   monkeypatch.setattr(flair, 'checksum', lambda *_: '')
-  assert flair._prepare({'train': (1, []), 'test': (1, [])}, ready, 2) == ready
+  assert flair._write({'train': (1, []), 'test': (1, [])}, ready, 2) == ready
   assert sorted(path.name for path in tmp_path.rglob('*')) == sorted(
     ['ready', flair.INFO, 'opened']
   )

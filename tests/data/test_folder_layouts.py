@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fedjax_syn.data import datasets, partition
-from fedjax_syn.data.builders import layout
+from fedjax_syn.data.builders import folder_layout
 
 NFC, NFD = 'caf\u00e9', 'cafe\u0301'
 
@@ -265,13 +265,13 @@ def test_what_cannot_be_told_is_refused(tmp_path, name):
 
 def test_what_a_folder_is_called():
   """A person is no split: 'Valerie', 'Tessa', 'Dev', 'trainer'."""
-  assert [layout.role(n) for n in ('Train', 'TEST', ' val ', 'valid_data')] == [
+  assert [folder_layout.role(n) for n in ('Train', 'TEST', ' val ', 'valid_data')] == [
     'train',
     'test',
     *['validation'] * 2,
   ]
   assert not any(
-    map(layout.role, ('Valerie', 'Tessa', 'Dev', 'trainer', 'test1', 'set', '2017', ''))
+    map(folder_layout.role, ('Valerie', 'Tessa', 'Dev', 'trainer', 'test1', 'set', '2017', ''))
   )
 
 

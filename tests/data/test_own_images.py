@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 from fedjax_syn import config as config_lib
-from fedjax_syn.data import datasets
-from fedjax_syn.data.builders import images, resizing
+from fedjax_syn.data import datasets, scaling
+from fedjax_syn.data.builders import archives, image_records
 from tests.data import fakes
 from tests.run_helpers import config_of
 
@@ -84,7 +84,7 @@ def test_images_are_cut_to_squares_and_resized(root):
   Image.fromarray(pixels).save(root / 'ann' / 'cat' / '0.png')
   found = load(root, size=1)
   assert found.train.x.shape[1:] == (1, 1, 1)
-  resized = np.asarray(resizing.fit(Image.fromarray(pixels), 1))
+  resized = np.asarray(scaling.resize_square(Image.fromarray(pixels), 1))
   assert resized == 25
 
 
@@ -127,7 +127,8 @@ def prepared(tmp_path_factory):
   folder = tmp_path_factory.mktemp('tfds')
   values = fakes.arrays(0)
   source = fakes.mnist('mnist', values, folder / 'archives')._replace(name='my_digits')
-  images.prepare(source, folder, {a.file: folder / 'archives' / a.file for a in source.archives})
+  paths = {a.file: folder / 'archives' / a.file for a in source.archives}
+  image_records.write(archives.read(source, paths), folder)
   return folder, values
 
 

@@ -257,7 +257,7 @@ def test_our_own_records_need_no_trust_and_get_none(copy):
   folder = copy / 'own' / '1.0.0'
   assert records.open_builder(folder).info.splits['train'].num_examples == ROWS
   rewrite(folder / 'features.json', name_image(pythonClassName='spoilt.Feature'))
-  for name in ('images', 'domain_records', 'flair_records'):
+  for name in ('image_records', 'flair_records'):
     module = __import__(f'fedjax_syn.data.builders.{name}', fromlist=['records'])
     with pytest.raises(ValueError, match='names'):
       module.records.open_builder(folder)

@@ -5,8 +5,8 @@ import pytest
 
 from fedjax_syn.data import datasets, federated, normalisation
 from fedjax_syn.data import partition as partition_lib
-from fedjax_syn.data.builders.scaling import scale, scale_together
 from fedjax_syn.data.dataset import make
+from fedjax_syn.data.scaling import scale, scale_together
 
 PIXELS = np.arange(256, dtype=np.uint8).reshape(4, 8, 8, 1)  # all there are
 Y = np.array([0, 1, 0, 1], np.int32)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_syn.data.archives import Arrays
 from fedjax_syn.data.builders import pixels as pixels_lib
+from fedjax_syn.data.builders.archive_formats import Arrays
 
 CLASSES = (
   'airplane',

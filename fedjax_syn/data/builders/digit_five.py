@@ -1,9 +1,9 @@
-"""Digit-Five (Peng et al., 2019): MNIST, MNIST-M, SVHN, SynthDigits and USPS, as its folder of MATLAB files.
+"""Digit-Five (Peng et al., 2019): MNIST, MNIST-M, SVHN, SynthDigits and USPS, as MATLAB files.
 
-The published folder `Digit-Five` has mnist_data.mat (55,000 + 10,000), mnistm_with_label.mat (the same numbers),
-svhn_train_32x32.mat and svhn_test_32x32.mat (73,257 + 26,032), syn_number.mat (25,000 + 9,000) and usps_28x28.mat (7,438
-+ 1,860). As the domain adaptation papers do, at most 25,000 training and 9,000 test rows of a domain are used;
-here always the same ones, drawn once for all.
+The published folder `Digit-Five` has mnist_data.mat (55,000 + 10,000), mnistm_with_label.mat (the
+same numbers), svhn_train_32x32.mat and svhn_test_32x32.mat (73,257 + 26,032), syn_number.mat (25,000
++ 9,000) and usps_28x28.mat (7,438 + 1,860). As the domain adaptation papers do, at most 25,000
+training and 9,000 test rows of a domain are used; here always the same ones.
 """
 
 from collections.abc import Callable
@@ -12,22 +12,40 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_syn.data.builders.arrays import first_line
-from fedjax_syn.data.builders.scaling import scale
-from fedjax_syn.data.builders.split import Split, check_split
-from fedjax_syn.data.domains import Domain, some
+from fedjax_syn.core.texts import first_line
+from fedjax_syn.data.domains import Domain, subsample
+from fedjax_syn.data.scaling import scale
+from fedjax_syn.data.split import Split, check_split
 
 FOLDER = 'Digit-Five'
-FILES = (
-  'mnist_data.mat',
-  'mnistm_with_label.mat',
-  'svhn_train_32x32.mat',
-  'svhn_test_32x32.mat',
-  'syn_number.mat',
-  'usps_28x28.mat',
-)
-DOMAINS = ('mnist', 'mnist_m', 'svhn', 'synth_digits', 'usps')
-TRAIN, TEST = 25000, 9000  # at most, of a domain
+PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+  # By domain: file and variables of images and labels, of the training and of the test split.
+  'mnist': (
+    ('mnist_data.mat', 'train_28', 'label_train'),
+    ('mnist_data.mat', 'test_28', 'label_test'),
+  ),
+  'mnist_m': (
+    ('mnistm_with_label.mat', 'train', 'label_train'),
+    ('mnistm_with_label.mat', 'test', 'label_test'),
+  ),
+  'svhn': (('svhn_train_32x32.mat', 'X', 'y'), ('svhn_test_32x32.mat', 'X', 'y')),
+  'synth_digits': (
+    ('syn_number.mat', 'train_data', 'train_label'),
+    ('syn_number.mat', 'test_data', 'test_label'),
+  ),
+  'usps': (('usps_28x28.mat', 'dataset'), ('usps_28x28.mat', 'dataset')),
+}
+LAYOUTS: dict[str, Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
+  # Images to [n, height, width, channels], labels to [n].
+  'mnist': lambda x, y: (x.reshape(-1, 28, 28, 1), y.argmax(1)),
+  'mnist_m': lambda x, y: (x, y.argmax(1)),
+  'svhn': lambda x, y: (np.moveaxis(x, -1, 0), y.ravel().astype(int) % 10),  # 10 is the digit 0
+  'synth_digits': lambda x, y: (x, y.ravel().astype(int)),
+  'usps': lambda x, y: (np.moveaxis(x, 1, -1), y.ravel().astype(int)),
+}
+DOMAINS = tuple(PARTS)
+FILES = tuple(dict.fromkeys(file for parts in PARTS.values() for file, *_ in parts))
+ROWS = 25000, 9000  # at most, of a domain
 
 
 def locate(data_dir: Path) -> Path | None:
@@ -36,20 +54,20 @@ def locate(data_dir: Path) -> Path | None:
   Raises:
     ValueError: if it has only a part of them.
   """
-  for home in (data_dir / FOLDER, data_dir / 'digit_five' / FOLDER, data_dir / 'digit_five'):
-    missing = [file for file in FILES if not (home / file).is_file()]
+  for folder in (data_dir / FOLDER, data_dir / 'digit_five' / FOLDER, data_dir / 'digit_five'):
+    missing = [file for file in FILES if not (folder / file).is_file()]
     if not missing:
-      return home
+      return folder
     if len(missing) < len(FILES):
-      raise ValueError(f'{home} has only a part of digit_five: {", ".join(missing)} is missing')
+      raise ValueError(f'{folder} has only a part of digit_five: {", ".join(missing)} is missing')
   return None
 
 
-def parse(home: Path) -> list[Domain]:
+def parse(folder: Path) -> list[Domain]:
   """Reads the files of the folder.
 
   Args:
-    home: from `locate`.
+    folder: from `locate`.
 
   Returns:
     The domains in the order of DOMAINS, images of 28 or 32 pixels a side as they come.
@@ -57,93 +75,49 @@ def parse(home: Path) -> list[Domain]:
   Raises:
     ValueError: if a file is not as published.
   """
-  read = lambda parse, file: _named(parse, home / file)
   return [
-    Domain(name, some(train, TRAIN), some(test, TEST))
-    for name, (train, test) in (
-      ('mnist', read(_mnist, FILES[0])),
-      ('mnist_m', read(_mnist_m, FILES[1])),
-      ('svhn', (read(_street, FILES[2]), read(_street, FILES[3]))),
-      ('synth_digits', read(_synth, FILES[4])),
-      ('usps', read(_usps, FILES[5])),
+    Domain(
+      domain,
+      *(
+        subsample(_read(domain, split, folder / file, variables), ROWS[split])
+        for split, (file, *variables) in enumerate(parts)
+      ),
     )
+    for domain, parts in PARTS.items()
   ]
 
 
-def _named(parse: Callable[[Path], Any], path: Path) -> Any:
-  """Parses one file; whatever its arrays' shapes and types make numpy raise names it."""
+def _read(domain: str, split: int, path: Path, variables: list[str]) -> Split:
+  """Reads one split; whatever its arrays' shapes and types make numpy raise names the file."""
+  arrays = _load(path, variables)
   try:
-    return parse(path)
+    if len(arrays) == 1:  # USPS: a cell array of images and labels for each split
+      if arrays[0].shape != (2, 2):
+        raise ValueError(f'dataset must be 2 x 2 cells, got {list(arrays[0].shape)}')
+      arrays = list(arrays[0][split])
+    x, y = LAYOUTS[domain](*arrays)
+    return check_split(_bytes(x), y, domain, 10)
   except Exception as error:
-    reason = first_line(error)
-    if str(path) in reason:
-      raise
-    raise ValueError(f'{path}: its arrays are not as published: {reason}') from error
+    raise ValueError(f'{path}: its arrays are not as published: {first_line(error)}') from error
 
 
-def _mnist(path: Path) -> tuple[Split, Split]:
-  content = _load(path, 'train_28', 'test_28', 'label_train', 'label_test')
-  pixels = lambda name: _bytes(content[name].reshape(-1, 28, 28, 1), path)
-  return tuple(
-    check_split(pixels(f'{s}_28'), content[f'label_{s}'].argmax(1), str(path), 10)
-    for s in ('train', 'test')
-  )
-
-
-def _mnist_m(path: Path) -> tuple[Split, Split]:
-  content = _load(path, 'train', 'test', 'label_train', 'label_test')
-  return tuple(
-    check_split(_bytes(content[s], path), content[f'label_{s}'].argmax(1), str(path), 10)
-    for s in ('train', 'test')
-  )
-
-
-def _street(path: Path) -> Split:
-  """SVHN's own layout: X [32, 32, 3, n], y [n, 1] with 10 for the digit 0."""
-  content = _load(path, 'X', 'y')
-  x = _bytes(np.moveaxis(content['X'], -1, 0), path)
-  return check_split(x, content['y'].ravel().astype(int) % 10, str(path), 10)
-
-
-def _synth(path: Path) -> tuple[Split, Split]:
-  content = _load(path, 'train_data', 'test_data', 'train_label', 'test_label')
-  return tuple(
-    check_split(
-      _bytes(content[f'{s}_data'], path), content[f'{s}_label'].ravel().astype(int), str(path), 10
-    )
-    for s in ('train', 'test')
-  )
-
-
-def _usps(path: Path) -> tuple[Split, Split]:
-  """A cell array of two rows: images [n, 1, 28, 28] in 0..1 and labels [n, 1]."""
-  (cells,) = _load(path, 'dataset').values()
-  if cells.shape != (2, 2):
-    raise ValueError(f'{path}: dataset must be 2 x 2 cells, got {list(cells.shape)}')
-  return tuple(
-    check_split(_bytes(np.moveaxis(x, 1, -1), path), y.ravel().astype(int), str(path), 10)
-    for x, y in cells
-  )
-
-
-def _bytes(x: np.ndarray, path: Path) -> np.ndarray:
-  """Pixels as uint8: what lies in 0..255 is rounded, what lies in 0..1 scaled, and everything else refused."""
+def _bytes(x: np.ndarray) -> np.ndarray:
+  """Returns pixels as uint8: 0..255 are rounded, 0..1 scaled, and others refused."""
   if x.dtype.kind in 'iuf' and x.size and x.min() >= 0 and 1 < x.max() <= 255:
     return np.rint(x).astype(np.uint8)
-  try:
-    return scale(x)
-  except ValueError as error:
-    raise ValueError(f'{path}: {error}') from error
+  return scale(x)
 
 
-def _load(path: Path, *names: str) -> dict[str, Any]:
-  from scipy.io import loadmat  # slow to import
+def _load(path: Path, names: list[str]) -> list[Any]:
+  from scipy.io import loadmat, whosmat  # slow to import
 
   try:
-    content = loadmat(path)
+    content = loadmat(path, variable_names=names)
   except Exception as error:  # whatever a damaged file makes the reader raise
     raise ValueError(f'{path} cannot be read as a MATLAB file') from error
   missing = [name for name in names if name not in content]
   if missing:
-    raise ValueError(f'{path} has no variable {", ".join(missing)}, only {sorted(content)}')
-  return {name: content[name] for name in names}
+    raise ValueError(
+      f'{path} has no variable {", ".join(missing)}, only {sorted(name for name, *_ in whosmat(path))}'
+    )
+  return [content[name] for name in names]

@@ -1,11 +1,14 @@
 """The 1,797 handwritten digits (8x8) that scikit-learn carries: no download, no folder."""
 
 import hashlib
+from pathlib import Path
 
 import numpy as np
 
-from fedjax_syn.data.builders.split import Split, check_split, stratified
+from fedjax_syn.data import domains
+from fedjax_syn.data.dataset import Dataset, make
 from fedjax_syn.data.domains import Domain
+from fedjax_syn.data.split import Split, check_split, smallest_digests
 
 TEST_ROWS = 599  # a third of the 1,797
 
@@ -24,24 +27,29 @@ def read() -> tuple[Split, Split]:
 
   digits = load_digits()
   x = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., None]
-  y = digits.target.astype(np.int32)
-  order = np.array(sorted(range(len(x)), key=lambda row: hashlib.sha256(x[row].tobytes()).digest()))
-  test = stratified(y, TEST_ROWS, order)
-  return check_split(x[~test], y[~test], 'digits', 10), check_split(x[test], y[test], 'digits', 10)
+  digests = [hashlib.sha256(row.tobytes()).digest() for row in x]
+  test = smallest_digests(digits.target, TEST_ROWS / len(x), digests)
+  rows = Split(x, digits.target)
+  return tuple(check_split(*rows.take(chosen), 'digits', 10) for chosen in (~test, test))
 
 
-def styles() -> list[Domain]:
-  """Deals the digits to three made-up domains: as they are, inverted, and faint on a grey ground.
+def load(name: str, data_dir: Path) -> Dataset:
+  """Returns the digits; no folder is read."""
+  del data_dir
+  return make(name, 'digits', *read(), 10, 'digits')
 
-  Nothing here is a domain of its own right; it is what a data set of several domains can be tried on where no
-  other is at hand. Every third row, in the order of `read`, goes to the same domain.
 
-  Returns:
-    The domains 'plain', 'inverted' and 'faint', 8 x 8 pixels.
+def load_styles(name: str, data_dir: Path) -> Dataset:
+  """Returns the digits as three made-up domains: as they are, inverted, and faint on a grey ground.
+
+  They serve to try data sets of several domains where no other is at hand. Every third row, in the
+  order of `read`, goes to the same domain. No folder is read.
   """
-  looks = {'plain': lambda x: x, 'inverted': lambda x: 255 - x, 'faint': lambda x: 96 + x // 4}
+  del data_dir
+  styles = {'plain': lambda x: x, 'inverted': lambda x: 255 - x, 'faint': lambda x: 96 + x // 4}
   splits = read()
-  return [
-    Domain(name, *(check_split(look(x[i::3]), y[i::3], name, 10) for x, y in splits))
-    for i, (name, look) in enumerate(looks.items())
+  parts = [
+    Domain(style, *(Split(change(x[i::3]), y[i::3]) for x, y in splits))
+    for i, (style, change) in enumerate(styles.items())
   ]
+  return domains.join(name, 'digits in three made-up styles', 10, parts, 8, 1)

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from fedjax_syn.data import domains
 from fedjax_syn.data.builders import digit_five, office_home
-from fedjax_syn.data.domains import Domain, Joined
+from fedjax_syn.data.domains import Domain
 
 
 class DomainSource(NamedTuple):
@@ -54,34 +53,3 @@ _ALL = (
 )
 
 DOMAIN_SOURCES: dict[str, DomainSource] = {source.name: source for source in _ALL}
-
-
-def parse(source: DomainSource, data_dir: Path) -> Joined:
-  """Reads a data set from its published layout; see `domain_prepared.read`."""
-  path = source.locate(data_dir)
-  if path is None:
-    raise FileNotFoundError(
-      f'data.name={source.name!r} is not in data.dir={str(data_dir)!r}: {source.fetch}'
-    )
-  found = domains.join(source.parse(path), source.side, source.channels, str(path))
-  return check(source, found, str(path))
-
-
-def check(source: DomainSource, found: Joined, where: str) -> Joined:
-  """Refuses arrays that are not this data set's: rows of every domain and labels.
-
-  Raises:
-    ValueError: if they are not.
-  """
-  count = lambda numbers, i: int((numbers == i).sum())
-  rows = tuple(
-    (count(found.clients, i), count(found.test_domains, i)) for i in range(len(source.domains))
-  )
-  if rows != source.rows:
-    raise ValueError(
-      f'{where} is not {source.name}: {rows} images by domain, expected {source.rows}'
-    )
-  classes = 1 + int(max(found.train.y.max(), found.test.y.max()))
-  if classes != source.num_classes:
-    raise ValueError(f'{where} is not {source.name}: {classes} classes, not {source.num_classes}')
-  return found._replace(names=source.domains)

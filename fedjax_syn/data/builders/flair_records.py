@@ -1,41 +1,54 @@
-"""FLAIR as a builder of tensorflow-datasets: the published folder as records, images in their published bytes.
+"""FLAIR's published folder as records of tensorflow-datasets, images in their published bytes.
 
-A record is {'image': JPEG of 256 x 256 pixels, 'labels': the coarse ones, 'user_id', 'image_id'}; the splits are
-'train', 'val' and 'test', in the order of the label file. Records are written a shard at a time, so that a shard's
-files are all that is held in memory: `GeneratorBasedBuilder` would sort a whole split, and needs TensorFlow for
-more than 1 GB of it.
+A record is {'image': JPEG of 256 x 256 pixels, 'labels': the coarse ones, 'user_id', 'image_id'};
+the splits are 'train', 'val' and 'test', in the order of the label file. Records are written shard
+by shard, so that only one shard's files are held in memory: `GeneratorBasedBuilder` would sort a
+whole split, and needs TensorFlow for more than 1 GB of it.
 """
 
 import contextlib
 import functools
 import io
 import json
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import importlib_resources  # noqa: F401  tensorflow-datasets needs it and does not declare it
-import numpy as np
-import tensorflow_datasets as tfds
 from PIL import Image
 
+from fedjax_syn.core.texts import first_line
 from fedjax_syn.data.builders import bounded, records
-from fedjax_syn.data.builders.arrays import first_line
-from fedjax_syn.data.builders.flair_layout import (
-  BATCH,
-  CLASSES,
-  IMAGES,
-  METADATA,
-  NAME,
-  SIDE,
-  SPLITS,
-  Row,
-)
 
+if TYPE_CHECKING:  # slow to import
+  import tensorflow_datasets as tfds
+
+CLASSES = (
+  'animal',
+  'art',
+  'celebration',
+  'equipment',
+  'fire',
+  'food',
+  'games',
+  'interior_room',
+  'light',
+  'liquid',
+  'material',
+  'music',
+  'outdoor',
+  'plant',
+  'recreation',
+  'religion',
+  'structure',
+)
+SPLITS = ('train', 'val', 'test')
+NAME = 'flair'  # of the builder, whatever the side
+METADATA, IMAGES = 'labels_and_metadata.json', 'small_images'
 VERSION = '1.0.0'  # of what is written here
+SIDE = 256  # of the published images, in pixels
+BATCH = 1024  # images decoded side by side
 KEYS = ('image_id', 'user_id', 'partition', 'labels')
 Record = dict[str, Any]
 
@@ -54,35 +67,33 @@ def prepare(layout: Path, data_dir: Path) -> Path:
     ValueError: if the label file or an image is not as published.
     OSError: if the folder cannot be written.
   """
-  read_labels(layout / METADATA)  # whatever is wrong there is found before a folder is made
-  made = make_builder(data_dir)
-  config = tfds.download.DownloadConfig(manual_dir=layout, try_download_gcs=False)
+  read_labels(layout / METADATA)  # whatever is wrong there is said before a folder is made
   try:
-    with tempfile.TemporaryDirectory() as scratch:  # nothing is downloaded, but folders are made
-      made.download_and_prepare(download_dir=scratch, download_config=config)
+    return records.prepare(make_builder(data_dir), layout)
   except BaseException:
     with contextlib.suppress(OSError):
       (data_dir / NAME).rmdir()  # if nothing else is in it
     raise
-  return Path(made.data_dir)
 
 
-def make_builder(data_dir: Path) -> tfds.core.ShardBasedBuilder:
+def make_builder(data_dir: Path) -> 'tfds.core.ShardBasedBuilder':
   """Makes the builder.
 
   Args:
     data_dir: where it is prepared: `data_dir/flair/VERSION`.
 
   Returns:
-    A builder that reads the published folder as its `manual_dir` and writes `array_record`, unregistered.
+    A builder that reads the published folder as its `manual_dir` and writes `array_record`,
+    unregistered.
   """
+  tfds = records.import_tfds(f'data.name={NAME!r}')
 
   class Flair(tfds.core.ShardBasedBuilder, skip_registration=True):
     name = NAME
     VERSION = tfds.core.Version(VERSION)
     MANUAL_DOWNLOAD_INSTRUCTIONS = f'manual_dir must hold {METADATA} and {IMAGES}/ as published.'
 
-    def _info(self):
+    def _info(self) -> 'tfds.core.DatasetInfo':
       return tfds.core.DatasetInfo(
         builder=self,
         description='FLAIR, coarse labels, rows in the order of the label file.',
@@ -98,19 +109,16 @@ def make_builder(data_dir: Path) -> tfds.core.ShardBasedBuilder:
         disable_shuffling=True,
       )
 
-    def _shard_iterators_per_split(self, dl_manager):
+    def _shard_iterators_per_split(self, dl_manager: Any) -> dict[str, list]:
       layout = Path(dl_manager.manual_dir)
-      records = read_labels(layout / METADATA)
-      return {
-        split: _shards(layout / IMAGES, rows)
-        for split in SPLITS
-        if (rows := [r for r in records if r['partition'] == split])
-      }
+      labels = read_labels(layout / METADATA)
+      rows = {split: [r for r in labels if r['partition'] == split] for split in SPLITS}
+      return {split: _shards(layout / IMAGES, part) for split, part in rows.items() if part}
 
   return Flair(data_dir=data_dir, file_format='array_record')
 
 
-def read(folder: Path, split: str) -> tuple[int, Iterator[list[Row]]]:
+def read(folder: Path, split: str) -> tuple[int, Iterator[list[Record]]]:
   """Opens a split of what `prepare` wrote.
 
   Args:
@@ -118,41 +126,26 @@ def read(folder: Path, split: str) -> tuple[int, Iterator[list[Row]]]:
     split: one of `SPLITS`.
 
   Returns:
-    The number of rows (0 if the split is not there), and the rows, in order, batch after batch.
+    The number of rows (0 if the split is not there), and the records, in order, batch after batch.
 
   Raises:
     ValueError: if the records cannot be read.
   """
-  with _reading(folder):
-    made = records.open_builder(folder)
-    if split not in made.info.splits:
+  tfds = records.import_tfds(f'data.name={NAME!r}')
+  with records.reading(folder):
+    builder = records.open_builder(folder)
+    if split not in builder.info.splits:
       return 0, iter(())
     # The bytes: they are decoded at the side that is wanted, which is a fraction of the work.
-    rows = made.as_data_source(split, decoders={'image': tfds.decode.SkipDecoding()})
+    rows = builder.as_data_source(split, decoders={'image': tfds.decode.SkipDecoding()})
 
-  def batches():
+  def batches() -> Iterator[list[Record]]:
     for start in range(0, len(rows), BATCH):
-      with _reading(folder):
-        part = rows.__getitems__(range(start, min(start + BATCH, len(rows))))
-        batch = [_row(found) for found in part]
+      with records.reading(folder):
+        batch = rows.__getitems__(range(start, min(start + BATCH, len(rows))))
       yield batch
 
   return len(rows), batches()
-
-
-@contextlib.contextmanager
-def _reading(folder: Path) -> Iterator[None]:
-  try:
-    yield
-  except Exception as error:  # the readers raise whatever they like
-    raise ValueError(
-      f'{folder} cannot be read: {first_line(error)}; delete it, it is prepared anew'
-    ) from error
-
-
-def _row(found: dict[str, Any]) -> Row:
-  labels = np.asarray(found['labels'], np.int32)
-  return Row(found['image'], labels, found['image_id'].decode(), found['user_id'].decode())
 
 
 def read_labels(path: Path) -> list[Record]:
@@ -168,12 +161,12 @@ def read_labels(path: Path) -> list[Record]:
     ValueError: naming the first record that is not as published.
   """
   try:
-    records = json.loads(bounded.read_bytes(path).decode())
+    labels = json.loads(bounded.read_bytes(path).decode())
   except (ValueError, RecursionError) as error:
     raise ValueError(f'{path} is not JSON: {first_line(error)}') from error
-  if not isinstance(records, list):
+  if not isinstance(labels, list):
     raise ValueError(f'{path} must hold a list of records, one for each image')
-  for i, record in enumerate(records):
+  for i, record in enumerate(labels):
     missing = [k for k in KEYS if k not in record] if isinstance(record, dict) else KEYS
     if missing:
       raise ValueError(f'{path}: record {i} has no {", ".join(missing)}')
@@ -186,19 +179,19 @@ def read_labels(path: Path) -> list[Record]:
       raise ValueError(
         f'{path}: record {i} has the label {unknown[0]!r}; known: {", ".join(CLASSES)}'
       )
-  times = Counter(str(record['image_id']) for record in records)
+  times = Counter(str(record['image_id']) for record in labels)
   twice = next((image for image, count in times.items() if count > 1), None)
   if twice is not None:
     raise ValueError(f'{path} has {times[twice]} records of image_id {twice!r}: one is wanted')
-  present = {record['partition'] for record in records}
+  partitions = {record['partition'] for record in labels}
   for split in ('train', 'test'):
-    if split not in present:
+    if split not in partitions:
       raise ValueError(f'{path} has no record of partition {split!r}')
-  return records
+  return labels
 
 
 def _shards(images: Path, records: Sequence[Record]) -> list[Callable[[], Iterator[tuple]]]:
-  """What yields the examples of each shard, `BATCH` of them."""
+  """Returns what yields the examples of each shard, `BATCH` of them."""
 
   def generate(start: int) -> Iterator[tuple[int, dict[str, Any]]]:
     part = records[start : start + BATCH]
@@ -212,7 +205,7 @@ def _shards(images: Path, records: Sequence[Record]) -> list[Callable[[], Iterat
 
 
 def _content(path: Path) -> bytes:
-  """A file's bytes, once it is known that they can be decoded."""
+  """Returns a file's bytes, after a check that they can be decoded."""
   try:
     content = bounded.read_bytes(path)
     with Image.open(io.BytesIO(content), formats=['JPEG']) as image:

@@ -1,38 +1,29 @@
 """Short texts by topic: the files of Debian's package `fortunes`, one per topic, as rows of hashed words.
 
-A file holds texts with a line `%` between them. Topics of at least `LEAST` texts are the classes, and the
-natural clients. A text's first `LENGTH` words (runs of letters, digits and apostrophes, lower case) become
-numbers 1 .. VOCABULARY - 1 by their CRC-32; what is left is filled with 0. Texts with the same numbers as one
-before are left out. A fifth of each topic's texts, those with the smallest SHA-256, is for testing: the same
-everywhere, whatever the seed.
+A file holds texts with a line `%` between them. Topics of at least `LEAST` texts are the classes, and
+the natural clients. A text's first `LENGTH` words (runs of letters, digits and apostrophes, lower
+case) become numbers 1 .. VOCABULARY - 1 by their CRC-32; the rest is 0. Texts with the same numbers
+as one before are left out. A fifth of each topic's texts, those with the smallest SHA-256, is for
+testing: the same everywhere, whatever the seed.
 """
 
 import hashlib
 import re
 import zlib
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from fedjax_syn.data.builders import bounded
-from fedjax_syn.data.builders.split import Split, check_split, stratified
+from fedjax_syn.data.dataset import Dataset, make
 from fedjax_syn.data.kinds import VOCABULARY
+from fedjax_syn.data.split import check_split, smallest_digests
 
 FOLDER = Path('/usr/share/games/fortunes')  # where Debian's package puts them
 LENGTH = 32  # words; three of four texts are shorter
 LEAST = 500  # texts of a topic, so that every client has some hundreds
 TEST_SHARE = 0.2
 _WORD, _BETWEEN = re.compile(r"[a-z0-9']+"), re.compile(r'^%\s*$', re.MULTILINE)
-
-
-class Fortunes(NamedTuple):
-  """The data set."""
-
-  train: Split  # x int32 [n, LENGTH]
-  test: Split
-  topics: tuple[str, ...]  # by class, in alphabetical order
-  notes: tuple[str, ...] = ()  # how many texts were read, and which were left out
 
 
 def tokens(text: str) -> np.ndarray:
@@ -43,14 +34,15 @@ def tokens(text: str) -> np.ndarray:
   return out
 
 
-def read(data_dir: Path) -> Fortunes:
+def load(name: str, data_dir: Path) -> Dataset:
   """Reads the texts from `data_dir/fortunes`, else from where Debian's package puts them.
 
   Args:
+    name: of the data set, as in the config.
     data_dir: the folder of all data sets.
 
   Returns:
-    The data set.
+    The data set; x int32 [n, LENGTH], a client for each topic.
 
   Raises:
     FileNotFoundError: if they are in neither.
@@ -59,8 +51,8 @@ def read(data_dir: Path) -> Fortunes:
   folder = next((f for f in (data_dir / 'fortunes', FOLDER) if f.is_dir()), None)
   if folder is None:
     raise FileNotFoundError(
-      f"data.name='fortunes' is neither in {data_dir / 'fortunes'} nor in {FOLDER}: install Debian's packages "
-      'fortunes and fortunes-min, or put their files there'
+      f"data.name='fortunes' is neither in {data_dir / 'fortunes'} nor in {FOLDER}: install Debian's "
+      'packages fortunes and fortunes-min, or put their files there'
     )
   # Beside each file lie its index (.dat) and, by another name, itself (.u8).
   paths = sorted(p for p in folder.iterdir() if p.is_file() and not p.suffix and p.name[0] != '.')
@@ -78,11 +70,20 @@ def read(data_dir: Path) -> Fortunes:
     raise ValueError(f'{folder} has {len(topics)} topics of at least {LEAST} texts; two are needed')
   kept = [i for i, topic in enumerate(of_topic) if topic in topics]
   x, y = np.stack([x[i] for i in kept]), np.array([topics.index(of_topic[i]) for i in kept])
-  order = np.array(sorted(range(len(x)), key=lambda row: hashlib.sha256(x[row].tobytes()).digest()))
-  test = stratified(y, round(TEST_SHARE * len(y)), order)
-  split = lambda rows: check_split(x[rows], y[rows], str(folder), len(topics))
+  test = smallest_digests(y, TEST_SHARE, [hashlib.sha256(row.tobytes()).digest() for row in x])
+  splits = [check_split(x[own], y[own], str(folder), len(topics)) for own in (~test, test)]
   note = (
-    f'read {texts} texts of {len(paths)} files; left out {texts - len(rows)} (the words of one before) and'
-    f' {len(rows) - len(x)} (topics of fewer than {LEAST} texts)'
+    f'read {texts} texts of {len(paths)} files; left out {texts - len(rows)} (the words of one '
+    f'before) and {len(rows) - len(x)} (topics of fewer than {LEAST} texts)'
   )
-  return Fortunes(split(~test), split(test), topics, (note,))
+  return make(
+    name,
+    'fortunes',
+    *splits,
+    len(topics),
+    'unit',
+    clients=splits[0].y.astype(np.int32),
+    class_names=topics,
+    client_names=topics,
+    notes=(note,),
+  )

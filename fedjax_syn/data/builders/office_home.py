@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from fedjax_syn.core.texts import first_line
 from fedjax_syn.data.builders import bounded, pixels
-from fedjax_syn.data.builders.arrays import first_line
-from fedjax_syn.data.builders.split import check_split, stratified
 from fedjax_syn.data.domains import Domain
+from fedjax_syn.data.split import Split, smallest_digests
 
 FOLDER = 'OfficeHomeDataset_10072016'
 DOMAINS = {  # name in metrics: folder
@@ -54,33 +54,27 @@ def parse(path: Path) -> list[Domain]:
   Raises:
     ValueError: if a domain or a class is missing, or a file is no image.
   """
-  found = sorted(_files(path))
-  classes = sorted({label for _, label, _ in found})
+  files = sorted(_files(path))
+  classes = sorted({label for _, label, _ in files})
   domains = []
   for name, folder in DOMAINS.items():
-    mine = [entry for entry in found if entry[0] == folder]
-    absent = [c for c in classes if c not in {label for _, label, _ in mine}]
-    if absent or not mine:
-      what = f'{folder}/{absent[0]}' if absent and mine else folder
+    own = [(label, file) for domain, label, file in files if domain == folder]
+    missing = sorted(set(classes) - {label for label, _ in own})
+    if missing or not own:
+      what = f'{folder}/{missing[0]}' if missing and own else folder
       raise ValueError(
-        f'{path} has no images in {what}; the published layout is {FOLDER}/DOMAIN/CLASS/*.jpg with the domains '
-        f'{", ".join(DOMAINS.values())} and the same classes in each'
+        f'{path} has no images in {what}; the published layout is {FOLDER}/DOMAIN/CLASS/*.jpg with '
+        f'the domains {", ".join(DOMAINS.values())} and the same classes in each'
       )
-    domains.append(_domain(path, name, mine, classes))
+    x = np.empty((len(own), SIDE, SIDE, 3), np.uint8)
+    y = np.array([classes.index(label) for label, _ in own], np.int32)
+    digests = []
+    for row, content in enumerate(_contents(path, [file for _, file in own])):
+      digests.append(hashlib.sha256(content).digest())
+      x[row] = _pixels(own[row][1], content)
+    test = smallest_digests(y, TEST_SHARE, digests)
+    domains.append(Domain(name, Split(x[~test], y[~test]), Split(x[test], y[test])))
   return domains
-
-
-def _domain(path: Path, name: str, entries: list, classes: list[str]) -> Domain:
-  x = np.empty((len(entries), SIDE, SIDE, 3), np.uint8)
-  y = np.array([classes.index(label) for _, label, _ in entries], np.int32)
-  digests = []
-  for row, content in enumerate(_contents(path, [file for *_, file in entries])):
-    digests.append(hashlib.sha256(content).digest())
-    x[row] = _pixels(entries[row][2], content)
-  order = np.array(sorted(range(len(y)), key=digests.__getitem__))
-  test = stratified(y, round(TEST_SHARE * len(y)), order)
-  split = lambda rows: check_split(x[rows], y[rows], str(path), len(classes))
-  return Domain(name, split(~test), split(test))
 
 
 def _files(path: Path) -> Iterator[tuple[str, str, str]]:

@@ -29,8 +29,7 @@ from PIL import (  # noqa: F401  each makes its format known; Pillow would impor
 
 from fedjax_syn.core import texts
 from fedjax_syn.data.builders import bounded
-from fedjax_syn.data.builders.resizing import fit
-from fedjax_syn.data.builders.scaling import bits_of, from_unit, narrow
+from fedjax_syn.data.scaling import bits_of, from_unit, narrow, resize_square
 
 # Formats that Pillow decodes by itself and that say in their first bytes what they are. EPS starts Ghostscript.
 FORMATS = ('PNG', 'JPEG', 'TIFF', 'BMP', 'GIF', 'PPM', 'WEBP', 'AVIF', 'JPEG2000', 'QOI')
@@ -138,8 +137,7 @@ def open_image(source: Path | BinaryIO, formats: Sequence[str] = FORMATS) -> Ite
   except Exception as error:  # what Pillow raises has no base class
     if isinstance(error, OSError) and error.errno:
       raise
-    lines = str(error).splitlines() or [type(error).__name__]
-    raise ValueError(lines[0][:200]) from error
+    raise ValueError(texts.first_line(error, 200)) from error
 
 
 def to_array(image: Image.Image, size: int = 0) -> np.ndarray:
@@ -267,7 +265,7 @@ def decode(image: Image.Image, size: int = 0) -> Pixels:
   if tags[_FORMAT] and _SIGNED in tags[_FORMAT]:
     raise ValueError('signed 8-bit values have no range of their own')
   grey = image.mode in ('1', 'L', 'LA', 'La') or raw.startswith('LA')
-  array = np.asarray(fit(_opaque(image, grey, notes), size))
+  array = np.asarray(resize_square(_opaque(image, grey, notes), size))
   if image.mode in ('P', 'PA') and (array == array[..., :1]).all():
     array = array[..., 0]  # a palette of greys
   top = int(array.max()) * 256 + 255 if deep else 0
@@ -296,7 +294,7 @@ def _upright(image: Image.Image) -> tuple[Image.Image, bool]:
 
 def _of_floats(image: Image.Image, size: int, inverted: bool, notes: list[str]) -> Pixels:
   values = from_unit(np.asarray(image))  # one dark image says nothing of the set
-  array = np.asarray(fit(Image.fromarray(255 - values if inverted else values), size))
+  array = np.asarray(resize_square(Image.fromarray(255 - values if inverted else values), size))
   return Pixels(array[..., None], 0, (*notes, 'scaled from floats in 0..1'))
 
 
@@ -308,7 +306,7 @@ def _of_integers(image: Image.Image, size: int, tags: dict, notes: list[str]) ->
   known = {'PPM': 65535}.get(image.format) or (tags[_BITS] == (12,) and 4095)
   if tags[_WHITE_IS_ZERO] == 0 and image.mode[0] == 'I':
     values, high = 65535 - values, 65535
-  resized = np.asarray(fit(Image.fromarray(values.astype(np.float32)), size))
+  resized = np.asarray(resize_square(Image.fromarray(values.astype(np.float32)), size))
   array = np.rint(resized).clip(0, known or high).astype(np.uint16)  # bicubic overshoots
   return Pixels(array[..., None], known or high, tuple(notes))
 

@@ -1,33 +1,45 @@
 """Where a named data set is taken from: its cache, its archives, its records, or the network.
 
 Original archives are parsed within a second (CINIC-10's PNG files: half a minute). Records that
-tensorflow-datasets has prepared take some ten seconds for 60,000 images, so that their arrays are
-kept beside them in a cache, bound by the checksum that is stored with the records.
+tensorflow-datasets has prepared take some ten seconds for 60,000 images, so that a cache beside them
+keeps their arrays; the checksum that is stored with the records holds for it, too.
 """
 
 import contextlib
 import json
+import os
 from pathlib import Path
-from types import ModuleType
 
-from fedjax_syn.data import archives
-from fedjax_syn.data.archives import Source
-from fedjax_syn.data.builders import arrays, bounded
+import numpy as np
+
+from fedjax_syn.core.texts import first_line
+from fedjax_syn.data import domains
+from fedjax_syn.data.builders import archives, arrays, bounded, image_records, records
+from fedjax_syn.data.builders.archives import Source
+from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES, DomainSource
 from fedjax_syn.data.builders.sources import SOURCES
-from fedjax_syn.data.builders.split import Split, checksum
+from fedjax_syn.data.dataset import Dataset
+from fedjax_syn.data.split import check_split, checksum
 
 CACHE = 'cache.npz'
+_CACHED = ('train_x', 'train_y', 'test_x', 'test_y', 'checksum')
 
 
-def read(source: Source, data_dir: Path) -> tuple[Split, Split]:
+def load(name: str, data_dir: Path) -> Dataset:
+  """Reads a data set of `SOURCES` from a folder of arrays, else as `read`."""
+  source = SOURCES[name]
+  for folder in (data_dir / name, data_dir):
+    if arrays.is_folder(folder):
+      return arrays.load(name, folder, source.num_classes, source.normalisation)
+  return read(source, data_dir)
+
+
+def read(source: Source, data_dir: Path) -> Dataset:
   """Reads a named data set, in the order of its original archives.
 
   Args:
     source: the data set.
     data_dir: the folder of all data sets.
-
-  Returns:
-    The training and the test split.
 
   Raises:
     FileNotFoundError: if it is nowhere and cannot be downloaded.
@@ -37,21 +49,17 @@ def read(source: Source, data_dir: Path) -> tuple[Split, Split]:
   ready = find(source, data_dir)
   if ready and (ready / CACHE).exists():
     return read_prepared(source, ready)
-  paths = locate(source, data_dir)
-  if paths:
+  if paths := locate(source, data_dir):
     return archives.read(source, paths)
-  return read_prepared(source, ready or _prepare(source, data_dir, None))
+  return prepare(source, data_dir)
 
 
-def prepare(source: Source, data_dir: Path) -> tuple[Split, Split]:
+def prepare(source: Source, data_dir: Path) -> Dataset:
   """Writes a data set's records and their cache, and reads back what was written.
 
   Args:
     source: the data set.
     data_dir: records are written to `data_dir/NAME/VERSION`, unless they are there already.
-
-  Returns:
-    The training and the test split.
 
   Raises:
     FileNotFoundError: if its archives are nowhere and cannot be downloaded.
@@ -59,16 +67,20 @@ def prepare(source: Source, data_dir: Path) -> tuple[Split, Split]:
     OSError: if a folder cannot be read or written.
   """
   ready = find(source, data_dir)
-  return read_prepared(source, ready or _prepare(source, data_dir, locate(source, data_dir)))
+  if ready is None:
+    _check_tfds(source)
+    paths = locate(source, data_dir) or _download(source, data_dir)
+    ready = image_records.write(archives.read(source, paths), data_dir)
+  return read_prepared(source, ready)
 
 
 def locate(source: Source, data_dir: Path) -> dict[str, Path] | None:
   """Returns the paths of a data set's archives in a folder or a system package, or None."""
-  places = (data_dir / source.name, data_dir, *map(Path, source.folders))
-  return archives.locate(source, places, SOURCES.values())
+  folders = (data_dir / source.name, data_dir, *map(Path, source.folders))
+  return archives.locate(source, folders, SOURCES.values())
 
 
-def find(source: Source, data_dir: Path) -> Path | None:
+def find(source: Source | DomainSource, data_dir: Path) -> Path | None:
   """Returns the newest `data_dir/NAME/VERSION` whose records can be read, own versions first.
 
   Args:
@@ -78,66 +90,145 @@ def find(source: Source, data_dir: Path) -> Path | None:
   Returns:
     The folder, or None.
   """
-  found = [info.parent for info in (data_dir / source.name).glob('*/dataset_info.json')]
-  usable = [
-    folder
-    for folder in found
-    if _json(folder / 'dataset_info.json').get('fileFormat') == 'array_record'
+  readable = [
+    info.parent
+    for info in (data_dir / source.name).glob('*/dataset_info.json')
+    if _json(info).get('fileFormat') == 'array_record'
   ]
-  return max(usable, key=lambda folder: (bool(_stored(folder)), folder.name), default=None)
+  return max(readable, key=lambda folder: (bool(_stored(folder)), folder.name), default=None)
 
 
-def read_prepared(source: Source, folder: Path) -> tuple[Split, Split]:
+def read_prepared(source: Source, folder: Path) -> Dataset:
   """Reads prepared records from their cache; without one they are read and the cache is written.
 
   Args:
     source: what it should be.
     folder: `data_dir/NAME/VERSION`.
 
-  Returns:
-    The training and the test split.
-
   Raises:
     ValueError: if the cache or the records are damaged, have lost rows or are another data set.
   """
   cache, stored = folder / CACHE, _stored(folder)
   if cache.exists():
-    return archives.check(source, *arrays.read_cache(cache, stored), where=str(cache))
-  train, test = _images(source).read(source, folder)
-  found = checksum(train, test)
-  if stored and found != stored:
-    raise ValueError(
-      f'{folder} has changed since it was prepared (SHA-256 {found[:16]}..., expected '
-      f'{stored[:16]}...): delete it, it is prepared anew'
-    )
+    *columns, written = arrays.load_arrays(cache, _CACHED)
+    splits = [check_split(*columns[i : i + 2], str(cache)) for i in (0, 2)]
+    digest, expected = checksum(*splits), stored or str(written)
+    if digest != expected:
+      raise ValueError(
+        f'{cache} is not the cache of the data set beside it (SHA-256 {digest[:16]}..., expected '
+        f'{expected[:16]}...): delete it, it is written anew'
+      )
+    return archives.check(source, *splits, str(cache))
+  _check_tfds(source)
+  dataset = archives.check(source, *image_records.read(folder), str(folder))
+  if stored:
+    _compare(dataset, folder)
   with contextlib.suppress(OSError):  # a folder that is only read goes without
-    arrays.write_cache(cache, train, test)
-  return train, test
+    write_cache(cache, dataset)
+  return dataset
 
 
-def _prepare(source: Source, data_dir: Path, paths: dict[str, Path] | None) -> Path:
+def write_cache(path: Path, dataset: Dataset) -> None:
+  """Keeps arrays and their checksum in one uncompressed file, written whole or not at all.
+
+  Raises:
+    OSError: if the folder cannot be written.
+  """
+  values = (*dataset.train, *dataset.test, np.array(dataset.checksum))
+  partial = path.with_name(f'.{os.getpid()}.tmp')
   try:
-    return _images(source).prepare(source, data_dir, paths)
+    with partial.open('wb') as file:
+      np.savez(file, **dict(zip(_CACHED, values, strict=True)))
+    partial.replace(path)
+  finally:
+    partial.unlink(missing_ok=True)
+
+
+def load_domains(name: str, data_dir: Path) -> Dataset:
+  """Reads a data set of `DOMAIN_SOURCES` from its records, else from its published layout.
+
+  Args:
+    name: of the data set.
+    data_dir: the folder of all data sets.
+
+  Raises:
+    FileNotFoundError: if it is not there; the line says what to fetch.
+    ValueError: if what is there is damaged or another data set.
+  """
+  source = DOMAIN_SOURCES[name]
+  ready = find(source, data_dir)
+  if ready is None:
+    return _parse_domains(source, data_dir)
+  _check_tfds(source)
+  (*train, clients), (*test, test_domains) = image_records.read(ready)
+  splits = [
+    (check_split(*arrays, str(ready)), numbers)
+    for arrays, numbers in ((train, clients), (test, test_domains))
+  ]
+  dataset = domains.of_domains(name, source.title, source.num_classes, source.domains, *splits)
+  _compare(dataset, ready)
+  return _check_domains(source, dataset, ready)
+
+
+def prepare_domains(source: DomainSource, data_dir: Path) -> None:
+  """Writes a data set's records, unless they are there; reading them is faster."""
+  if find(source, data_dir) is None:
+    _check_tfds(source)
+    image_records.write(_parse_domains(source, data_dir), data_dir)
+
+
+def _parse_domains(source: DomainSource, data_dir: Path) -> Dataset:
+  path = source.locate(data_dir)
+  if path is None:
+    raise FileNotFoundError(
+      f'data.name={source.name!r} is not in data.dir={str(data_dir)!r}: {source.fetch}'
+    )
+  parts, form = source.parse(path), (source.side, source.channels)
+  dataset = domains.join(source.name, source.title, source.num_classes, parts, *form)
+  return _check_domains(source, dataset, path)
+
+
+def _check_domains(source: DomainSource, dataset: Dataset, where: Path) -> Dataset:
+  """Checks that arrays are this data set's: rows of every domain and labels."""
+  numbers = (dataset.clients, dataset.test_domains)
+  rows = tuple(tuple(int((n == i).sum()) for n in numbers) for i in range(len(source.domains)))
+  if rows != source.rows:
+    raise ValueError(
+      f'{where} is not {source.name}: {rows} images by domain, expected {source.rows}'
+    )
+  classes = 1 + int(max(dataset.train.y.max(), dataset.test.y.max()))
+  if classes != source.num_classes:
+    raise ValueError(f'{where} is not {source.name}: {classes} classes, not {source.num_classes}')
+  return dataset
+
+
+def _download(source: Source, data_dir: Path) -> dict[str, Path]:
+  try:
+    return archives.download(source, data_dir)
   except FileNotFoundError as error:
     files = ', '.join(archive.file for archive in source.archives)
     raise FileNotFoundError(
       f'data.name={source.name!r} is not in data.dir={str(data_dir)!r} and cannot be downloaded '
-      f'({arrays.first_line(error)}): put {files} there, or run `python -m '
+      f'({first_line(error)}): put {files} there, or run `python -m '
       f'fedjax_syn.data.datasets {source.name} --dir={data_dir}` where there is a network'
     ) from error
 
 
-def _images(source: Source) -> ModuleType:
-  # Imported where it is needed: arrays and archives are read where tensorflow-datasets is absent.
-  try:
-    from fedjax_syn.data.builders import images
-  except ImportError as error:
+def _check_tfds(source: Source | DomainSource) -> None:
+  instead = 'its original archives, or a folder of train.npz and test.npz, need none of them'
+  if isinstance(source, DomainSource):
+    instead = 'its published layout needs none of them'
+  records.import_tfds(f'data.name={source.name!r} as records', instead)
+
+
+def _compare(dataset: Dataset, folder: Path) -> None:
+  """Compares what was read with the checksum that is stored beside it."""
+  stored = _stored(folder)
+  if dataset.checksum != stored:
     raise ValueError(
-      f'data.name={source.name!r} as records needs tensorflow-datasets, importlib_resources and '
-      f'array_record ({arrays.first_line(error)}); its original archives, or a folder of train.npz '
-      'and test.npz, need none of them'
-    ) from error
-  return images
+      f'{folder} has changed since it was prepared (SHA-256 {dataset.checksum[:16]}..., expected '
+      f'{stored[:16]}...): delete it, it is prepared anew'
+    )
 
 
 def _stored(folder: Path) -> str:

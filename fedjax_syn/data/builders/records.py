@@ -1,21 +1,24 @@
-"""Folders that tensorflow-datasets has prepared: found by name, and opened after a look at what they would import.
+"""Folders that tensorflow-datasets has prepared: found by name, and opened after a check.
 
-`features.json` names a class for every feature, and tensorflow-datasets imports the module that it says. Names and
-templates of files may lead out of the folder. Both are refused unless the caller trusts the folder.
+`features.json` names a class for every feature, and tensorflow-datasets imports the module that it
+says. Names and templates of files may lead out of the folder. Both are refused unless the caller
+trusts the folder.
 """
 
 import contextlib
 import json
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-import importlib_resources  # noqa: F401  tensorflow-datasets needs it and does not declare it
-import tensorflow_datasets as tfds
-
+from fedjax_syn.core.texts import first_line
 from fedjax_syn.data.builders import bounded
-from fedjax_syn.data.builders.arrays import first_line
+
+if TYPE_CHECKING:  # slow to import
+  import tensorflow_datasets as tfds
 
 OWN = 'tensorflow_datasets.core.features.'  # where its own features are
 _CLASS_KEYS = ('pythonClassName', 'python_class_name', 'type')  # as both generations write it
@@ -24,6 +27,47 @@ _FEATURE = '\0'  # stands for a key itself, which is no text that JSON gives
 _FILE = re.compile(r'(?!\.\.)[\w{}.@ +-]*')
 _WORD = re.compile(r'(?P<name>\w+)(?:/(?P<config>[\w.+-]+))?(?::(?P<version>[\d.*]+))?')
 _VERSION = re.compile(r'\d+\.\d+\.\d+')
+
+
+def import_tfds(what: str, instead: str = '') -> ModuleType:
+  """Imports tensorflow-datasets, where it is needed: other data are read where it is absent.
+
+  Args:
+    what: needs it; the message begins with it.
+    instead: what would work without it.
+
+  Raises:
+    ValueError: if it, or what it needs and does not declare, is not installed.
+  """
+  try:
+    import importlib_resources  # noqa: F401
+    import tensorflow_datasets
+  except ImportError as error:
+    raise ValueError(
+      f'{what} needs tensorflow-datasets, importlib_resources and array_record '
+      f'({first_line(error)}){instead and "; "}{instead}'
+    ) from error
+  return tensorflow_datasets
+
+
+def prepare(builder: 'tfds.core.DatasetBuilder', manual_dir: Path | None = None) -> Path:
+  """Writes a builder's records, downloading nothing; returns their folder."""
+  tfds = import_tfds(builder.name)
+  config = tfds.download.DownloadConfig(try_download_gcs=False, manual_dir=manual_dir)
+  with tempfile.TemporaryDirectory() as scratch:  # folders for downloads are made even so
+    builder.download_and_prepare(download_dir=scratch, download_config=config)
+  return Path(builder.data_dir)
+
+
+@contextlib.contextmanager
+def reading(folder: Path) -> Iterator[None]:
+  """Names a folder that this library has prepared in whatever the readers of its records raise."""
+  try:
+    yield
+  except Exception as error:  # they share no base class
+    raise ValueError(
+      f'{folder} cannot be read: {first_line(error)}; delete it, it is prepared anew'
+    ) from error
 
 
 def find(word: str, data_dir: Path) -> Path:
@@ -43,33 +87,35 @@ def find(word: str, data_dir: Path) -> Path:
   parts = _WORD.fullmatch(word)
   if not parts:
     raise ValueError('it must be NAME, NAME/CONFIG or NAME:VERSION, without a namespace')
-  home = data_dir / parts['name']
+  folder = data_dir / parts['name']
   if parts['config']:
-    home = home / parts['config']
-  elif not _versions(home):
-    home = home / _config(home)
+    folder = folder / parts['config']
+  elif not _versions(folder):
+    folder = folder / _config(folder)
   wanted = re.escape(parts['version'] or '*').replace(r'\*', '.*')
-  fitting = [path for path in _versions(home) if re.fullmatch(wanted, path.name)]
+  fitting = [path for path in _versions(folder) if re.fullmatch(wanted, path.name)]
   if not fitting:
     raise FileNotFoundError(
-      f'{home} holds no prepared version{" " + parts["version"] if parts["version"] else ""}'
+      f'{folder} holds no prepared version{" " + parts["version"] if parts["version"] else ""}'
     )
   return fitting[-1]
 
 
-def _config(home: Path) -> str:
+def _config(folder: Path) -> str:
   """The config that is meant where none is named: the only one, or the default that was written."""
-  configs = sorted({path.parents[1].name for path in home.glob('*/*/features.json')})
-  written = home / '.config' / 'metadata.json'
+  configs = sorted({path.parents[1].name for path in folder.glob('*/*/features.json')})
+  written = folder / '.config' / 'metadata.json'
   default = _json(written).get('default_config_name') if written.exists() else None
   if default in configs:
     return default
   if len(configs) > 1:
-    raise ValueError(f'{home} holds {", ".join(configs)}; name one, as in {home.name}/{configs[0]}')
+    raise ValueError(
+      f'{folder} holds {", ".join(configs)}; name one, as in {folder.name}/{configs[0]}'
+    )
   return configs[0] if configs else ''
 
 
-def open_builder(folder: Path, trusted: bool = False) -> tfds.core.DatasetBuilder:
+def open_builder(folder: Path, trusted: bool = False) -> 'tfds.core.DatasetBuilder':
   """Opens a prepared folder.
 
   Args:
@@ -80,14 +126,15 @@ def open_builder(folder: Path, trusted: bool = False) -> tfds.core.DatasetBuilde
     The builder, which only reads.
 
   Raises:
-    ValueError: if the folder names a module or a path that needs trust, or holds something else than files.
+    ValueError: if the folder names a module or a path that needs trust, or holds something else
+      than files.
   """
   for path in folder.iterdir():  # the readers below would wait for a pipe
     if not path.is_file() and not path.is_dir():
       raise ValueError(f'{path} is no regular file')
   if not trusted:
     _check(folder)
-  return tfds.builder_from_directory(folder)
+  return import_tfds(str(folder)).builder_from_directory(folder)
 
 
 def _check(folder: Path) -> None:
@@ -126,9 +173,9 @@ def _json(path: Path) -> Any:
     raise ValueError(f'{path} is not JSON: {first_line(error)}') from error
 
 
-def _versions(home: Path) -> list[Path]:
+def _versions(folder: Path) -> list[Path]:
   """Folders of versions that hold a prepared set, oldest first."""
-  found = [
-    path.parent for path in home.glob('*/features.json') if _VERSION.fullmatch(path.parent.name)
+  versions = [
+    path.parent for path in folder.glob('*/features.json') if _VERSION.fullmatch(path.parent.name)
   ]
-  return sorted(found, key=lambda path: tuple(map(int, path.name.split('.'))))
+  return sorted(versions, key=lambda path: tuple(map(int, path.name.split('.'))))

@@ -1,39 +1,40 @@
 """The image data sets that are known by name: addresses, checksums and what they must hold.
 
-Addresses, sizes and SHA-256 of the files are those that tensorflow-datasets registers. It registers
+Addresses and SHA-256 of the files are those that tensorflow-datasets registers. It registers
 the binary version of CIFAR only (cifar-10-binary.tar.gz), so the pickled one is not read. It does
 not register CINIC-10 and USPS, for which MD5 are published.
 """
 
 import functools
 
-from fedjax_syn.data.archives import Archive, Source, parse_cifar, parse_idx
-from fedjax_syn.data.builders import cinic, usps
+from fedjax_syn.data.builders import cinic
+from fedjax_syn.data.builders.archive_formats import parse_cifar, parse_idx, parse_usps
+from fedjax_syn.data.builders.archives import Archive, Source
 
 
 def _archives(base: str, table: str) -> tuple[Archive, ...]:
-  """Reads rows of: file, bytes, SHA-256 of the file, SHA-256 of what is inside (- if not known)."""
+  """Reads rows of: file, checksum of the file, SHA-256 of what is inside (- if not known)."""
   words = table.split()
   return tuple(
-    Archive(file, base + file, int(size), sha256, content.strip('-'))
-    for file, size, sha256, content in zip(*(words[i::4] for i in range(4)), strict=True)
+    Archive(file, base + file, known_hash, content.strip('-'))
+    for file, known_hash, content in zip(words[::3], words[1::3], words[2::3], strict=True)
   )
 
 
 _MNIST = _archives(
   'https://storage.googleapis.com/cvdf-datasets/mnist/',
   """
-  train-images-idx3-ubyte.gz 9912422
-    440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609
+  train-images-idx3-ubyte.gz
+    sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609
     ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db
-  train-labels-idx1-ubyte.gz 28881
-    3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c
+  train-labels-idx1-ubyte.gz
+    sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c
     65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5
-  t10k-images-idx3-ubyte.gz 1648877
-    8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6
+  t10k-images-idx3-ubyte.gz
+    sha256:8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6
     0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7
-  t10k-labels-idx1-ubyte.gz 4542
-    f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6
+  t10k-labels-idx1-ubyte.gz
+    sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6
     ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2
   """,
 )
@@ -41,17 +42,17 @@ _MNIST = _archives(
 _FASHION_MNIST = _archives(
   'http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/',
   """
-  train-images-idx3-ubyte.gz 26421880
-    3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84
+  train-images-idx3-ubyte.gz
+    sha256:3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84
     c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888
-  train-labels-idx1-ubyte.gz 29515
-    a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845
+  train-labels-idx1-ubyte.gz
+    sha256:a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845
     bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9
-  t10k-images-idx3-ubyte.gz 4422102
-    346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073
+  t10k-images-idx3-ubyte.gz
+    sha256:346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073
     5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b
-  t10k-labels-idx1-ubyte.gz 5148
-    67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5
+  t10k-labels-idx1-ubyte.gz
+    sha256:67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5
     0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34
   """,
 )
@@ -59,8 +60,8 @@ _FASHION_MNIST = _archives(
 _CIFAR10 = _archives(
   'https://www.cs.toronto.edu/~kriz/',
   """
-  cifar-10-binary.tar.gz 170052171
-    c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd
+  cifar-10-binary.tar.gz
+    sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd
     -
   """,
 )
@@ -68,37 +69,24 @@ _CIFAR10 = _archives(
 _CIFAR100 = _archives(
   'https://www.cs.toronto.edu/~kriz/',
   """
-  cifar-100-binary.tar.gz 168513733
-    58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec
+  cifar-100-binary.tar.gz
+    sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec
     -
   """,
 )
 
-_CINIC10 = (
-  Archive(
-    'CINIC-10.tar.gz',
-    'https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz',
-    size=0,
-    sha256='',
-    md5='6ee4d0c996905fe93221de577967a372',
-  ),
+_CINIC10 = _archives(
+  'https://datashare.ed.ac.uk/bitstream/handle/10283/3192/',
+  'CINIC-10.tar.gz md5:6ee4d0c996905fe93221de577967a372 -',
 )
 
-_USPS = tuple(
-  Archive(
-    file,
-    f'https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass/{file}',
-    size=0,
-    sha256='',
-    md5=md5,
-  )
-  for file, md5 in zip(
-    usps.FILES,
-    ('ec16c51db3855ca6c91edd34d0e9b197', '8ea070ee2aca1ac39742fdd1ef5ed118'),
-    strict=True,
-  )
+_USPS = _archives(
+  'https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass/',
+  """
+  usps.bz2   md5:ec16c51db3855ca6c91edd34d0e9b197 -
+  usps.t.bz2 md5:8ea070ee2aca1ac39742fdd1ef5ed118 -
+  """,
 )
-
 
 _ALL = (
   Source(
@@ -177,7 +165,7 @@ _ALL = (
     name='usps',
     title='USPS',
     archives=_USPS,
-    parse=usps.parse,
+    parse=parse_usps,
     shape=(16, 16, 1),
     num_classes=10,
     rows=(7291, 2007),

@@ -3,37 +3,30 @@
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
 
+from fedjax_syn.core.texts import first_line
 from fedjax_syn.data.builders import pixels, records
-from fedjax_syn.data.builders.array_checks import check_classes
-from fedjax_syn.data.builders.arrays import first_line
-from fedjax_syn.data.builders.resizing import fit_array
-from fedjax_syn.data.builders.split import Split, check_split, same_rows, scale_splits
+from fedjax_syn.data.checks import check_classes
+from fedjax_syn.data.dataset import Dataset, make
+from fedjax_syn.data.normalisation import UNMEASURED
+from fedjax_syn.data.scaling import resize_array
+from fedjax_syn.data.split import Split, check_split, same_rows, scale_splits
 
 PREFIX = 'tfds:'
 TESTS = ('test', 'validation')  # the split that is tested on: the first that there is
 _RAW = tfds.decode.DeserializeMethod.RAW_BYTES
 
 
-class Found(NamedTuple):
-  """What was prepared."""
-
-  train: Split
-  test: Split
-  num_classes: int
-  class_names: tuple[str, ...]  # () where they are numbers
-  notes: tuple[str, ...] = ()  # what was scaled, renamed or left out, and why
-
-
-def read(name: str, folder: Path, size: int = 0, trusted: bool = False) -> Found:
+def load(name: str, folder: Path, size: int = 0, trusted: bool = False) -> Dataset:
   """Reads a data set that tensorflow-datasets has prepared as array_record.
 
   Args:
-    name: 'tfds:NAME', 'tfds:NAME/CONFIG' or 'tfds:NAME:VERSION', as tensorflow-datasets writes them.
+    name: 'tfds:NAME', 'tfds:NAME/CONFIG' or 'tfds:NAME:VERSION', as tensorflow-datasets writes
+      them.
     folder: where it was prepared, the `data_dir` of tensorflow-datasets.
     size: side in pixels to which images are resized; 0 takes them as they are, all of one size.
     trusted: whether modules that the prepared folder names may be imported.
@@ -46,60 +39,73 @@ def read(name: str, folder: Path, size: int = 0, trusted: bool = False) -> Found
     ValueError: if it holds something else than images with one label each, or needs to be trusted.
   """
   word = name.removeprefix(PREFIX)
+  remedy = (
+    f'prepare it once: tfds build {word} --data_dir={folder} --file_format=array_record (only this '
+    'needs TensorFlow)'
+  )
   try:
-    made = records.open_builder(records.find(word, folder), trusted)
+    builder = records.open_builder(records.find(word, folder), trusted)
   except FileNotFoundError as error:
-    raise FileNotFoundError(
-      f'data.name={name!r}: {first_line(error)}; {_how(word, folder)}'
-    ) from error
+    raise FileNotFoundError(f'data.name={name!r}: {first_line(error)}; {remedy}') from error
   except Exception as error:  # tensorflow-datasets raises whatever it likes
     raise ValueError(f'data.name={name!r}: {first_line(error)}') from error
   try:
-    splits = [split for split in TESTS if split in made.info.splits]
-    keys = _keys(made)
-    if 'train' not in made.info.splits or not splits or not keys:
-      raise ValueError(
-        f'needs splits train and test (or validation) of images with one class each, and has'
-        f' {", ".join(made.info.splits)} of {", ".join(made.info.features)}'
-      )
-    labelled = [split for split in splits if _labelled(made, split, keys[1])]
-    if not labelled:
-      raise ValueError(f'no row of {", ".join(splits)} has a label')
-    test = labelled[0]
-    found, notes = _splits(made, {'train': 'train', 'test': test}, keys, size)
-    check_classes(found['train'].y, found['test'].y, 'split train')
-    notes = *_splits_read(made, test, found), *notes, *same_rows(found['train'], found['test'])
+    return _read(name, word, builder, size)
   except ValueError as error:
     raise ValueError(f'data.name={name!r}: {first_line(error)}') from error
   except Exception as error:
     raise ValueError(
-      f'data.name={name!r}: cannot be read ({first_line(error)}); {_how(word, folder)}'
+      f'data.name={name!r}: cannot be read ({first_line(error)}); {remedy}'
     ) from error
-  labels = made.info.features[keys[1]]
-  names = tuple(labels.names)
-  numbers = tuple(map(str, range(len(names))))  # what is said where nobody named them
-  named = () if names == numbers else names
-  return Found(found['train'], found['test'], labels.num_classes, named, notes)
 
 
-def _splits_read(made: tfds.core.DatasetBuilder, tested: str, found: dict[str, Split]) -> list[str]:
+def _read(name: str, title: str, builder: tfds.core.DatasetBuilder, size: int) -> Dataset:
+  info = builder.info
+  tests = [split for split in TESTS if split in info.splits]
+  keys = _keys(builder)
+  if 'train' not in info.splits or not tests or not keys:
+    raise ValueError(
+      f'needs splits train and test (or validation) of images with one class each, and has'
+      f' {", ".join(info.splits)} of {", ".join(info.features)}'
+    )
+  labelled = [split for split in tests if _labelled(builder, split, keys[1])]
+  if not labelled:
+    raise ValueError(f'no row of {", ".join(tests)} has a label')
+  splits, scalings = _splits(builder, {'train': 'train', 'test': labelled[0]}, keys, size)
+  train, test = splits['train'], splits['test']
+  check_classes(train.y, test.y, 'split train')
+  labels = info.features[keys[1]]
+  numbers = [str(number) for number in range(len(labels.names))]  # what unnamed classes are called
+  return make(
+    name,
+    title,
+    train,
+    test,
+    labels.num_classes,
+    UNMEASURED,
+    class_names=() if labels.names == numbers else tuple(labels.names),
+    notes=(*_splits_read(builder, labelled[0], splits), *scalings, *same_rows(train, test)),
+  )
+
+
+def _splits_read(
+  builder: tfds.core.DatasetBuilder, tested: str, splits: dict[str, Split]
+) -> list[str]:
   """Says which splits were read, and which were not."""
-  rows = {name: len(split.y) for name, split in found.items()}
+  rows = {name: len(split.y) for name, split in splits.items()}
   notes = [f'read {rows["train"]} images of split train and {rows["test"]} of split {tested}']
   if tested != TESTS[0]:
-    why = 'split test has no labels' if TESTS[0] in made.info.splits else 'there is no split test'
+    why = (
+      'split test has no labels' if TESTS[0] in builder.info.splits else 'there is no split test'
+    )
     notes.append(f'the test split is {tested!r}, as {why}')
-  others = {k: v.num_examples for k, v in made.info.splits.items() if k not in ('train', tested)}
+  others = {k: v.num_examples for k, v in builder.info.splits.items() if k not in ('train', tested)}
   return notes + [f'split {name!r} ({rows} rows) not read' for name, rows in sorted(others.items())]
 
 
-def _how(word: str, folder: Path) -> str:
-  return f'prepare it once: tfds build {word} --data_dir={folder} --file_format=array_record (only this needs TensorFlow)'
-
-
-def _keys(made: tfds.core.DatasetBuilder) -> tuple[str, str] | None:
-  """The features of images and of their one class, if that is what the set holds."""
-  keys, features = made.info.supervised_keys, made.info.features
+def _keys(builder: tfds.core.DatasetBuilder) -> tuple[str, str] | None:
+  """Returns the features of images and of their one class, if that is what the set holds."""
+  keys, features = builder.info.supervised_keys, builder.info.features
   if not isinstance(keys, tuple) or len(keys) != 2 or not all(key in features for key in keys):
     return None
   image, label = (features[key] for key in keys)
@@ -107,21 +113,21 @@ def _keys(made: tfds.core.DatasetBuilder) -> tuple[str, str] | None:
   return keys if whole and type(label) is tfds.features.ClassLabel else None
 
 
-def _labelled(made: tfds.core.DatasetBuilder, split: str, key: str) -> bool:
+def _labelled(builder: tfds.core.DatasetBuilder, split: str, key: str) -> bool:
   """Says whether any row has a label: -1 is what publishers write who keep them."""
-  label = tfds.features.FeaturesDict({key: made.info.features[key]})
-  rows = made.as_data_source(split, deserialize_method=_RAW)
+  label = tfds.features.FeaturesDict({key: builder.info.features[key]})
+  rows = builder.as_data_source(split, deserialize_method=_RAW)
   return any(label.deserialize_example_np(row)[key] >= 0 for row in rows)
 
 
 def _splits(
-  made: tfds.core.DatasetBuilder, names: dict[str, str], keys: tuple[str, str], size: int
+  builder: tfds.core.DatasetBuilder, names: dict[str, str], keys: tuple[str, str], size: int
 ) -> tuple[dict[str, Split], tuple[str, ...]]:
   """Reads the splits and scales their images by one range."""
   image, label = keys
-  feature = made.info.features[image]
+  feature = builder.info.features[image]
   encoded = type(feature) is tfds.features.Image and feature.np_dtype != np.float32
-  decoded = {name: list(_rows(made, split, keys, size)) for name, split in names.items()}
+  decoded = {name: list(_rows(builder, split, keys, size)) for name, split in names.items()}
   for name, rows in decoded.items():
     if len({(x.array if encoded else x).shape[:2] for x, _ in rows}) > 1:
       raise ValueError(
@@ -141,15 +147,18 @@ def _splits(
 
 
 def _rows(
-  made: tfds.core.DatasetBuilder, split: str, keys: tuple[str, str], size: int
+  builder: tfds.core.DatasetBuilder, split: str, keys: tuple[str, str], size: int
 ) -> Iterator[tuple[Any, int]]:
-  """Yields images and labels; other features are not decoded, and images by what opens those of folders."""
+  """Yields images and labels; other features are not decoded.
+
+  `pixels` decodes the images, as it does those of folders.
+  """
   image, label = keys
-  features = tfds.features.FeaturesDict({key: made.info.features[key] for key in keys})
+  features = tfds.features.FeaturesDict({key: builder.info.features[key] for key in keys})
   feature = features[image]
   is_image = type(feature) is tfds.features.Image
   skip = {image: tfds.decode.SkipDecoding()} if is_image else None
-  for i, record in enumerate(made.as_data_source(split, deserialize_method=_RAW)):
+  for i, record in enumerate(builder.as_data_source(split, deserialize_method=_RAW)):
     row = features.deserialize_example_np(record, decoders=skip)
     try:
       yield (
@@ -161,7 +170,7 @@ def _rows(
 
 
 def _decoded(content: bytes, feature: tfds.features.Image, size: int) -> pixels.Pixels | np.ndarray:
-  """One stored image; floats are stored as the four bytes of a PNG's channels."""
+  """Decodes a stored image; floats are stored as the four bytes of a PNG's channels."""
   if feature.np_dtype != np.float32:
     with pixels.open_image(io.BytesIO(content)) as opened:
       return pixels.decode(opened, size)
@@ -171,4 +180,4 @@ def _decoded(content: bytes, feature: tfds.features.Image, size: int) -> pixels.
 
 def _array(array: np.ndarray, size: int) -> np.ndarray:
   array = np.asarray(array)
-  return fit_array(array[..., None] if array.ndim == 2 else array, size)
+  return resize_array(array[..., None] if array.ndim == 2 else array, size)

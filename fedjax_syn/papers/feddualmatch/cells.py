@@ -159,7 +159,7 @@ def _stand_in(names: Sequence[str]) -> Any:
   """Digits dealt to as many made-up domains, each brighter than the one before it, under the names of real ones."""
   from fedjax_syn.data import datasets, domains  # slow to import, and only runs need it
   from fedjax_syn.data.builders import digits
-  from fedjax_syn.data.builders.split import check_split
+  from fedjax_syn.data.split import check_split
 
   splits = digits.read()
   brighter = lambda x, i: x // 2 + 20 * i
@@ -170,16 +170,16 @@ def _stand_in(names: Sequence[str]) -> Any:
     )
     for i, name in enumerate(names)
   ]
-  found = domains.join(parts, 8, 1, 'digits')
+  joined = domains.join('digits', '', 10, parts, 8, 1)
   return dataclasses.replace(
     datasets.load('digits'),
     name='brightness',
     title='digits by brightness',
-    train=found.train,
-    test=found.test,
-    clients=found.clients,
-    domains=found.names,
-    test_domains=found.test_domains,
+    train=joined.train,
+    test=joined.test,
+    clients=joined.clients,
+    domains=joined.domains,
+    test_domains=joined.test_domains,
   )
 
 

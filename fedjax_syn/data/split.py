@@ -1,20 +1,26 @@
-"""Images and labels of one split: what is accepted, its checksum and the stratified choice of rows."""
+"""The rows of one split: what is accepted, its checksum, and which rows are held out."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_syn.data.builders.scaling import scale_together
 from fedjax_syn.data.kinds import VOCABULARY
+from fedjax_syn.data.scaling import scale_together
 
 
 class Split(NamedTuple):
   """Images and their labels."""
 
-  x: np.ndarray  # uint8 [n, height, width, channels]; tokens: int32 [n, length]
-  y: np.ndarray  # int32 [n]; several labels per row: multi-hot [n, labels]
+  x: np.ndarray
+  """uint8 [n, height, width, channels]; tokens: int32 [n, length]."""
+  y: np.ndarray
+  """int32 [n]; several labels per row: multi-hot [n, labels]."""
+
+  def take(self, rows: np.ndarray) -> 'Split':
+    """Returns the rows that an index or a mask [n] names."""
+    return Split(self.x[rows], self.y[rows])
 
 
 def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> Split:
@@ -40,7 +46,7 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
     )
   if not np.issubdtype(y.dtype, np.integer) or not (y.ndim == 1 or y.ndim == 2 and y.shape[1] > 1):
     raise ValueError(
-      f'{where}: y must be an integer type [n] or [n, labels], got {y.dtype} {list(y.shape)}{_help(y)}'
+      f'{where}: y must be an integer type [n] or [n, labels], got {y.dtype} {list(y.shape)}{_label_help(y)}'
     )
   if len(x) != len(y):
     raise ValueError(f'{where}: {len(x)} images in x, but {len(y)} labels in y')
@@ -107,7 +113,7 @@ def check_shapes(arrays: Mapping[str, np.ndarray]) -> None:
       raise ValueError(f'{name}: x is {shape}, but that of {first} {list(np.shape(arrays[first]))}')
 
 
-def _help(y: np.ndarray) -> str:
+def _label_help(y: np.ndarray) -> str:
   """Says what would make labels of another type or shape into labels; nothing if that is not known."""
   if y.dtype.kind == 'f' and not np.isfinite(y).all():
     return f'; row {np.argwhere(~np.isfinite(y))[0][0]} has no label: take it out'
@@ -149,6 +155,21 @@ def same_rows(train: Split, test: Split) -> tuple[str, ...]:
   seen = set(digests(train.x))
   count = sum(digest in seen for digest in digests(test.x))
   return (f'{count} of {len(test.x)} test rows are training rows as well',) if count else ()
+
+
+def smallest_digests(y: np.ndarray, share: float, digests: Sequence[bytes]) -> np.ndarray:
+  """Chooses rows by their content alone: `stratified`, smallest digests first.
+
+  Args:
+    y: labels [n].
+    share: of the rows, 0..1.
+    digests: SHA-256 of each row.
+
+  Returns:
+    Whether a row is chosen, bool [n].
+  """
+  order = np.array(sorted(range(len(digests)), key=digests.__getitem__))
+  return stratified(y, round(share * len(y)), order)
 
 
 def stratified(y: np.ndarray, count: int, order: np.ndarray) -> np.ndarray:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedjax_syn.data.builders.spelling import alike, alike_clients, differ_in_case, some
+from fedjax_syn.core.texts import listed
+from fedjax_syn.data.naming import alike, alike_clients, differ_in_case
 
 TRAIN, TEST, VALIDATION = 'train', 'test', 'validation'
 _ROLES = {
@@ -71,15 +72,15 @@ def arrange(parts: Sequence[tuple[str, ...]]) -> tuple[list[Row], list[str]]:
       named.setdefault(role(name), []).append(name)
   for split, names in named.items():
     if len(names) > 1:
-      raise ValueError(f'{some(names)} are folders of one split, {split}: keep one of them')
+      raise ValueError(f'{listed(names)} are folders of one split, {split}: keep one of them')
   others = sorted(name for name in folders if not role(name))
   if TRAIN in named and others:
     raise ValueError(
-      f'{some(others)} beside {named[TRAIN][0]!r}: is that a client, a class or a split? {WANTED}'
+      f'{listed(others)} beside {named[TRAIN][0]!r}: is that a client, a class or a split? {WANTED}'
     )
   if unclear := [name for name in others if name.strip().casefold() in UNCLEAR]:
     raise ValueError(
-      f'{some(unclear)}: no client or class is called so, as a rule; rename it to test or valid, or take it away'
+      f'{listed(unclear)}: no client or class is called so, as a rule; rename it to test or valid, or take it away'
     )
   splits = [role(p[0]) or TRAIN for p in parts]
   inner = [p[1:] if role(p[0]) else p for p in parts]
@@ -110,7 +111,7 @@ def _check_classes(rows: Sequence[Row]) -> None:
   roles = {role(name) for name in classes}
   if len(roles - {''}) > 1 or roles <= {TRAIN, TEST, VALIDATION}:
     raise ValueError(
-      f'the folders of classes are {some(sorted(classes))}: splits belong on top; {WANTED}'
+      f'the folders of classes are {listed(sorted(classes))}: splits belong on top; {WANTED}'
     )
   beside: dict[tuple[str, str], set[str]] = {}
   for row in rows:
@@ -125,5 +126,5 @@ def _check_classes(rows: Sequence[Row]) -> None:
     only = sorted({row.label for row in rows if row.split == split} - classes)
     if only:
       raise ValueError(
-        f'class {some(only)} has images in {split} and none to train on; add some, or take it away'
+        f'class {listed(only)} has images in {split} and none to train on; add some, or take it away'
       )

@@ -1,10 +1,13 @@
-"""What a data set calls its clients, whatever that is: numbered from 0 on, and kept as names."""
+"""Names of clients and classes: compared as people read them; clients numbered from 0 on."""
 
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_syn.data.builders.spelling import alike_clients, one_spelling, respelled, some
+from fedjax_syn.core.texts import listed
 
 _MISSING = ('nan', 'none', 'null', 'na', 'n/a', '<na>', '-1', '?')  # words for 'no client', often
 
@@ -18,7 +21,7 @@ class Clients(NamedTuple):
   notes: tuple[str, ...]
 
 
-def number(train: Any, test: Any, rows: tuple[int, int], where: tuple[str, str]) -> Clients:
+def number_clients(train: Any, test: Any, rows: tuple[int, int], where: tuple[str, str]) -> Clients:
   """Numbers the clients of training rows in the order of their ids, and finds those of test rows among them.
 
   Args:
@@ -40,7 +43,7 @@ def number(train: Any, test: Any, rows: tuple[int, int], where: tuple[str, str])
   place = {name: i for i, name in enumerate(names)}
   owners = np.array([place[word] for word in words], np.int32)[of_row]
   notes = (
-    [f'{some(same)}: two Unicode spellings, taken as one client']
+    [f'{listed(same)}: two Unicode spellings, taken as one client']
     if (same := respelled(spelled))
     else []
   )
@@ -49,7 +52,7 @@ def number(train: Any, test: Any, rows: tuple[int, int], where: tuple[str, str])
   except ValueError as error:
     raise ValueError(f'{where[0]}: {error}') from error
   if doubtful := [name for name in names if name.casefold() in _MISSING]:
-    notes.append(f'{where[0]}: {some(doubtful)} is taken as the name of a client')
+    notes.append(f'{where[0]}: {listed(doubtful)} is taken as the name of a client')
   tested = None
   if test is not None:
     others, of_test = _unique(test, rows[1], where[1])
@@ -58,7 +61,7 @@ def number(train: Any, test: Any, rows: tuple[int, int], where: tuple[str, str])
     if -1 in found:
       strangers = [str(i) for i, n in zip(others.tolist(), found, strict=True) if n < 0]
       notes.append(
-        f'{int((tested < 0).sum())} test rows are of clients without training rows ({some(strangers)}): they count'
+        f'{int((tested < 0).sum())} test rows are of clients without training rows ({listed(strangers)}): they count'
         ' in the whole test split alone'
       )
   told = names == [str(i) for i in range(len(names))]
@@ -93,3 +96,52 @@ def _whole(ids: np.ndarray, where: str) -> np.ndarray:
       f'{where}: clients are {ids.dtype}, and row {wrong[0]} has {ids[wrong[0]]!s}: use integers or texts'
     )
   return ids.astype(np.int64)
+
+
+def one_spelling(name: str) -> str:
+  """Returns a name in Unicode's composed form (NFC): file systems keep 'é' as one character, or as two."""
+  return unicodedata.normalize('NFC', name)
+
+
+def respelled(names: Iterable[str]) -> list[str]:
+  """Returns the names, in one spelling, that occur in several spellings, sorted."""
+  spellings = defaultdict(set)
+  for name in names:
+    spellings[one_spelling(name)].add(name)
+  return sorted(name for name, forms in spellings.items() if len(forms) > 1)
+
+
+def alike(names: Iterable[str]) -> list[Sequence[str]]:
+  """Returns groups of names that differ only in case, spaces, the width of letters or marks that nobody sees.
+
+  Args:
+    names: in one spelling each.
+
+  Returns:
+    Sorted groups of at least two sorted names.
+  """
+  groups = defaultdict(set)
+  for name in names:
+    visible = ''.join(c for c in name if unicodedata.category(c) != 'Cf')  # marks that nobody sees
+    groups[' '.join(unicodedata.normalize('NFKC', visible).casefold().split())].add(name)
+  return sorted(sorted(group) for group in groups.values() if len(group) > 1)
+
+
+def differ_in_case(group: Iterable[str]) -> bool:
+  """Says whether nothing but the case of letters tells a group of `alike` names apart."""
+  return len({name.casefold() for name in group}) == 1
+
+
+def alike_clients(names: Iterable[str]) -> list[str]:
+  """Says which clients' names differ in case alone; clients are distinct even so.
+
+  Raises:
+    ValueError: if two names differ in spaces, the width of letters or marks that nobody sees.
+  """
+  notes = []
+  for group in alike(names):
+    shown = listed(group)
+    if not differ_in_case(group):
+      raise ValueError(f'the clients {shown} are hardly told apart: give one client one name')
+    notes.append(f'{shown} are {len(group)} clients, though they differ in case alone')
+  return notes

@@ -1,8 +1,9 @@
-"""Arrays of pixels of any type become 8 bits, by the range that they have; numpy only."""
+"""Pixels of any type become 8 bits, by the range that they have; images get another size."""
 
 from collections.abc import Mapping
 
 import numpy as np
+from PIL import Image
 
 BITS = (8, 10, 12, 14, 16)  # what cameras, scanners and microscopes write into 16 bits
 _SLACK = 1e-6  # of floats that were computed
@@ -110,3 +111,33 @@ def _eight_bits(name: str, array: np.ndarray, bits: int) -> np.ndarray:
 
 def _are(name: str) -> str:
   return f'pixels{" of " if name else ""}{name} are'
+
+
+def resize_square(image: Image.Image, size: int) -> Image.Image:
+  """Cuts the middle square out of an image and resizes it to `size` pixels a side; 0 leaves it as it is."""
+  if not size or image.size == (size, size):
+    return image
+  side = min(image.size)
+  left, top = ((n - side) // 2 for n in image.size)
+  box = left, top, left + side, top + side
+  return image.resize(
+    (size, size), Image.Resampling.BOX if side > size else Image.Resampling.BICUBIC, box
+  )
+
+
+def resize_array(array: np.ndarray, size: int) -> np.ndarray:
+  """As `fit`, for pixels [height, width, channels] of any numeric type, which is kept."""
+  if not size or array.shape[:2] == (size, size) or not array.size:
+    return array
+  if array.dtype == np.uint8 and array.shape[-1] in (1, 3):
+    one = array.shape[-1] == 1
+    resized = np.asarray(resize_square(Image.fromarray(array[..., 0] if one else array), size))
+    return resized[..., None] if one else resized
+  channels = [
+    np.asarray(resize_square(Image.fromarray(c.astype(np.float32)), size))
+    for c in np.moveaxis(array, -1, 0)
+  ]
+  resized = np.stack(channels, -1).clip(array.min(), array.max())  # bicubic overshoots
+  return (
+    resized.astype(array.dtype) if array.dtype.kind == 'f' else np.rint(resized).astype(array.dtype)
+  )
