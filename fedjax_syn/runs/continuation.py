@@ -11,9 +11,9 @@ import numpy as np
 from fedjax_syn.config import identity
 from fedjax_syn.config.schema import Resolved
 from fedjax_syn.core import paths
-from fedjax_syn.data.split import Split
 from fedjax_syn.data.dataset import Dataset
 from fedjax_syn.data.normalisation import Normalisation
+from fedjax_syn.data.split import Split
 from fedjax_syn.runs import checkpoint, metrics, run_folder, start_from, stored_files
 
 LAST = 5  # rounds that are evaluated whatever `eval_every` is

@@ -17,10 +17,10 @@ SOURCES = sorted(
   p for folder in ('fedjax_syn', 'launch', 'configs') for p in (ROOT / folder).rglob('*.py')
 )
 MODULES = {'pickle', 'cloudpickle', 'dill', 'marshal', 'shelve', 'joblib', 'yaml'}
-NETWORK = {'urllib', 'requests', 'http', 'ftplib', 'smtplib', 'wandb', 'mlflow'}
+NETWORK = {'urllib', 'requests', 'pooch', 'http', 'ftplib', 'smtplib', 'wandb', 'mlflow'}
 # The one place that downloads, the one that tells a host its name, and the trackers that a config may ask for.
 MAY = {
-  'fedjax_syn/data/builders/images.py': NETWORK,
+  'fedjax_syn/data/builders/archives.py': NETWORK,
   'fedjax_syn/runs/work_folder.py': {'socket'},
   'fedjax_syn/runs/trackers.py': {'wandb', 'mlflow'},
 }
