@@ -178,9 +178,9 @@ def prepare_unroll(work: Unroll, variant: Variant, data_dir: str = '') -> Progra
   start, target = (model.init(jax.random.key(seed)) for seed in (SEED, SEED + 1))
   segment = trajectory.Segment(start.params, target.params)
   mesh = mesh_of(engine_lib.Layout(devices=jax.device_count()))
-  split = microbatches.split_of(variant.pieces, work.images, model, mesh, 'pieces')
+  batches = microbatches.synthetic_microbatches(variant.pieces, work.images, model, mesh, 'pieces')
   augment = functools.partial(dsa) if variant.augment else None
-  loss = trajectory.inner_loss(model, start.stats, augment, *split)
+  loss = trajectory.inner_loss(model, start.stats, augment, *batches)
   labels = synthetic_set.SyntheticSet('x', 'y', 'step')
   rates = {'x': optax.adam(5e-2), 'y': optax.adam(5e-2), 'step': optax.adam(1e-2)}
   optimizer = optax.partition(rates, labels)
@@ -205,7 +205,7 @@ def prepare_unroll(work: Unroll, variant: Variant, data_dir: str = '') -> Progra
     updates, opt_state = optimizer.update(grads, opt_state, syn)
     return optax.apply_updates(syn, updates), opt_state, value
 
-  everywhere = replicated(split.mesh) if split.mesh else None
+  everywhere = replicated(batches.mesh) if batches.mesh else None
 
   @functools.partial(jax.jit, donate_argnums=0, out_shardings=everywhere)
   def iterations(carry, segment, count):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.client import microbatches
+from fedjax_syn.core import microbatches
 from fedjax_syn.core.contexts import ClientContext
 from fedjax_syn.core.fields import field
 from fedjax_syn.core.types import Array, Params, Variables
@@ -98,7 +98,9 @@ def _full_gradient(client: ClientContext) -> Params:
   """Returns g_i(x), the gradient of the client's mean loss over all its samples at the global model (option I)."""
   task, shard, x = client.task, client.shard, client.params
   batch = 128  # samples at a time; fewer on a CPU whose cache does not hold the activations of 128
-  batch //= microbatches.count(task.model, task.data.x.shape[1:], task.data.mean.dtype, batch)
+  batch //= microbatches.num_microbatches(
+    task.model, task.data.x.shape[1:], task.data.mean.dtype, batch
+  )
   # Under BatchNorm the loss of a sample depends on its batch. The gradient is that of local training's loss, so batches
   # have the local size and are normalised by their own statistics.
   train = bool(jax.tree.leaves(client.stats))

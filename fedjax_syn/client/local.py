@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.client import hook_results, microbatches
+from fedjax_syn.client import hook_results
+from fedjax_syn.core import microbatches
 from fedjax_syn.core.contexts import ClientContext, Message, Task
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.types import (
@@ -210,8 +211,10 @@ class LocalClient:
       loss_fn = functools.partial(_loss, layer, seen, loss_fn)
     # A layer's loss may look at the whole batch's output, and differentiate it.
     image, dtype = task.data.x.shape[1:], task.data.mean.dtype
-    taken = 1 if with_loss else microbatches.count(task.model, image, dtype, self.batch_size)
-    grad_fn = microbatches.value_and_grad(loss_fn, taken)
+    number = 1
+    if not with_loss:
+      number = microbatches.num_microbatches(task.model, image, dtype, self.batch_size)
+    grad_fn = microbatches.value_and_grad(loss_fn, number)
     for layer, seen in self.having('grad', client):
       grad_fn = functools.partial(_grad, layer, seen, grad_fn)
     return grad_fn

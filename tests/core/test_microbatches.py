@@ -99,17 +99,19 @@ def convnet(norm='group'):
   ],
 )
 def test_split(count, images, devices, expected):
-  split = microbatches.split_of(count, images, convnet(), mesh_of(devices), 'dynafed.pieces')
-  assert (split.pieces, split.mesh.devices.size if split.mesh else 1) == expected
+  split = microbatches.synthetic_microbatches(
+    count, images, convnet(), mesh_of(devices), 'dynafed.pieces'
+  )
+  assert (split.number, split.mesh.devices.size if split.mesh else 1) == expected
 
 
 def test_networks_that_gain_nothing_or_whose_images_see_each_other_are_not_split():
-  assert microbatches.split_of(0, 150, tiny.net(9, 3), mesh_of(2), '') == (1, None)
-  assert microbatches.split_of(0, 150, convnet('batch'), mesh_of(2), '') == (1, None)
+  assert microbatches.synthetic_microbatches(0, 150, tiny.net(9, 3), mesh_of(2), '') == (1, None)
+  assert microbatches.synthetic_microbatches(0, 150, convnet('batch'), mesh_of(2), '') == (1, None)
   with pytest.raises(ValueError, match='dynafed.pieces=5: .*batch statistics'):
-    microbatches.split_of(5, 150, convnet('batch'), None, 'dynafed.pieces')
+    microbatches.synthetic_microbatches(5, 150, convnet('batch'), None, 'dynafed.pieces')
   with pytest.raises(ValueError, match='dynafed.pieces=7: 150 images do not divide'):
-    microbatches.split_of(7, 150, convnet(), None, 'dynafed.pieces')
+    microbatches.synthetic_microbatches(7, 150, convnet(), None, 'dynafed.pieces')
 
 
 def test_synthesis_on_two_devices_is_that_on_one():

@@ -11,13 +11,13 @@ import optax
 
 from fedjax_syn.algorithms.dynafed import dynamics, finetuning, synthetic_set, trajectory
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
-from fedjax_syn.core import microbatches as pieces
+from fedjax_syn.core import microbatches
 from fedjax_syn.core.chunks import Chunks
 from fedjax_syn.core.contexts import Task
 from fedjax_syn.core.fields import field
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.mesh import place, replicated
-from fedjax_syn.core.microbatches import Split
+from fedjax_syn.core.microbatches import Microbatches
 from fedjax_syn.core.optimizers import OPTIMIZERS
 from fedjax_syn.core.programs import bounded
 from fedjax_syn.core.types import Array, Measured, Model, Params, PRNGKey, PyTree, Stats, Variables
@@ -152,7 +152,7 @@ class DynaFed(Layer):
     return frozenset({'one class', 'pixels', 'full history'})
 
   def server_init(self, task, key, params, messages):
-    self._split(task)  # raises ValueError before round 1 if `pieces` does not fit
+    self._microbatches(task)  # raises ValueError before round 1 if `pieces` does not fit
     images, shape = self.images_per_class * task.num_classes, task.data.x.shape[1:]
     # Algorithm 1, line 1
     syn = synthetic_set.noise(key, images, shape, task.num_classes, self.inner_lr)
@@ -186,12 +186,12 @@ class DynaFed(Layer):
       if not 0 < move < np.inf:
         reason = f'the trajectory stands still or is not finite (smallest squared move {move}): nothing to match'
         return w.params, state, self._diverged(reason)
-    split, stats = self._split(task), w.stats
-    if split.mesh:
-      key, state, stats = place((key, state, stats), replicated(split.mesh))
+    batches, stats = self._microbatches(task), w.stats
+    if batches.mesh:
+      key, state, stats = place((key, state, stats), replicated(batches.mesh))
     chunks, ok = Chunks(seconds), True
     while ok and (count := chunks.next(self.iterations - int(state.iteration))):
-      state, ok = _chunk(self, task.model, split, key, state, stats, jnp.int32(count))
+      state, ok = _chunk(self, task.model, batches, key, state, stats, jnp.int32(count))
       ok = bool(ok)
     done = int(state.iteration)
     report = {
@@ -205,11 +205,11 @@ class DynaFed(Layer):
     return w.params, state, report
 
   def _iterate(
-    self, model: Model, split: Split, key: PRNGKey, state: Synthesis, stats: Stats
+    self, model: Model, batches: Microbatches, key: PRNGKey, state: Synthesis, stats: Stats
   ) -> Synthesis:
     """Takes one outer iteration n: Algorithm 1, lines 3 to 6."""
     key = fold(key, state.iteration)
-    loss = trajectory.inner_loss(model, stats, trajectory.augmentation(self.augment), *split)
+    loss = trajectory.inner_loss(model, stats, trajectory.augmentation(self.augment), *batches)
 
     def distance(syn, j):  # Eq. 3 for one segment
       path = state.trajectory, self._first_t, self.length, self.segment, self.targets
@@ -281,11 +281,13 @@ class DynaFed(Layer):
     """The smallest t of a segment."""
     return 0 if self.include_initial else 1
 
-  def _split(self, task: Task) -> Split:
-    """Says how an inner step takes its images; raises ValueError where the field `pieces` does not fit."""
+  def _microbatches(self, task: Task) -> Microbatches:
+    """Says how an inner step divides its images; raises ValueError where the field `pieces` does not fit."""
     images = self.images_per_class * task.num_classes
     step_images = min(self.inner_batch or images, images)
-    return pieces.split_of(self.pieces, step_images, task.model, task.mesh, 'dynafed.pieces')
+    return microbatches.synthetic_microbatches(
+      self.pieces, step_images, task.model, task.mesh, 'dynafed.pieces'
+    )
 
   def _diverged(self, reason: str) -> dict[str, Any]:
     return {'diverged_round': self.length, 'diverged_client': -1, 'reason': reason}
@@ -305,7 +307,7 @@ _smallest_move = jax.jit(trajectory.smallest_move, static_argnums=(1, 2, 3))
 def _chunk(
   layer: DynaFed,
   model: Model,
-  split: Split,
+  batches: Microbatches,
   key: PRNGKey,
   state: Synthesis,
   stats: Stats,
@@ -319,13 +321,13 @@ def _chunk(
 
   def body(carry):
     i, state, _ = carry
-    new = layer._iterate(model, split, key, state, stats)
+    new = layer._iterate(model, batches, key, state, stats)
     finite = jnp.isfinite(new.losses[state.iteration]) & jnp.isfinite(new.syn.log_step)
     return i + 1, new, finite
 
   _, state, ok = jax.lax.while_loop(go, body, (jnp.int32(0), state, jnp.ones((), bool)))
-  if split.mesh:
-    state, ok = jax.lax.with_sharding_constraint((state, ok), replicated(split.mesh))
+  if batches.mesh:
+    state, ok = jax.lax.with_sharding_constraint((state, ok), replicated(batches.mesh))
   return state, ok
 
 

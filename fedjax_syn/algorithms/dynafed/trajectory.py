@@ -14,7 +14,7 @@ import optax
 
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet, minibatch, soft_cross_entropy
 from fedjax_syn.core.keys import fold
-from fedjax_syn.core.microbatches import in_pieces
+from fedjax_syn.core.microbatches import microbatched
 from fedjax_syn.core.types import Array, Model, Params, PRNGKey, Stats, Variables
 from fedjax_syn.data.augment import dsa, parse_strategy
 
@@ -32,7 +32,7 @@ def inner_loss(
   model: Model,
   stats: Stats,
   augment: Augment | None,
-  pieces: int = 1,
+  num_microbatches: int = 1,
   mesh: jax.sharding.Mesh | None = None,
 ) -> InnerLoss:
   """Returns the loss on (augmented) synthetic images, with the running statistics held fixed.
@@ -41,14 +41,14 @@ def inner_loss(
     model: the network.
     stats: its running statistics.
     augment: (key, images) -> images, or None.
-    pieces: see `pieces.in_pieces`.
+    num_microbatches: see `microbatches.microbatched`.
     mesh: the same.
   """
 
   def mean(params, x, y):
     return soft_cross_entropy(model.apply(Variables(params, stats), x, train=True).logits, y)
 
-  mean = in_pieces(mean, pieces, mesh)
+  mean = microbatched(mean, num_microbatches, mesh)
 
   def loss(params, x, y, key):
     if augment is not None:

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet, gather
-from fedjax_syn.client import microbatches as client_pieces
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.contexts import Task
 from fedjax_syn.core.keys import fold
@@ -57,8 +56,8 @@ def train(
     logits = task.model.apply(Variables(w, stats), x, train=False).logits
     return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
-  parts = client_pieces.count(task.model, x.shape[-3:], x.dtype, batch_size)
-  loss = microbatches.in_pieces(mean, parts)
+  number = microbatches.num_microbatches(task.model, x.shape[-3:], x.dtype, batch_size)
+  loss = microbatches.microbatched(mean, number)
 
   def step(carry, i):
     w, opt_state = carry

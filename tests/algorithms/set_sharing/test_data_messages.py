@@ -256,9 +256,12 @@ def test_training_on_the_union_in_pieces_is_training_on_it_at_once(monkeypatch):
       how = {'steps': 3, 'batch_size': 20}
       return sets_lib.train(jax.random.key(1), task, w, {}, sets, optax.sgd(0.1), **how)
 
+    monkeypatch.setattr(microbatches, 'CACHE', 0)
+    monkeypatch.setattr(microbatches, 'LEAST_LOCAL', 5)
+    assert microbatches.num_microbatches(model, (8, 8, 1), x.dtype, 20) == 4
     apart = train()
-    assert microbatches.split_of(0, 20, model, None, '').pieces == 4
-    monkeypatch.setattr(microbatches, 'split_of', lambda *_: microbatches.Split())
+    monkeypatch.undo()
+    assert microbatches.num_microbatches(model, (8, 8, 1), x.dtype, 20) == 1
     for a, b in zip(*map(jax.tree.leaves, (apart, train())), strict=True):
       np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
     assert (

@@ -7,8 +7,7 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn import models
-from fedjax_syn.client import microbatches
-from fedjax_syn.core import objectives
+from fedjax_syn.core import microbatches, objectives
 from fedjax_syn.core.types import Step, Variables
 from fedjax_syn.engine import Engine, Layout
 from tests import tiny
@@ -55,14 +54,14 @@ def convnet(side, width, norm='group'):
   ],
 )
 def test_when_a_batch_is_taken_in_pieces(model, side, batch, expected):
-  assert microbatches.count(model, (side, side, 1), jnp.float32, batch) == expected
+  assert microbatches.num_microbatches(model, (side, side, 1), jnp.float32, batch) == expected
 
 
 def test_a_round_in_pieces_is_that_at_once():
   """FedProx with mu = 0 has a loss of its own, for which a batch stays whole; the last batches are partial."""
   data = tiny.federated([40, 70, 0, 33], side=16)
   model = convnet(16, 32)
-  assert microbatches.count(model, (16, 16, 1), jnp.float32, 64) == 4
+  assert microbatches.num_microbatches(model, (16, 16, 1), jnp.float32, 64) == 4
   plain = fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=64, epochs=2)
   found = []
   for method in (plain, fs.chain(plain, fs.FedProx(mu=0.0))):
