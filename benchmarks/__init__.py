@@ -1,0 +1,1 @@
+"""Benchmarks of the library on fixed work; they need a checkout."""

@@ -2,12 +2,12 @@
 
   python launch/main.py --config=configs/dynafed_cinic10.py
 
-As configs/dynafed_cifar10.py, with 90,000 training and 90,000 test images. The paper's Table 1 has
-31.60 for FedAvg and 48.04 for DynaFed (mean of the last five rounds, per cent); for alpha 0.04
-(`--config.data.alpha=0.04`) 45.35 and 55.43, for 0.16 55.40 and 59.80. The authors' scripts for 0.04
-and 0.16 both contain 0.01.
+The setting is that of configs/dynafed_cifar10.py with 90,000 training and 90,000 test images. The
+paper's Table 1 states, as mean of the last five rounds in per cent, FedAvg and DynaFed: 31.60 and
+48.04 at alpha 0.01, 45.35 and 55.43 at 0.04 (`--config.data.alpha=0.04`), 55.40 and 59.80 at 0.16.
+The authors' scripts for 0.04 and 0.16 both contain 0.01.
 
-Measured: not yet run, neither in full nor in part.
+Measured: not yet.
 """
 
 from fedjax_syn.configs import dynafed_cifar10
@@ -18,15 +18,15 @@ def get_config():
   config = dynafed_cifar10.get_config()
   config.targets = (0.33, 0.45)  # Table 4's, for alpha 0.01 and 0.04
   config.data.name = 'cinic10'
-  config.data.normalisation = 'cinic10'  # the code's constants; the paper does not give them
+  config.data.normalisation = 'cinic10'  # the code's constants; the paper does not state them
 
-  # What differs from the table in dynafed_cifar10.py:
-  # |                            | paper            | code           | here                              |
-  # |----------------------------|------------------|----------------|-----------------------------------|
-  # | training and test images   | not stated       | the folders    | code: valid is not used           |
-  # |                            |                  | train and test |                                   |
-  # | fine-tuning in a round     | negligible time  | 20 passes,     | code                              |
-  # |                            |                  | Adam 2.5e-4    |                                   |
+  # Differences from the table in dynafed_cifar10.py:
+  # |                           | paper            | code           | here                         |
+  # |---------------------------|------------------|----------------|------------------------------|
+  # | training and test images  | not stated       | the folders    | code: valid is not used      |
+  # |                           |                  | train and test |                              |
+  # | fine-tuning in a round    | negligible time  | 20 passes,     | code                         |
+  # |                           |                  | Adam 2.5e-4    |                              |
   config.dynafed.finetune_steps = 20
   config.dynafed.finetune_lr = 2.5e-4
   return config

@@ -1,16 +1,20 @@
-"""FedCOG on Fashion-MNIST: Table 1 of its paper, NIID-1 (default) or NIID-2.
+r"""FedCOG on Fashion-MNIST: Table 1 of its paper, NIID-1 (default) or NIID-2.
 
   python launch/main.py --config=configs/fedcog_fashion_mnist.py
-  python launch/main.py --config=configs/fedcog_fashion_mnist.py --config.data.partition=labels_per_client
+  python launch/main.py --config=configs/fedcog_fashion_mnist.py \
+      --config.data.partition=labels_per_client
 
-10 clients, all in every round, 400 local steps, 70 rounds, generation from round 51 on. The paper has (it
-does not say of which rounds), per cent: NIID-1 FedAvg 73.07, FedCOG 77.34; NIID-2 64.11 and 73.68. The first 50 rounds are those of
-FedAvg; `compare` trains FedAvg beside. To run them once only, train FedCOG, then
+All of the 10 clients take part in each of 70 rounds of 400 local steps; generation begins in round
+51. The paper states in per cent, without the rounds, FedAvg and FedCOG: NIID-1 73.07 and 77.34,
+NIID-2 64.11 and 73.68. The first 50 rounds are those of FedAvg, which `compare` trains too. To
+train them once only, train FedCOG first, then
 `--config.algorithm=fedavg --config.compare= --config.start_from=W/checkpoints/50`.
 
-Measured (seed 0, untuned, mean of the last five rounds): NIID-1 FedAvg 81.74, FedCOG 82.02; NIID-2 67.28 and 76.14. (A round
-took 34 s on one core of a slow machine and one with generation 77; since crop and flip are products, 17 before T0.)
-NIID-2 with DynaFed 76.78, with DynaFed around FedCOG 75.38. One round of FedCOG after 50 of five other methods: the README.
+Measured (seed 0, untuned, mean of the last five rounds), FedAvg and FedCOG: NIID-1 81.74 and 82.02,
+NIID-2 67.28 and 76.14. A round took 34 s on one core of a slow machine, and 77 s with generation;
+since crop and flip are products of matrices, 17 s without generation. In NIID-2 DynaFed reaches
+76.78, and `fedcog+dynafed` 75.38. The README shows one round of FedCOG after 50 rounds of five
+other methods.
 """
 
 from fedjax_syn.config import get_default
@@ -47,21 +51,22 @@ def get_config():
   config.model.name = 'lenet'
   config.model.init = 'torch'
 
-  # |                         | paper            | code             | here                               |
-  # |-------------------------|------------------|------------------|------------------------------------|
-  # | T0, rounds before       | 50               | 50               | both                               |
-  # | generated samples       | 256              | 256              | both                               |
-  # | generation steps        | 100              | 500              | paper: a fifth of the time         |
-  # | rate                    | not stated       | Adam 0.01        | code                               |
-  # | disagreement            | Jensen-Shannon   | clipped, KL with | paper: the clipped one has no      |
-  # |                         |                  | exchanged sides  | gradient where a model is sure     |
-  # | target labels           | uniform, or what | what is lacking, | code, rounded so that the budget   |
-  # |                         | is lacking (A.1) | rounded down     | is used up                         |
-  # | weights of the losses   | 1 and 0.01, or   | by what is       | code: no number to choose          |
-  # |                         | by what lacks    | lacking          |                                    |
-  # | predictions distilled   | of the last step | of the best step | of the images that are kept        |
-  # | first visit after T0    | not stated       | an untrained     | no disagreement                    |
-  # |                         |                  | network          |                                    |
+  # |                        | paper             | code             | here                         |
+  # |------------------------|-------------------|------------------|------------------------------|
+  # | T0, rounds before      | 50                | 50               | both                         |
+  # | generated samples      | 256               | 256              | both                         |
+  # | generation steps       | 100               | 500              | paper: a fifth of the time   |
+  # | rate                   | not stated        | Adam 0.01        | code                         |
+  # | disagreement           | Jensen-Shannon    | clipped, KL with | paper: the clipped one has   |
+  # |                        |                   | exchanged sides  | no gradient where a model is |
+  # |                        |                   |                  | sure                         |
+  # | target labels          | uniform, or what  | what is lacking, | code, rounded so that the    |
+  # |                        | is lacking (A.1)  | rounded down     | budget is used up            |
+  # | weights of the losses  | 1 and 0.01, or by | by what is       | code: no number to choose    |
+  # |                        | what lacks        | lacking          |                              |
+  # | predictions distilled  | of the last step  | of the best step | of the images that are kept  |
+  # | first visit after T0   | not stated        | an untrained     | no disagreement              |
+  # |                        |                   | network          |                              |
   config.fedcog.start = 50
   config.fedcog.samples = 256
   config.fedcog.steps = 100

@@ -1,11 +1,12 @@
-"""FedCOG on FLAIR, photographs with several labels each: Tables 2 and 3 of its paper; for an accelerator.
+"""FedCOG on FLAIR, photographs with several labels each: Tables 2 and 3 of its paper.
 
   python launch/main.py --config=configs/fedcog_flair.py --config.data.dir=DIR
 
-200 of the data set's users, 10 in a round, 10 local steps, 400 rounds of FedAvg and 5 of FedCOG, ResNet-18, 17 labels.
-The paper has, per cent: FedAvg C-F1 18.30, O-F1 44.53; FedCOG 20.89 and 51.35.
+This config is for an accelerator: 200 of the data set's users, 10 in a round, 10 local steps, 400
+rounds of FedAvg and 5 of FedCOG, ResNet-18, 17 labels. The paper states in per cent, C-F1 and O-F1:
+FedAvg 18.30 and 44.53, FedCOG 20.89 and 51.35. The data set must be downloaded by hand.
 
-Measured: not yet run; the data set has to be fetched by hand.
+Measured: not yet.
 """
 
 from fedjax_syn.configs import fedcog_cifar10
@@ -26,13 +27,13 @@ def get_config():
   config.client.steps = 10
   config.client.batch_size = 64
 
-  # PyTorch's network; the paper does not say whether its weights were those of ImageNet. Here they are not.
+  # PyTorch's network without ImageNet's weights; the paper does not say whether it has them.
   config.model.name = 'resnet18'
   config.model.norm = 'batch'
   config.model.init = 'torchvision'
 
   config.fedcog.start = 400
-  # The weights by what is lacking are for one class per sample (A.3.2); these are those of Section 4.2.
+  # The weights of A.3.2 require one class per sample; these are the weights of Section 4.2.
   config.fedcog.weights = 'fixed'
   config.fedcog.lambda_kd = 0.01
   return config

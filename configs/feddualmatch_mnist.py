@@ -1,17 +1,20 @@
-"""FedDualMatch on MNIST: Table 1 of its paper, whose code was not published.
+"""FedDualMatch on MNIST: Table 1 of its paper, whose code is not published.
 
   python launch/main.py --config=configs/feddualmatch_mnist.py --config.data.alpha=0.005
 
-10 clients, all in every round, 20 rounds; clients send ten distilled images of each of their classes. The paper has, after 20
-rounds, per cent, for alpha 0.05, 0.01 and 0.005: FedDualMatch 96.94, 97.03 and 97.00, FedDM 95.43, 95.38 and 95.52,
-FedAvg 97.93, 80.09 and 82.95. CIFAR-10: `--config.data.name=cifar10`.
+All of the 10 clients take part in each of 20 rounds. A client sends ten distilled images of each of
+its classes. The paper states after 20 rounds, in per cent, for alpha 0.05, 0.01 and 0.005:
+FedDualMatch 96.94, 97.03 and 97.00, FedDM 95.43, 95.38 and 95.52, FedAvg 97.93, 80.09 and 82.95.
+CIFAR-10: `--config.data.name=cifar10`.
 
-Measured, with width 32, one local epoch, 200 iterations in all and server batches of 128 (`launch/tables.py
---table=feddualmatch/table1 --scale=cpu --config.layout.devices=1`), one seed, mean of the last five rounds, alpha 0.05, 0.01
-and 0.005: FedDualMatch 94.93, 94.29 and 94.05 (36 minutes on one core, twice that at 0.05), FedDM 97.99, 97.32 and 97.26,
-FedAvg 96.25, 91.11 and 90.15, FedProx 96.24, 90.43 and 89.91, FedNova 92.49, 76.77 and 61.52, SCAFFOLD 94.58, 89.65 and 48.92,
-DynaFed 96.13, 93.36 and 93.81. The ablation (figure5-b) at 0.01, without and with gradient matching: the last layer 88.61 and
-87.29, all at once 93.62 and 93.88, layer by layer 94.55 and 94.29. Not yet run at the size below.
+Measured at a smaller size (width 32, one local epoch, 200 iterations in all, server batches of 128,
+one seed, mean of the last five rounds; `launch/tables.py --table=feddualmatch/table1 --scale=cpu
+--config.layout.devices=1`), alpha 0.05, 0.01 and 0.005: FedDualMatch 94.93, 94.29 and 94.05 (36
+minutes on one core, twice that at 0.05), FedDM 97.99, 97.32 and 97.26, FedAvg 96.25, 91.11 and
+90.15, FedProx 96.24, 90.43 and 89.91, FedNova 92.49, 76.77 and 61.52, SCAFFOLD 94.58, 89.65 and
+48.92, DynaFed 96.13, 93.36 and 93.81. The ablation (figure5-b) at 0.01, without and with gradient
+matching: the last layer 88.61 and 87.29, all layers at once 93.62 and 93.88, layer by layer 94.55
+and 94.29. Not yet measured at the size below.
 """
 
 from fedjax_syn.config import get_default
@@ -27,52 +30,51 @@ def get_config():
 
   config.data.name = 'mnist'
   config.data.clients = 10
-  config.data.partition = (
-    'dirichlet'  # plain: one client or two may be empty, of which the paper says nothing
-  )
+  # One or two clients may be empty; the paper does not mention them.
+  config.data.partition = 'dirichlet'
   config.data.alpha = 0.01
   config.data.normalisation = ''
 
-  # Of the methods that train locally; FedDM and FedDualMatch share the participation alone.
+  # Local training of the other methods; FedDM and FedDualMatch use only the participation.
   config.client.participation = 1.0
   config.client.batch_size = 256
-  # Not stated: E, optimizer and rate. FedNova needs SGD; all methods share it.
+  # The paper does not state E, optimizer and rate. FedNova needs SGD, so all methods have it.
   config.client.epochs = 5
   config.client.optimizer = 'sgd'
   config.client.lr = 0.01
   config.client.momentum = 0.9
   config.server.weighting = 'size'
 
-  # Not stated: three pooling layers (J = 3) and the sizes of Figure 6 point to this one.
+  # The paper does not state it; three pooling layers (J = 3) and Figure 6's sizes suggest this one.
   config.model.name = 'convnet'
   config.model.width = 128
   config.model.depth = 3
   config.model.init = 'torch'
 
-  # |                            | paper             | code         | here                                 |
-  # |----------------------------|-------------------|--------------|--------------------------------------|
-  # | images per class           | not stated        | none to read | 10: Figure 6's ratio of 2.5 to the   |
-  # |                            |                   |              | weights, and what a reviewer quotes  |
-  # | images at first            | noise, each round | none         | paper                                |
-  # | LDM iterations, rate       | 200, 1.0          | none         | paper; for each of the three stages  |
-  # | momentum of the images     | not stated        | none         | 0.5, as in FedDM                     |
-  # | norm of the difference     | not squared       | none         | squared: images move further         |
-  # | layers                     | "from the logit   | none         | the three pooled ones                |
-  # |                            | layer"; "only the |              |                                      |
-  # |                            | pooling layers"   |              |                                      |
-  # | model of the embedding     | drawn (text, Eq.) | none         | drawn once a round                   |
-  # |                            | or w_{t-1} (Alg.) |              |                                      |
-  # | radius of the draw         | R_t, unknown yet  | none         | that of the round before; R_0 = 5    |
-  # | step that R_t is taken at  | eta, not said     | none         | the model's 0.001, so that the ball  |
-  # |                            | which             |              | is small after round 1; on held-out  |
-  # |                            |                   |              | rows better than the images' 1.0     |
-  # | GGM                        | M = 10 models, 10 | none         | paper; S' begins at S for every one, |
-  # |                            | steps of rate 0.1 |              | and the last is kept                 |
-  # | fine-tuning                | 500 iterations    | none         | Adam, after GGM (Algorithm 1), not   |
-  # |                            | (or epochs) of    |              | in turn with it (text); SGD of this  |
-  # |                            | rate 0.001        |              | rate hardly moves                    |
-  # | privacy                    | gradient cut as a | none         | off; examples' features, or the      |
-  # |                            | whole, and noise  |              | paper's form with its honest epsilon |
+  # |                            | paper               | here                                   |
+  # |----------------------------|---------------------|----------------------------------------|
+  # | images per class           | not stated          | 10: Figure 6's ratio of 2.5 to the     |
+  # |                            |                     | weights, and what a reviewer quotes    |
+  # | images at first            | noise, each round   | paper                                  |
+  # | LDM iterations, rate       | 200, 1.0            | paper; for each of the three stages    |
+  # | momentum of the images     | not stated          | 0.5, as in FedDM                       |
+  # | norm of the difference     | not squared         | squared: images move further           |
+  # | layers                     | "from the logit     | the three pooled ones                  |
+  # |                            | layer"; "only the   |                                        |
+  # |                            | pooling layers"     |                                        |
+  # | model of the embedding     | drawn (text, Eq.)   | drawn once a round                     |
+  # |                            | or w_{t-1} (Alg.)   |                                        |
+  # | radius of the draw         | R_t, unknown yet    | that of the round before; R_0 = 5      |
+  # | step that R_t is taken at  | eta, not said which | the model's 0.001, so that the ball is |
+  # |                            |                     | small after round 1; on held-out rows  |
+  # |                            |                     | better than the images' 1.0            |
+  # | GGM                        | M = 10 models, 10   | paper; S' begins at S for every one,   |
+  # |                            | steps of rate 0.1   | and the last is kept                   |
+  # | fine-tuning                | 500 iterations (or  | Adam, after GGM (Algorithm 1), not in  |
+  # |                            | epochs) of rate     | turn with it (text); SGD of this rate  |
+  # |                            | 0.001               | hardly moves                           |
+  # | privacy                    | gradient cut as a   | off; examples' features, or the        |
+  # |                            | whole, and noise    | paper's form with its honest epsilon   |
   config.feddualmatch.images_per_class = 10
   config.feddualmatch.init = 'noise'
   config.feddualmatch.iterations = 200
@@ -91,7 +93,7 @@ def get_config():
   config.feddualmatch.server_batch = 256
   config.feddualmatch.server_lr = 1e-3
 
-  # DynaFed within 20 rounds; its L is not stated.
+  # DynaFed within 20 rounds; the paper does not state its L.
   config.dynafed.length = 10
   config.dynafed.images_per_class = 10
   return config

@@ -1,24 +1,24 @@
-"""FedDualMatch on Office-Home, 65 things in four kinds of pictures and a client each: Table 2 of its paper.
+"""FedDualMatch on Office-Home, 65 classes in four domains, one client each: Table 2 of its paper.
 
   python launch/main.py --config=configs/feddualmatch_office_home.py --config.data.dir=DIR
 
-DIR/OfficeHomeDataset_10072016.zip has to be fetched by hand (`--list=datasets`). `test/domain/NAME/accuracy` is that of each
-kind. The copy of the paper that was read has no legible table; it says that FedDualMatch is 17 per cent above FedDM.
+DIR/OfficeHomeDataset_10072016.zip must be downloaded by hand (`--list=datasets`).
+`test/domain/NAME/accuracy` is the accuracy on each domain. The table is illegible in the copy of
+the paper that was read; the text states that FedDualMatch is 17 per cent above FedDM.
 
-Measured: not yet run; the data set has to be fetched by hand.
+Measured: not yet.
 """
 
 from fedjax_syn.configs import feddualmatch_mnist
 
 
 def get_config():
-  """Returns the config; what is not set here is as in feddualmatch_mnist.py."""
+  """Returns the config of feddualmatch_mnist.py with other data."""
   config = feddualmatch_mnist.get_config()
   config.targets = ()
 
-  config.data.name = (
-    'office_home'  # 64 x 64 x 3, a fifth of each class to test; the paper states neither
-  )
+  # 64 x 64 x 3, a fifth of each class for tests; the paper states neither.
+  config.data.name = 'office_home'
   config.data.partition = 'natural'
   config.data.clients = 4
 

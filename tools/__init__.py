@@ -1,0 +1,1 @@
+"""Programs for the development of the library; they need a checkout."""

@@ -1,8 +1,9 @@
-"""What can happen to a file: bytes that change, and other things under its name."""
+"""Damages of files: changed bytes, changed lines, and other things under a file's name."""
 
 import gzip
 import os
 import random
+import shutil
 import socket
 import struct
 import zlib
@@ -14,9 +15,17 @@ Damage = Callable[[Path, random.Random], None]
 
 def _bytes(change: Callable[[bytearray, random.Random], bytes | bytearray]) -> Damage:
   def damage(path: Path, rng: random.Random) -> None:
-    path.write_bytes(change(bytearray(path.read_bytes()), rng))
+    path.write_bytes(change(bytearray(path.read_bytes() or b'x'), rng))
 
   return damage
+
+
+def _lines(change: Callable[[list[bytes], int], list[bytes]]) -> Damage:
+  def damage(content: bytearray, rng: random.Random) -> bytes:
+    lines = bytes(content).splitlines(True)
+    return b''.join(change(lines, rng.randrange(len(lines))))
+
+  return _bytes(damage)
 
 
 def _flip(content: bytearray, rng: random.Random) -> bytearray:
@@ -37,16 +46,38 @@ def _remove(content: bytearray, rng: random.Random) -> bytearray:
   return content
 
 
-# Bytes of a file that is still a file.
+def _digit(content: bytearray, rng: random.Random) -> bytearray:
+  digits = [i for i, byte in enumerate(content) if byte in b'0123456789']
+  if not digits:
+    return _flip(content, rng)
+  at = rng.choice(digits)
+  content[at] = b'0123456789'[(content[at] - ord('0') + rng.randrange(1, 10)) % 10]
+  return content
+
+
+# Other bytes of the same kind of file.
 BYTES: dict[str, Damage] = {
-  'cut off': _bytes(lambda content, rng: content[: rng.randrange(1, len(content))]),
+  'cut off': _bytes(lambda content, rng: content[: rng.randrange(len(content))]),
   'a bit flipped': _bytes(_flip),
   'zeros in it': _bytes(_zero),
   'bytes missing': _bytes(_remove),
   'bytes behind it': _bytes(lambda content, rng: content + rng.randbytes(1 + rng.randrange(64))),
   'the second half twice': _bytes(lambda content, rng: content + content[len(content) // 2 :]),
 }
-# Bytes of something else.
+# Other text.
+JSON = (
+  *(b'', b'[]', b'{}', b'3', b'null', b'"x"', b'{"config": 3}', b'{"config": {"seeds": []}}'),
+  *(b'{"status": [], "test_accuracy": {}}', b'[' * 100_000, b'{"a":' * 500 + b'1' + b'}' * 500),
+  *(b'{"round": NaN}', bytes(range(256))),
+)
+TEXT: dict[str, Damage] = {
+  'another digit': _bytes(_digit),
+  'a line twice': _lines(lambda lines, i: [*lines[: i + 1], *lines[i:]]),
+  'a line missing': _lines(lambda lines, i: [*lines[:i], *lines[i + 1 :]]),
+  'a line first': _lines(lambda lines, i: [lines[i], *lines[:i], *lines[i + 1 :]]),
+  'other JSON': _bytes(lambda content, rng: rng.choice(JSON)),
+}
+# Bytes of another kind of file.
 OTHER: dict[str, Damage] = {
   'empty': _bytes(lambda content, rng: b''),
   'text': _bytes(lambda content, rng: b'<html>404 not found</html>\n'),
@@ -59,39 +90,51 @@ OTHER: dict[str, Damage] = {
 }
 
 
-def _gone(make: Callable[[Path], None]) -> Damage:
+def _replaced(create: Callable[[Path], None]) -> Damage:
   def damage(path: Path, rng: random.Random) -> None:
     path.unlink()
-    make(path)
+    create(path)
 
   return damage
 
 
 def _socket(path: Path) -> None:
   here = os.getcwd()
-  os.chdir(path.parent)  # the path of a socket has 108 characters at most
+  os.chdir(path.parent)  # the path of a socket has at most 108 characters
   try:
-    with socket.socket(socket.AF_UNIX) as made:
-      made.bind(path.name)
+    with socket.socket(socket.AF_UNIX) as unix_socket:
+      unix_socket.bind(path.name)
   finally:
     os.chdir(here)
 
 
-# Things that are no files, and from which reading would not end or not begin.
+# No files: reading them would fail, never begin or never end.
 SPECIAL: dict[str, Damage] = {
-  'gone': _gone(lambda path: None),
-  'a pipe': _gone(os.mkfifo),
-  'a socket': _gone(_socket),
-  'a folder': _gone(lambda path: path.mkdir()),
-  'a link to nothing': _gone(lambda path: path.symlink_to('no such file')),
-  'a link to itself': _gone(lambda path: path.symlink_to(path.name)),
-  'a link to its folder': _gone(lambda path: path.symlink_to('.')),
-  'a link to a device': _gone(lambda path: path.symlink_to('/dev/zero')),
+  'gone': _replaced(lambda path: None),
+  'a pipe': _replaced(os.mkfifo),
+  'a socket': _replaced(_socket),
+  'a folder': _replaced(lambda path: path.mkdir()),
+  'a link to nothing': _replaced(lambda path: path.symlink_to('no such file')),
+  'a link to itself': _replaced(lambda path: path.symlink_to(path.name)),
+  'a link to its folder': _replaced(lambda path: path.symlink_to('.')),
+  'a link to a device': _replaced(lambda path: path.symlink_to('/dev/zero')),
 }
 
 
+def _folder_is_a_file(path: Path, rng: random.Random) -> None:
+  shutil.rmtree(path.parent)
+  path.parent.write_bytes(b'x')
+
+
+FOLDER: dict[str, Damage] = {
+  'its folder gone': lambda path, rng: shutil.rmtree(path.parent),
+  'its folder a file': _folder_is_a_file,
+}
+ANY_FILE = BYTES | OTHER | SPECIAL
+
+
 def png_of(width: int, height: int, content: bytes = b'') -> bytes:
-  """Returns a PNG file whose header says a size, and whose pixels are what is given."""
+  """Returns a PNG file of a given size in its header and given compressed pixels."""
   chunk = lambda name, data: (
     struct.pack('>I', len(data)) + name + data + struct.pack('>I', zlib.crc32(name + data))
   )
@@ -100,6 +143,6 @@ def png_of(width: int, height: int, content: bytes = b'') -> bytes:
   return b'\x89PNG\r\n\x1a\n' + b''.join(chunk(*part) for part in parts)
 
 
-def writing(content: bytes) -> Damage:
-  """Returns a damage that puts other bytes there."""
+def replace_by(content: bytes) -> Damage:
+  """Returns the damage that writes other content."""
   return _bytes(lambda *_: content)

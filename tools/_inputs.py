@@ -1,14 +1,14 @@
-"""Damaged and odd inputs for every reader: none may end in a traceback, hang, take memory, or change a result in silence.
+"""Damaged and odd inputs for each reader of data: no traceback, no hang, no silent change.
 
-A family writes a small whole data set, says how it is read, and which damages its files can take. A damaged set that
-is read and differs from the whole one must say so in a note of its own, or is a silent change. Two classes of damage
-cannot be seen, and do not count:
-  - bytes inside an image format without checksums (JPEG, BMP, GIF, TIFF, WebP): another picture of the same size is as
-    good a file as the first; PNG has checksums and is held to them;
-  - a data file that is gone, where a set may have any number of files: nobody says how many there were but the line
-    after reading, which does.
+A family writes a small valid data set, and states how it is read and which damages its files can
+have. A damaged set whose reading differs must say so in a note, or the change is silent. Two kinds
+of damage are invisible and do not count:
+  - bytes inside an image format without checksums (JPEG, BMP, GIF, TIFF, WebP), which give another
+    image of the same size; PNG has checksums, so damages of PNG files count;
+  - a missing file of a set with any number of files: only the line after reading states the number.
 """
 
+import argparse
 import dataclasses
 import io
 import itertools
@@ -31,11 +31,11 @@ class Family(NamedTuple):
   """One kind of input."""
 
   name: str
-  write: Callable[[Path], None]  # a whole one into an empty folder
-  read: Callable[[Path], Any]  # a Dataset, or anything else
-  files: tuple[str, ...]  # which of them are damaged, each in turn
+  write: Callable[[Path], None]  # a valid one into an empty folder
+  read: Callable[[Path], Any]  # returns a Dataset, or anything else
+  files: tuple[str, ...]  # that are damaged, each in turn
   damages: Mapping[str, Damage]
-  unseen: tuple[str, ...] = ()  # damages that nobody can see
+  unseen: tuple[str, ...] = ()  # invisible damages
 
 
 # ---- folders of images
@@ -62,20 +62,25 @@ def _images(format: str, suffix: str):
 
 
 ODD_IMAGES: dict[str, Damage] = {
-  'a bomb': _damages.writing(_damages.png_of(40000, 40000)),
-  'a bomb of many pixels': _damages.writing(_damages.png_of(14000, 14000, bytes(14000 * 14001))),
-  'no pixels': _damages.writing(_damages.png_of(SIDE, SIDE)),
-  'no width': _damages.writing(_damages.png_of(0, SIDE)),
-  'a strip': _damages.writing(_damages.png_of(SIDE * SIDE, 1, bytes(SIDE * SIDE + 1))),
-  'PostScript': _damages.writing(b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\nshowpage\n'),
-  'a picture in words': _damages.writing(b'<svg xmlns="http://www.w3.org/2000/svg"/>'),
-  'XBM': _damages.writing(b'#define a_width 16\n#define a_height 16\nstatic char a_bits[] = {0};'),
+  'a bomb': _damages.replace_by(_damages.png_of(40000, 40000)),
+  'a bomb of many pixels': _damages.replace_by(_damages.png_of(14000, 14000, bytes(14000 * 14001))),
+  'no pixels': _damages.replace_by(_damages.png_of(SIDE, SIDE)),
+  'no width': _damages.replace_by(_damages.png_of(0, SIDE)),
+  'a strip': _damages.replace_by(_damages.png_of(SIDE * SIDE, 1, bytes(SIDE * SIDE + 1))),
+  'PostScript': _damages.replace_by(
+    b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\nshowpage\n'
+  ),
+  'a picture in words': _damages.replace_by(b'<svg xmlns="http://www.w3.org/2000/svg"/>'),
+  'XBM': _damages.replace_by(
+    b'#define a_width 16\n#define a_height 16\nstatic char a_bits[] = {0};'
+  ),
 }
 
 
 def _folders() -> Iterator[Family]:
-  for format, suffix in (('PNG', 'png'), ('JPEG', 'jpg'), ('BMP', 'bmp'), ('GIF', 'gif'), ('TIFF', 'tif'), ('WEBP', 'webp')):  # fmt: skip
-    damages = {**_damages.BYTES, **_damages.OTHER, **_damages.SPECIAL, **ODD_IMAGES}
+  formats = {'PNG': 'png', 'JPEG': 'jpg', 'BMP': 'bmp', 'GIF': 'gif', 'TIFF': 'tif', 'WEBP': 'webp'}
+  for format, suffix in formats.items():
+    damages = _damages.ANY_FILE | ODD_IMAGES
     yield Family(
       f'folder of {format}',
       _images(format, suffix),
@@ -181,7 +186,7 @@ ODD_ARRAYS: dict[str, Damage] = {
   'folders in it': _member(lambda m: m.update({'../x.npy': m.pop('x.npy')})),
 }
 ODD_META: dict[str, Damage] = {
-  name: _damages.writing(text.encode('utf-8', 'surrogateescape'))
+  name: _damages.replace_by(text.encode('utf-8', 'surrogateescape'))
   for name, text in {
     'a nest': '[' * 100_000,
     'a long number': '{"normalisation": ' + '9' * 10_000 + '}',
@@ -200,10 +205,9 @@ ODD_META: dict[str, Damage] = {
 
 def _folders_of_arrays() -> Iterator[Family]:
   read = lambda root: datasets.load('arrays', str(root))
-  common = {**_damages.BYTES, **_damages.OTHER, **_damages.SPECIAL}
-  yield Family('arrays', _arrays, read, ('train.npz', 'test.npz'), common | ODD_ARRAYS)
+  yield Family('arrays', _arrays, read, ('train.npz', 'test.npz'), _damages.ANY_FILE | ODD_ARRAYS)
   gone = _damages.SPECIAL | _damages.OTHER | ODD_META
-  # Beside the arrays, and optional: without it constants are computed. A changed digit in JSON is a digit.
+  # The file is optional. JSON has no checksum, so a changed digit is a digit.
   yield Family('meta.json', _arrays, read, ('meta.json',), gone, ('gone', 'half a surrogate'))
 
 
@@ -218,7 +222,15 @@ def families() -> list[Family]:
 
 
 def cases(seed: int, count: int) -> list[tuple[Family, str, str, random.Random]]:
-  """Chooses inputs: every family in turn, its files and damages in a random order, with other bytes each time."""
+  """Chooses inputs: all families in turn, their files and damages in random order.
+
+  Args:
+    seed: of the order and of the damages.
+    count: of inputs.
+
+  Returns:
+    For each input the family, the file, the damage, and the damage's random numbers.
+  """
   rng = random.Random(seed)
   turns = []
   for family in families():
@@ -254,33 +266,32 @@ def judged(done: Outcome, whole: dict[str, Any], unseen: bool) -> Outcome:
   return done
 
 
-def hunt(seed: int, count: int, scratch: Path) -> Iterator[list[str]]:
-  """Damages and reads.
+def hunt(options: argparse.Namespace, scratch: Path) -> Iterator[Tally]:
+  """Damages inputs and reads them.
 
   Args:
-    seed: of the choice, and of the bytes.
-    count: of inputs.
+    options: the `count` of inputs, and the `seed` of the choice and of the bytes.
     scratch: an empty folder.
 
   Yields:
-    The lines of the report.
+    The outcomes.
   """
-  tally = Tally()
+  tally = Tally('inputs')
   wholes: dict[str, dict[str, Any]] = {}
   root = scratch / 'data'  # always the same: titles name it
 
-  def fresh(family: Family) -> None:
+  def write(family: Family) -> None:
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir()
     family.write(root)
 
-  for family, file, name, rng in cases(seed, count):
+  for family, file, name, rng in cases(options.seed, options.count):
     if family.name not in wholes:
-      fresh(family)
+      write(family)
       wholes[family.name] = plain(family.read(root))
-    fresh(family)
+    write(family)
     family.damages[name](root / file, rng)
-    done = _outcomes.outcome(lambda family=family: family.read(root))
-    done = judged(done, wholes[family.name], name in family.unseen)
-    tally.add(f'{family.name}: {file}: {name}', done)
-  yield tally.report('inputs')
+    result = _outcomes.outcome(lambda family=family: family.read(root))
+    result = judged(result, wholes[family.name], name in family.unseen)
+    tally.add(f'{family.name}: {file}: {name}', result)
+  yield tally

@@ -1,4 +1,4 @@
-"""Published layouts, prepared records and config files as families of inputs; see `_inputs`."""
+"""Published layouts, prepared records and config files as families of inputs (`_inputs`)."""
 
 import functools
 import random
@@ -23,8 +23,6 @@ from tests.data import fakes, test_domains, test_flair
 from tools import _damages
 from tools._damages import Damage
 from tools._inputs import Family, encrypted
-
-_COMMON = {**_damages.BYTES, **_damages.OTHER, **_damages.SPECIAL}
 
 
 def _once(write: Callable[[Path], None]) -> Callable[[Path], None]:
@@ -56,9 +54,9 @@ def _mnist() -> Family:
       return datasets.load('mnist', str(root))
 
   files = tuple(archive.file for archive in source.archives[:2])
-  damages = {k: v for k, v in _COMMON.items() if k != 'a folder'} | {'a bomb': _zeros}
+  damages = {k: v for k, v in _damages.ANY_FILE.items() if k != 'a folder'} | {'a bomb': _zeros}
   write = lambda root: fakes.mnist('mnist', values, root)
-  # Bytes behind a gzip stream, or in its head, change nothing that is inside: the content has its own checksum.
+  # Bytes behind a gzip stream or in its header change no content, which has a checksum.
   return Family('archives of MNIST', write, read, files, damages)
 
 
@@ -80,7 +78,7 @@ def _office() -> Family:
 
     return damage
 
-  damages = _COMMON | {
+  damages = _damages.ANY_FILE | {
     'encrypted': encrypted,
     'a bomb': bomb,
     'an image that is none': member(b'GIF'),
@@ -116,14 +114,17 @@ def _five() -> Family:
     'cells': other(every=lambda v: np.array([[v, v]], object)),
     'complex': other(every=lambda v: v * 1j if v.dtype != object else v),
     'not finite': other(every=lambda v: v * np.nan if v.dtype != object else v),
-    'of HDF5': _damages.writing(
+    'of HDF5': _damages.replace_by(
       b'MATLAB 7.3 MAT-file'.ljust(124) + b'\0\2IM' + b'\x89HDF\r\n\x1a\n'
     ),
   }
   write = _once(test_domains.digit_five)
-  files = tuple(f'Digit-Five/{name}' for name in ('mnist_data.mat', 'syn_number.mat', 'usps_28x28.mat', 'svhn_test_32x32.mat'))  # fmt: skip
+  names = ('mnist_data.mat', 'syn_number.mat', 'usps_28x28.mat', 'svhn_test_32x32.mat')
+  files = tuple(f'Digit-Five/{name}' for name in names)
   # An uncompressed MATLAB file has no checksum: bytes of its arrays are as good as others.
-  return Family('MATLAB files', write, read, files, _COMMON | shapes, tuple(_damages.BYTES))
+  return Family(
+    'MATLAB files', write, read, files, _damages.ANY_FILE | shapes, tuple(_damages.BYTES)
+  )
 
 
 def _records() -> Iterator[Family]:
@@ -150,15 +151,20 @@ def _records() -> Iterator[Family]:
   )
   read = lambda root: datasets.load('tfds:my_digits', str(root))
   code = {
-    'a class of elsewhere': _damages.writing(
+    'a class of elsewhere': _damages.replace_by(
       b'{"pythonClassName": "os.system", "type": "os.system"}'
     ),
-    'a nest': _damages.writing(b'[' * 100_000),
+    'a nest': _damages.replace_by(b'[' * 100_000),
   }
   # A name or a number in these JSON files is what it is; the records have checksums.
-  yield Family('records', _once(write), read, files[:1], _COMMON)
+  yield Family('records', _once(write), read, files[:1], _damages.ANY_FILE)
   yield Family(
-    'JSON of records', _once(write), read, files[1:], _COMMON | code, tuple(_damages.BYTES)
+    'JSON of records',
+    _once(write),
+    read,
+    files[1:],
+    _damages.ANY_FILE | code,
+    tuple(_damages.BYTES),
   )
 
 
@@ -170,10 +176,12 @@ def _flair() -> Iterator[Family]:
     'a number': b'3',
     'numbers': b'[1, 2]',
     'no labels': b'[{"image_id": "im0"}]',
-    'a path for an image': b'[{"image_id": "../../../etc/passwd", "user_id": "1", "partition": "train", "labels": []}]',
-    'labels of another kind': b'[{"image_id": "im0", "user_id": 1, "partition": "train", "labels": {"a": 1}}]',
-  }  # fmt: skip
-  odd = {name: _damages.writing(text) for name, text in texts.items()}
+    'a path for an image': b'[{"image_id": "../../../etc/passwd", "user_id": "1", '
+    b'"partition": "train", "labels": []}]',
+    'labels of another kind': b'[{"image_id": "im0", "user_id": 1, "partition": "train", '
+    b'"labels": {"a": 1}}]',
+  }
+  odd = {name: _damages.replace_by(text) for name, text in texts.items()}
   # JSON has no checksum: another digit is another user.
   yield Family(
     'FLAIR labels',
@@ -183,13 +191,18 @@ def _flair() -> Iterator[Family]:
     _damages.OTHER | _damages.SPECIAL | odd,
   )
   yield Family(
-    'FLAIR images', write, read, ('small_images/im0.jpg',), _COMMON, tuple(_damages.BYTES)
+    'FLAIR images', write, read, ('small_images/im0.jpg',), _damages.ANY_FILE, tuple(_damages.BYTES)
   )
 
 
-_CONFIG = (
-  'from fedjax_syn.config import get_default\ndef get_config():\n  {}\n  return get_default()\n'
-)
+_CONFIG = """
+import ml_collections as m
+from fedjax_syn.config import get_default
+def get_config():
+  c = get_default().unlock()
+  {}
+  return c
+"""
 CONFIGS = {
   'exits': 'import sys; sys.exit()',
   'exits with 0': 'raise SystemExit(0)',
@@ -200,17 +213,17 @@ CONFIGS = {
   'returns nothing': 'return None',
   'returns a class': 'return dict',
   'wrong types': 'c = get_default(); c.client.lr = "fast"; return c',
-  'unlocked': 'c = get_default().unlock(); c.client.x = object(); return c',
-  'nests itself': 'c = get_default().unlock(); c.client = c; return c',
-  'a placeholder': 'import ml_collections as m; c = get_default().unlock(); c.rounds = m.config_dict.placeholder(int); return c',
-  'a required placeholder': 'import ml_collections as m; c = get_default().unlock(); c.rounds = m.config_dict.required_placeholder(int); return c',
-  'a reference': 'import ml_collections as m; c = get_default().unlock(); c.client.lr = m.FieldReference(None, field_type=float); return c',
-  'numbers as keys': 'import ml_collections as m; return m.ConfigDict({1: 2})',
-  'no algorithm': 'c = get_default().unlock(); c.algorithm = None; return c',
-  'outside of nowhere': 'c = get_default().unlock(); c.outside = ("no:such",); return c',
+  'unlocked': 'c.client.x = object()',
+  'nests itself': 'c.client = c',
+  'a placeholder': 'c.rounds = m.config_dict.placeholder(int)',
+  'a required placeholder': 'c.rounds = m.config_dict.required_placeholder(int)',
+  'a reference': 'c.client.lr = m.FieldReference(None, field_type=float)',
+  'numbers as keys': 'return m.ConfigDict({1: 2})',
+  'no algorithm': 'c.algorithm = None',
+  'outside of nowhere': 'c.outside = ("no:such",)',
   'prints': 'print("x" * 10)',
   'much memory': 'return bytearray(10**13)',
-}  # fmt: skip
+}
 
 
 def _configs() -> Family:
@@ -218,16 +231,18 @@ def _configs() -> Family:
     return config_lib.to_dict(config_lib.check(files.load_config(str(root / 'mine.py'))))
 
   write = lambda root: (root / 'mine.py').write_text(_CONFIG.format('pass'))
-  odd = {name: _damages.writing(_CONFIG.format(line).encode()) for name, line in CONFIGS.items()}
+  odd = {name: _damages.replace_by(_CONFIG.format(line).encode()) for name, line in CONFIGS.items()}
   odd |= {
-    'a null': _damages.writing(b'x = 1\0'),
-    'not UTF-8': _damages.writing(b'x = "\xe9"\n'),
-    'a nest': _damages.writing(b'x = ' + b'[' * 5000),
-    'a deep sum': _damages.writing(b'x = ' + b'1+' * 100_000 + b'1'),
-    'another encoding': _damages.writing(b'# -*- coding: nosuch -*-\nx = 1\n'),
+    'a null': _damages.replace_by(b'x = 1\0'),
+    'not UTF-8': _damages.replace_by(b'x = "\xe9"\n'),
+    'a nest': _damages.replace_by(b'x = ' + b'[' * 5000),
+    'a deep sum': _damages.replace_by(b'x = ' + b'1+' * 100_000 + b'1'),
+    'another encoding': _damages.replace_by(b'# -*- coding: nosuch -*-\nx = 1\n'),
   }
   # A program is what it says, whatever it said before.
-  return Family('config file', write, read, ('mine.py',), _COMMON | odd, tuple(_damages.BYTES))
+  return Family(
+    'config file', write, read, ('mine.py',), _damages.ANY_FILE | odd, tuple(_damages.BYTES)
+  )
 
 
 def families() -> list[Family]:

@@ -1,4 +1,4 @@
-"""What MkDocs takes from the code (`hooks` in mkdocs.yml): tables of fields, and formulas as MathML.
+"""Hooks of MkDocs (`hooks` in mkdocs.yml): tables of fields from the code, formulas as MathML.
 
 `<!-- fields: fedprox -->` in a page becomes the table of the fields of that block. The table comes
 from the declarations that check a config. Formulas are converted while the site is built, so a page

@@ -1,4 +1,4 @@
-"""The notebooks as pages of the documentation, in Markdown: MkDocs searches them and checks their links.
+"""The notebooks as Markdown pages of the documentation, with search and checked links.
 
 MkDocs calls `on_files` (`hooks` in mkdocs.yml). The environment variable FEDJAX_SYN_NOTEBOOKS names
 a folder with executed copies, whose outputs the pages show; without it the pages have no outputs.

@@ -1,17 +1,18 @@
-"""What FedCOG's generation costs a client beside a round's local training with distillation: counted and measured.
+"""The cost of FedCOG's generation beside a round's local training, counted and measured.
 
   python -m tools.generation_cost W [--seed=S] [--client=K] [--repeats=N] [--trusted]
 
-  W           the folder of a run of FedCOG (its state after round T0), or a config file: its initial model, which
-              costs the same
-  --trusted   the folder may name code (my_module:MyNet), which is then imported and called; only for folders that you trust
-  --seed      of the run, or of the initial model; the config's first
-  --client    which client; 0
-  --repeats   of each timed program, in turns; 5, the medians count
+  W          the folder of a run of FedCOG (its state after round T0), or a config file (the initial
+             model, which costs the same)
+  --seed     of the run, or of the initial model; by default the first of the config
+  --client   which client; 0
+  --repeats  of each timed program, alternating; medians of 5
+  --trusted  imports and calls code that the folder names (my_module:MyNet)
 
-Operations are the compiler's count of each program without its loops, times the steps; times are of one client
-alone on the default device, compilation excluded. Prints both, the ratio of generation to training in each, and the
-ratio of these two. Exit status: 0, or 2 after one line that says why not.
+The compiler counts the operations of each program without its loops; the count is multiplied by the
+steps. Times are those of one client on the default device, without compilation. Prints operations
+and seconds of generation and of local training with distillation, the ratio of generation to
+training in both, and the ratio of these ratios. Exit status: 0, or 2 after one line of reason.
 """
 
 import statistics
@@ -20,14 +21,16 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 from absl import app, flags
 
 from fedjax_syn.cli import flags as cli
 from fedjax_syn.cli import jax_setup
 from fedjax_syn.config import files
 from fedjax_syn.core import paths
+from fedjax_syn.papers.fedcog import generation
 
-# Not absl's global flags: another launcher in the same process may call its own by the same names.
+# Not absl's global flags, whose names another launcher in the same process may use.
 FLAGS = flags.FlagValues()
 flags.DEFINE_integer('seed', None, 'which seed', flag_values=FLAGS)
 flags.DEFINE_bool('trusted', False, 'import code that the folder names', flag_values=FLAGS)
@@ -36,10 +39,10 @@ flags.DEFINE_integer('repeats', 5, 'of a timed program', lower_bound=1, flag_val
 
 
 class Cost(NamedTuple):
-  """What generation and local training with distillation come to for one client in one round."""
+  """Operations or seconds of one client in one round."""
 
   generation: float
-  training: float
+  training: float  # with distillation
 
   @property
   def ratio(self) -> float:
@@ -47,77 +50,68 @@ class Cost(NamedTuple):
     return self.generation / self.training
 
 
-def compiler_count(function: Callable, *args: Any) -> float:
+def compiler_count(function: Callable[..., Any], *args: Any) -> float:
   """Returns the compiler's count of a function's operations; the body of a loop counts once."""
-  import jax
-
   return jax.jit(function).lower(*args).cost_analysis()['flops']
 
 
-def operations(subject: Any, client: int = 0) -> Cost:
-  """Counts the operations of one client.
+def operations(subject: generation.Subject, client: int = 0) -> Cost:
+  """Counts the operations of one client: all generation steps, and all local steps.
 
   Args:
-    subject: a `fedjax_syn.papers.fedcog.generation.Subject`.
+    subject: a run at the end of round T0.
     client: which client.
-
-  Returns:
-    Operations: of generation with all its steps, and of the steps of local training on real and generated samples.
   """
-  from fedjax_syn.papers.fedcog import generation
-
   context, data = generation.context_of(subject, client), subject.problem.data
   block = subject.config.blocks[generation.NAME]
-  # Samples by batches need as many operations, in a loop around that of the steps.
-  together = 0 if block.generator or block.statistics else block.samples
-  of = lambda steps: compiler_count(
-    generation.generator(generation.with_fields(subject, steps=steps, batch=together)),
-    context,
-    data,
-  )
+  # Samples in batches need as many operations, in a loop that contains the steps.
+  batch = 0 if block.generator or block.statistics else block.samples
+
+  def generating(steps):
+    one_batch = generation.with_fields(subject, steps=steps, batch=batch)
+    return compiler_count(generation.generator(one_batch), context, data)
+
   steps = 0 if block.source == 'noise' else block.steps
-  around, first = of(0), of(1)
+  outside_steps = generating(0)
   begin, step, count = generation.distilling(subject)
-  carry = begin(context, data)
-  each = compiler_count(step, carry, data)
-  return Cost(around + steps * (first - around), each * int(count(context, data)))
+  training_step = compiler_count(step, begin(context, data), data)
+  return Cost(
+    outside_steps + steps * (generating(1) - outside_steps),
+    training_step * int(count(context, data)),
+  )
 
 
-def seconds(subject: Any, client: int = 0, repeats: int = 5) -> Cost:
-  """Times the same two, alone on the default device, compilation excluded.
+def seconds(subject: generation.Subject, client: int = 0, repeats: int = 5) -> Cost:
+  """Times generation and local training of one client on the default device.
 
   Args:
-    subject: a `fedjax_syn.papers.fedcog.generation.Subject`.
+    subject: a run at the end of round T0.
     client: which client.
-    repeats: of each; they take turns, so that a machine that slows down slows both.
+    repeats: of each; they alternate, so that a machine that slows down slows both.
 
   Returns:
-    Medians, in seconds.
+    Medians, in seconds, without compilation.
   """
-  import jax
-
-  from fedjax_syn.papers.fedcog import generation
-
   context, data = generation.context_of(subject, client), subject.problem.data
   begin, step, count = generation.distilling(subject)
   train = jax.jit(
     lambda carry, data, steps: jax.lax.fori_loop(0, steps, lambda _, c: step(c, data), carry)
   )
-  carry, steps = begin(context, data), count(context, data)
-  programs = generation.generator(subject), train
-  arguments = (context, data), (carry, data, steps)
-  taken: tuple[list[float], list[float]] = [], []
-  for turn in range(repeats + 1):
-    for program, args, times in zip(programs, arguments, taken, strict=True):
+  calls = (
+    (generation.generator(subject), (context, data), []),
+    (train, (begin(context, data), data, count(context, data)), []),
+  )
+  for repeat in range(repeats + 1):
+    for program, arguments, times in calls:
       start = time.perf_counter()
-      jax.block_until_ready(program(*args))
-      if turn:  # the first one compiles
+      jax.block_until_ready(program(*arguments))
+      if repeat:  # the first call compiles
         times.append(time.perf_counter() - start)
-  return Cost(*map(statistics.median, taken))
+  return Cost(*(statistics.median(times) for _, _, times in calls))
 
 
 def report(counted: Cost, measured: Cost) -> str:
-  """Returns the printed table of both."""
+  """Returns the printed table."""
   rows = (
     ('', 'operations', 'seconds'),
     ('generation', f'{counted.generation:.4g}', f'{measured.generation:.4g}'),
@@ -135,13 +129,13 @@ def main(argv: list[str]) -> int:
     return 0
   with cli.refusals():
     FLAGS.unparse_flags()
-    found = FLAGS(argv)[1:]
-    if len(found) != 1:
-      raise app.UsageError(f'{len(found)} given: name the folder of one run, or one config file')
+    arguments = FLAGS(argv)[1:]
+    if len(arguments) != 1:
+      raise app.UsageError(
+        f'{len(arguments)} given: name the folder of one run, or one config file'
+      )
     jax_setup.prepare_jax(1)
-    from fedjax_syn.papers.fedcog import generation
-
-    path = paths.given(found[0], 'folder')
+    path = paths.given(arguments[0], 'folder')
     if path.suffix == '.py':
       subject = generation.begin_subject(files.load_config(str(path)), FLAGS.seed)
     elif (path / 'config.json').is_file():
@@ -151,17 +145,16 @@ def main(argv: list[str]) -> int:
     clients = subject.config.data.clients
     if FLAGS.client >= clients:
       raise ValueError(f'--client={FLAGS.client}: there are clients 0 .. {clients - 1}')
-  import jax
-
   config, block = subject.config, subject.config.blocks[generation.NAME]
-  client = config.client
-  length = f'{client.steps} steps' if client.steps else f'{client.epochs} epochs'
+  local = config.client
+  length = f'{local.steps} steps' if local.steps else f'{local.epochs} epochs'
   with jax.default_matmul_precision(config.precision):
     counted = operations(subject, FLAGS.client)
     measured = seconds(subject, FLAGS.client, FLAGS.repeats)
   print(
-    f'{config.algorithm} on {subject.problem.dataset.title}, client {FLAGS.client}: {block.steps} steps on'
-    f' {block.samples} samples, and {length} on {client.batch_size} + {min(block.kd_batch, block.samples)}'
+    f'{config.algorithm} on {subject.problem.dataset.title}, client {FLAGS.client}: '
+    f'{block.steps} steps on {block.samples} samples, and {length} on '
+    f'{local.batch_size} + {min(block.kd_batch, block.samples)}'
   )
   print(report(counted, measured))
   return 0

@@ -1,36 +1,42 @@
-"""Shows that long runs and many clients cost no more memory, compilation or time a round than short runs and few.
+"""Measures whether long runs and many clients cost more memory, compilation or time a round.
 
   python -m tools.long_run --workdir=W [--mode=rounds] [--rounds=1000]
-  python -m tools.long_run --workdir=W --mode=clients [--clients=10000] [--rounds=60] [--data=fashion_mnist]
+  python -m tools.long_run --workdir=W --mode=clients [--clients=10000] [--rounds=60]
+      [--data=fashion_mnist] [--data_dir=DIR]
 
-  --mode     rounds: FedAvg on the embedded digits, 32 of 80 clients, evaluated every 10 rounds and saved ten times
-             clients: the same with 80 and then with --clients registered clients, of which 32 take part
-  --rounds   how many
-  --clients  registered ones, for --mode=clients
-  --data     a data set (--list=datasets of launch/main.py), for --mode=clients
-  --data_dir where data sets lie
+  --mode      rounds: FedAvg on the embedded digits, 32 of 80 clients, evaluated every 10 rounds and
+              saved ten times
+              clients: the same with 80 and with --clients registered clients, 32 of them in a round
+  --rounds    how many
+  --clients   registered clients, for --mode=clients
+  --data      a data set (--list=datasets of launch/main.py), for --mode=clients
+  --data_dir  folder of data sets
 
-Measured after every stretch of rounds, through the whole outer loop: resident memory of the process, bytes of all arrays on
-devices, programs compiled so far, and the processor's seconds a round. The first fifth is warm-up. Writes
-W/long_run.json and W/long_run.png; prints a line for each run. Exit status: 0, 1 if something grew, 2 refused.
+After each evaluation of a complete run it measures the resident memory of the process, the bytes of
+all arrays on devices, the programs compiled so far, and the processor's seconds a round. The first
+fifth of the rounds is warm-up. Prints one line for each run; W/long_run.json has all samples. Exit
+status: 0, 1 if something grew, 2 refused.
 """
 
 import gc
+import itertools
 import json
 import os
 import pathlib
 import resource
-import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
 from absl import flags
 
+from fedjax_syn import config as config_lib
 from fedjax_syn.cli import flags as cli
 from fedjax_syn.cli import jax_setup
-from fedjax_syn.runs import progress
+from fedjax_syn.runs import experiment, progress
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string('workdir', None, 'where results go', flag_values=FLAGS)
@@ -46,48 +52,44 @@ COMPILED = '/jax/core/compile/backend_compile_duration'
 
 
 class Sample(NamedTuple):
-  """What is there after a stretch of rounds."""
+  """Measurements after some rounds."""
 
   round: int
   resident_bytes: int  # of the process
-  live_bytes: int  # of all arrays; one that several devices hold counts once
+  live_bytes: int  # of all arrays; an array on several devices counts once
   compiled: int  # programs so far, in all threads
   seconds: float  # of the processor, so far
 
 
 class Probe(progress.Reporter):
-  """In the place of a progress bar: measures whenever rounds are done, and shows nothing."""
+  """Measures when rounds are done; a run calls it as its progress bar."""
 
   def __init__(self, before: int):
-    """Begins; `before` are the bytes of arrays that are not the run's."""
+    """Begins; `before` are the bytes of arrays of other owners."""
     self.samples: list[Sample] = []
-    self.compiled, self.before, self.own = 0, before, 0.0
+    self.compiled, self.before, self.own_seconds = 0, before, 0.0
 
-  def listen(self, event: str, duration: float, **_) -> None:
+  def listen(self, event: str, duration: float, **_: Any) -> None:
     """Counts compilations."""
     self.compiled += event == COMPILED
 
   def rounds(self, done: int, report: Mapping[str, float]) -> None:
-    """Takes a sample."""
-    import jax
-
+    """Adds a sample; a later one of the same round replaces it."""
     start = time.process_time()
     gc.collect()
-    live = sum(array.nbytes for array in jax.live_arrays())
-    sample = Sample(done, resident(), live - self.before, self.compiled, start - self.own)
-    self.own += time.process_time() - start
+    live = sum(array.nbytes for array in jax.live_arrays()) - self.before
     if self.samples and self.samples[-1].round == done:
-      self.samples[-1] = sample
-    else:
-      self.samples.append(sample)
+      self.samples.pop()
+    self.samples.append(Sample(done, resident(), live, self.compiled, start - self.own_seconds))
+    self.own_seconds += time.process_time() - start
 
   def say(self, text: str) -> None:
-    """Keeps what is wrong."""
+    """Prints a warning."""
     print(text, file=sys.stderr)
 
 
 def resident() -> int:
-  """Returns the resident memory of this process in bytes; its peak where the present one is not to be had."""
+  """Returns the resident memory of this process in bytes; outside Linux, its peak."""
   statm = pathlib.Path('/proc/self/statm')
   if statm.exists():
     return int(statm.read_text().split()[1]) * resource.getpagesize()
@@ -97,14 +99,12 @@ def resident() -> int:
 
 def config_of(rounds: int, **settings: Any) -> Any:
   """Returns the config of a run: FedAvg, an MLP, 32 clients in a round."""
-  from fedjax_syn import config as config_lib
-
   config = config_lib.get_default()
   chosen = {
     'algorithm': 'fedavg',
     'rounds': rounds,
     'eval_every': 10,
-    'checkpoint_every': max(1, rounds // 10),  # the first, which loads what writes them, is warm-up
+    'checkpoint_every': max(1, rounds // 10),  # the first one is warm-up
     'data.partition': 'iid',
     'data.clients': FEW,
     'model.name': 'mlp',
@@ -117,16 +117,12 @@ def config_of(rounds: int, **settings: Any) -> Any:
 
 
 def measure(config: Any, folder: pathlib.Path) -> list[Sample]:
-  """Runs a config and returns what was measured on the way.
+  """Runs a config and returns the measurements.
 
   Raises:
     ValueError: if the run did not finish.
   """
-  import jax
-
-  from fedjax_syn.runs import experiment
-
-  gc.collect()  # an engine's functions know each other: what an earlier run held goes now
+  gc.collect()  # frees the engine of an earlier run, which has cycles of references
   probe = Probe(sum(array.nbytes for array in jax.live_arrays()))
   jax.monitoring.register_event_duration_secs_listener(probe.listen)
   try:
@@ -139,29 +135,32 @@ def measure(config: Any, folder: pathlib.Path) -> list[Sample]:
 
 
 def summarise(samples: Sequence[Sample]) -> dict[str, Any]:
-  """Compares what is after the first fifth of the rounds with the end.
+  """Compares the state after the first fifth of the rounds with the end.
 
   Args:
     samples: in order.
 
   Returns:
-    By name the 'first' and the 'last' (bytes at these moments; seconds of a round in the second and in the last
-    fifth: the lower quartile, as other work on the machine only adds, of stretches of equal length, as each
-    ends with an evaluation), programs 'compiled' after the warm-up, and what has 'grown' beyond `GROWTH`.
+    'first' and 'last': bytes at these moments, and seconds of a round in the second and in the last
+    fifth (the lower quartile, since other work on the machine only adds; all intervals have equally
+    many rounds, since each ends with an evaluation). 'compiled': programs after the warm-up.
+    'grown': names of quantities that exceed `GROWTH`.
   """
   total = samples[-1].round
   settled = [s for s in samples if s.round >= total / 5]
-  pairs = list(zip(settled, settled[1:], strict=False))
+  pairs = list(itertools.pairwise(settled))
   longest = max(b.round - a.round for a, b in pairs)
-  pairs = [(a, b) for a, b in pairs if b.round - a.round == longest]
   rates = [
-    ((a.round + b.round) / 2, (b.seconds - a.seconds) / (b.round - a.round)) for a, b in pairs
+    ((a.round + b.round) / 2, (b.seconds - a.seconds) / longest)
+    for a, b in pairs
+    if b.round - a.round == longest
   ]
   early = [rate for round, rate in rates if round <= 0.4 * total] or [rates[0][1]]
   late = [rate for round, rate in rates if round >= 0.8 * total] or [rates[-1][1]]
-  first = {name: getattr(settled[0], name) for name in ('resident_bytes', 'live_bytes')}
-  last = {name: getattr(settled[-1], name) for name in ('resident_bytes', 'live_bytes')}
-  first['seconds'], last['seconds'] = quartile(early), quartile(late)
+  first, last = (
+    {**{name: getattr(s, name) for name in GROWTH if name != 'seconds'}, 'seconds': quartile(of)}
+    for s, of in ((settled[0], early), (settled[-1], late))
+  )
   compiled = settled[-1].compiled - settled[0].compiled
   grown = [name for name, most in GROWTH.items() if last[name] > most * first[name]]
   return {
@@ -175,27 +174,7 @@ def summarise(samples: Sequence[Sample]) -> dict[str, Any]:
 
 def quartile(values: Sequence[float]) -> float:
   """Returns the lower quartile."""
-  return statistics.quantiles(values, n=4, method='inclusive')[0] if len(values) > 1 else values[0]
-
-
-def draw(runs: Mapping[str, Sequence[Sample]], path: pathlib.Path) -> None:
-  """Draws memory, compilations and seconds over rounds, a line for each run."""
-  from matplotlib.figure import Figure
-
-  from fedjax_syn.plotting import figures
-
-  figure = Figure(figsize=(9, 6), layout='constrained')
-  axes = figure.subplots(2, 2, sharex=False).flat
-  panels = ('resident memory, MiB', 'arrays on devices, MiB', 'programs compiled', 'CPU seconds')
-  for axis, title, name in zip(axes, panels, Sample._fields[1:], strict=True):
-    scale = 2**-20 if 'bytes' in name else 1
-    for label, samples in runs.items():
-      values = [scale * getattr(s, name) for s in samples]
-      axis.plot([s.round for s in samples], values, label=label, linewidth=1)
-    axis.set(title=title, xlabel='round', ylim=(0, None))
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=7)
-  figures.save(figure, path)
+  return float(np.quantile(values, 0.25))
 
 
 def plan(mode: str, rounds: int | None, clients: int, data: str, data_dir: str) -> dict[str, Any]:
@@ -226,7 +205,6 @@ def main(argv: Sequence[str]) -> int:
   samples = {label: [s._asdict() for s in run] for label, run in runs.items()}
   report = {'cores': os.cpu_count(), 'results': results, 'samples': samples}
   (workdir / 'long_run.json').write_text(json.dumps(report, indent=1))
-  draw(runs, workdir / 'long_run.png')
   return 1 if any(result['grown'] for result in results.values()) else 0
 
 

@@ -32,9 +32,9 @@ def _raise(error):
 
 def test_a_refusal_names_the_key_or_the_value():
   refusal = _outcomes.Outcome('refused', 'client.lr=-1.0: must be greater than 0', 0.0)
-  assert _fields._named(refusal, 'client.lr', '-1').kind == 'refused'
-  assert _fields._named(refusal, 'data.alpha', '-1.0').kind == 'refused'
-  assert _fields._named(refusal, 'data.alpha', 'seven').kind == 'unnamed'
+  assert _fields._checked(refusal, 'client.lr', '-1').kind == 'refused'
+  assert _fields._checked(refusal, 'data.alpha', '-1.0').kind == 'refused'
+  assert _fields._checked(refusal, 'data.alpha', 'seven').kind == 'unnamed'
 
 
 def test_a_changed_reading_without_a_note_is_silent():

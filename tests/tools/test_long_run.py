@@ -56,7 +56,6 @@ def test_both_modes_in_short(tmp_path, monkeypatch):
   report = json.loads((tmp_path / 'w' / 'long_run.json').read_text())
   few, many = (result['last']['live_bytes'] for result in report['results'].values())
   assert 320 * 48 <= many - few <= 5 * 320 * 48
-  assert (tmp_path / 'w' / 'long_run.png').stat().st_size > 10_000
 
 
 def test_a_folder_that_is_there_is_refused(tmp_path, capsys):
