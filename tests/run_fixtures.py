@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedjax_syn.core import paths
 from fedjax_syn.plotting import figures
-from fedjax_syn.runs import assemble, checkpoint, experiment, recorder, summary
+from fedjax_syn.runs import assemble, checkpoint, experiment, final_files, recorder
 from tests.fake_engine import Fake
 from tests.run_helpers import config_of, outcome
 
@@ -21,8 +22,8 @@ def put_fake(patch, **behaviour):
 
 def put_stubs(patch):
   """No figures, and checkpoints whenever they are due, however long they take."""
-  patch.setattr(summary, 'draw_partition', lambda *_: None)
-  patch.setattr(summary, 'draw_curves', lambda *_: None)
+  patch.setattr(final_files, 'draw_partition', lambda *_: None)
+  patch.setattr(final_files, 'draw_curves', lambda *_: None)
   patch.setattr(figures, 'synthetic_sets', lambda *args: Image.new('L', (2, 2)).save(args[4]))
   patch.setattr(recorder, 'SHARE', math.inf)
 
@@ -51,6 +52,7 @@ def fake(monkeypatch):
   monkeypatch.setattr(checkpoint, 'write_arrays', write)
   monkeypatch.setattr(checkpoint, 'read_arrays', read)
   monkeypatch.setattr(checkpoint, 'fsync', lambda path: None)
+  monkeypatch.setattr(paths, 'fsync', lambda path: None)
   return functools.partial(put_fake, monkeypatch)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedjax_syn import config as config_lib
 from fedjax_syn.core import trees
-from fedjax_syn.runs import checkpoint, experiment, metrics, run_folder
+from fedjax_syn.runs import checkpoint, experiment, metrics, work_folder
 from tests.fake_engine import PHASE
 
 
@@ -62,10 +62,12 @@ SIDE_BY_SIDE = {'layout.seeds': 2}  # both seeds of `config_of` in one program
 
 def outcome(folder) -> dict:
   """All of a finished folder that must not depend on interruptions."""
-  summary = run_folder.summary(folder)
+  summary = work_folder.summary(folder)
   states = {}
   for seed in summary['seeds']:
-    mine = [p for p in checkpoint.found(folder / 'checkpoints') if checkpoint.seed_of(p) == seed]
+    mine = [
+      p for p in checkpoint.list_sorted(folder / 'checkpoints') if checkpoint.seed_of(p) == seed
+    ]
     tree = checkpoint.read(mine[-1]).tree
     states[seed] = {k: v.tobytes() for k, v in trees.encode(tree)[0].items()}
   with np.load(folder / 'synthetic' / 'synthetic.npz') as file:

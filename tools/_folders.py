@@ -100,7 +100,7 @@ def read_report(folder: Path) -> dict[str, Any]:
   arrays = {f'clients {s}': a for s, a in run.clients.items()}
   arrays |= {f'set {s}': a for s, a in run.synthetic.items()}
   arrays |= {} if run.counts is None else {'counts': {'counts': run.counts}}
-  saved = checkpoint.found(folder / 'checkpoints') if run.summary is None else []
+  saved = checkpoint.list_sorted(folder / 'checkpoints') if run.summary is None else []
   size = checkpoint.note_of(saved[-1]).get('metrics_bytes', 0) if saved else None
   lines = metrics.read(folder / 'metrics.jsonl', size)
   timeless = {k: v for k, v in (run.summary or {}).items() if k not in OF_CLOCK}
@@ -131,7 +131,7 @@ def read_export(folder: Path) -> dict[str, str]:
 
 def read_results(folder: Path) -> dict[str, Any]:
   """Returns the results of a finished run: those of the report, and the last states."""
-  last = {checkpoint.seed_of(path): path for path in checkpoint.found(folder / 'checkpoints')}
+  last = {checkpoint.seed_of(path): path for path in checkpoint.list_sorted(folder / 'checkpoints')}
   states = {str(s): digest(trees.encode(checkpoint.read(p).tree)[0]) for s, p in last.items()}
   return read_report(folder) | {'states': states}
 

@@ -186,7 +186,7 @@ def outcome(folder: pathlib.Path) -> dict[str, bytes]:
     run, name = path.parent, path.parent.relative_to(folder)
     lines = [{k: v for k, v in line.items() if k != 'seconds'} for line in metrics.read(path)]
     parts[f'{name}/metrics.jsonl'] = json.dumps(lines).encode()
-    last = checkpoint.read(checkpoint.found(run / 'checkpoints')[-1])
+    last = checkpoint.read(checkpoint.list_sorted(run / 'checkpoints')[-1])
     parts |= {f'{name}/{k}': v.tobytes() for k, v in trees.encode(last.tree)[0].items()}
     for learned in sorted((run / 'synthetic').glob('*.npz')):
       with np.load(learned, allow_pickle=False) as file:

@@ -79,18 +79,18 @@ def export(
   """
   import fedjax_syn as fs
   from fedjax_syn.runs import export as export_lib
-  from fedjax_syn.runs import run_folder, work_folder
+  from fedjax_syn.runs import lock, work_folder
 
   loaded = fs.load(folder, seed, trusted=trusted)
   if loaded.synthetic is None and 'safetensors' not in kinds:
     raise ValueError(f'{folder}: holds no synthetic set; --format=safetensors writes its model')
-  stored = run_folder.config(folder)
+  stored = work_folder.config(folder)
   note = export_lib.note(stored)  # refuses before anything is written
   if loaded.synthetic is not None:
     names = stored['dataset'].get('class_names', ())  # an older run says none
     last = export_lib.last_set(loaded.synthetic, names)
     export_lib.check_shown(last, kinds)
-  with work_folder.lock(target):  # two exports at the same time would write each other's files
+  with lock.hold(target):  # two exports at the same time would write each other's files
     lines = []
     if loaded.synthetic is not None:
       for kind in kinds:

@@ -92,12 +92,12 @@ def main(argv: list[str]) -> int:
     jax_setup.prepare_jax(1)
     from fedjax_syn.papers.dynafed import finished_run
     from fedjax_syn.papers.feddualmatch import client_sets
-    from fedjax_syn.runs import metrics, run_folder, work_folder
+    from fedjax_syn.runs import metrics, stored_files, work_folder
 
-    stored = run_folder.config(folder)['config']
+    stored = work_folder.config(folder)['config']
     if stored['algorithm'] in client_sets.NAMES:
       report = client_sets.inspect(folder, FLAGS.seed, FLAGS.data_dir, FLAGS.trusted)
-      work_folder.write_json(folder / 'inspect.json', report)
+      stored_files.write_json(folder / 'inspect.json', report)
       print_sets(report)
       print(f'{folder / "inspect.json"} and {folder / "figures"}')
       return 0
@@ -106,7 +106,7 @@ def main(argv: list[str]) -> int:
     for path in (folder / 'inspect.json', *(folder / 'figures' / n for n in PICTURES)):
       if path.is_dir():
         raise ValueError(f'{path} is a folder and not a file; move it away')
-    run_folder.summary(folder / 'compare')
+    work_folder.summary(folder / 'compare')
     metrics.read(folder / 'compare' / 'metrics.jsonl')  # whose rounds are compared
     subject = finished_run.open_subject(run, FLAGS.data_dir)
   import jax
@@ -115,7 +115,7 @@ def main(argv: list[str]) -> int:
 
   with jax.default_matmul_precision(run.config.precision):
     report = inspections.inspect(subject, folder, steps=FLAGS.steps, clients=FLAGS.clients)
-  work_folder.write_json(folder / 'inspect.json', report)
+  stored_files.write_json(folder / 'inspect.json', report)
   print_summary(report)
   print(f'{folder / "inspect.json"} and {folder / "figures"}')
   return 0

@@ -105,22 +105,22 @@ def make_cell(config: Any, values: dict[str, str], workdir: pathlib.Path) -> Cel
 def begun_in(cells: Sequence[Cell], folders: Sequence[pathlib.Path]) -> pathlib.Path | None:
   """Finds a sweep's folder under another hash, of an older version for instance: it holds a run of one of the cells."""
   from fedjax_syn import config as config_lib
-  from fedjax_syn.runs import continuation
+  from fedjax_syn.runs import default_folder
 
   if any(cell.folder.parent.exists() for cell in cells):
     return None
   for cell in cells:
     runs = [folder / cell.folder.name for folder in folders]
-    if folder := continuation.folder_of(config_lib.check(cell.config), runs):
+    if folder := default_folder.folder_of(config_lib.check(cell.config), runs):
       return folder.parent
   return None
 
 
 def read_score(folder: pathlib.Path) -> tuple[float | None, float | None]:
   """Returns mean and standard deviation over seeds of the last five validation accuracies of a finished run."""
-  from fedjax_syn.runs import run_folder
+  from fedjax_syn.runs import work_folder
 
-  value = run_folder.summary(folder)
+  value = work_folder.summary(folder)
   for name in SELECTED_BY:
     value = value[name]
   return value['mean'], value['std']
@@ -132,12 +132,12 @@ def run_cell(cell: Cell, run: Callable[..., int], config_name: str) -> dict[str,
   Returns:
     Its record; None if another process is at work there.
   """
-  from fedjax_syn.runs import work_folder as workdir_lib
+  from fedjax_syn.runs import lock
 
-  if workdir_lib.owner(cell.folder):
+  if lock.owner(cell.folder):
     return None
   status = run(cell.config, cell.folder, config_name=config_name)
-  if status == exit_status.REFUSED and workdir_lib.owner(cell.folder):  # it came in between
+  if status == exit_status.REFUSED and lock.owner(cell.folder):  # it came in between
     return None
   mean, std = read_score(cell.folder) if status == 0 else (None, None)
   record = {'values': cell.values, 'folder': cell.folder.name, 'hash': cell.hash}
@@ -197,7 +197,7 @@ def sweep(
           continue
         records[number] = record
         summary = {'selected_by': SELECTED_BY, 'best': best(in_order()), 'cells': in_order()}
-        write(path, json.dumps(stored_files.sealed(summary), indent=2))
+        write(path, json.dumps(stored_files.with_digest(summary), indent=2))
         if record['status'] in (exit_status.INTERRUPTED, exit_status.DISK_FULL):
           return in_order()
       left = busy
@@ -216,15 +216,15 @@ def wait(folders: Sequence[pathlib.Path], stop) -> bool:
   Returns:
     Whether one is free; False if it was asked to stop.
   """
-  from fedjax_syn.runs import work_folder as workdir_lib
+  from fedjax_syn.runs import lock
 
-  owners = {folder.name: workdir_lib.owner(folder) for folder in folders}
+  owners = {folder.name: lock.owner(folder) for folder in folders}
   if not all(owners.values()):
     return True
   named = '; '.join(f'{name} ({owner})' for name, owner in owners.items())
   print(f'waiting for what others are at: {named}', flush=True)
   while not stop:
-    if not all(map(workdir_lib.owner, folders)):
+    if not all(map(lock.owner, folders)):
       return True
     time.sleep(POLL)
   return False

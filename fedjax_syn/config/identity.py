@@ -59,7 +59,9 @@ def own_code(config: Any) -> dict[str, str]:
   too. What these import is not looked at.
   """
   hashes, counts = {}, identity(config)
-  for word in _words({key: value for key, value in used(config).items() if key in counts}):
+  for word in _words(
+    {key: value for key, value in settings_in_use(config).items() if key in counts}
+  ):
     place, _, name = word.rpartition(':')
     if (path := own_layers.path_of(place) or _file_of(place)) is None:
       continue
@@ -141,7 +143,7 @@ def _name_of(path: str) -> str:
 
 
 def depends_on_rounds(config: Any, before: int | None = None) -> list[str]:
-  """Names what would be another in a run of another number of rounds, so that such a run is no continuation.
+  """Names what would be another in a run of another number of rounds, so that such a run is no resume.
 
   Args:
     config: a config.
@@ -166,7 +168,7 @@ def depends_on_rounds(config: Any, before: int | None = None) -> list[str]:
   return named + [line.partition(':')[0] for line in derived]
 
 
-def used(config: Any) -> dict[str, Any]:
+def settings_in_use(config: Any) -> dict[str, Any]:
   """Returns a run's fields by dotted key, for whoever shows them: without the blocks of methods that are not in use."""
   resolved = _resolved(config)
   flat = flatten(config_lib.to_dict(resolved))

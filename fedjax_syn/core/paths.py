@@ -1,7 +1,10 @@
 """Paths as people write them."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import fedjax_syn
 
@@ -34,20 +37,41 @@ def given(path: str | Path, key: str = '') -> Path:
   return Path(expanded)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-  """Replaces a file in one step: it has the old content or the new one, and nothing half written stays beside it.
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+  """Replaces a file in one step: it has the old content or the new one, and no other file stays.
 
   Args:
-    path: of the file, in a folder that is there; several processes may write it at the same time.
-    content: of the file.
+    path: of the file, in an existing folder; several processes may write it at the same time.
+
+  Yields:
+    A file for the new content, which is on the disk under `path` when the block ends.
 
   Raises:
     OSError: if it cannot be written.
   """
   half = path.with_name(f'.{os.getpid()}.tmp')
   try:
-    half.write_bytes(content)
+    with half.open('wb') as file:
+      yield file
+    fsync(half)
     half.replace(path)
   except BaseException:
     half.unlink(missing_ok=True)
     raise
+  fsync(path.parent)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+  """Replaces a file's content in one step; see `replacing`."""
+  with replacing(path) as file:
+    file.write(content)
+
+
+def fsync(path: Path) -> None:
+  """Waits until a file, or the names in a folder, are on the disk."""
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)

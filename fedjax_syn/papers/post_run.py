@@ -8,8 +8,7 @@ from typing import Any
 
 import jax
 
-from fedjax_syn.runs import run_folder, stored_files
-from fedjax_syn.runs import work_folder as workdir_lib
+from fedjax_syn.runs import lock, stored_files, work_folder
 from fedjax_syn.tables import measures
 from fedjax_syn.tables.spec import Result, Scale
 
@@ -44,7 +43,7 @@ def from_scratch(folder: pathlib.Path, seed: int, scale: Scale) -> None:
     numbers, _ = inspections.from_scratch(alone, folder / 'figures', STEPS[scale.comparable])
     curve = numbers['sets']['synthetic']
     values = {name: curve[name].tolist() for name in ('steps', 'accuracy')}
-    workdir_lib.write_json(folder / 'from_scratch.json', values)
+    stored_files.write_json(folder / 'from_scratch.json', values)
 
   _once(folder, seed, folder / 'from_scratch.json', measure)
 
@@ -76,7 +75,7 @@ def generation_times(folder: pathlib.Path, seed: int, scale: Scale) -> None:
       f'{device.platform} {device.device_kind}, {platform.machine()}, {os.cpu_count()} cores'
     )
     measured = {'seconds': generation.seconds(subject, SAMPLES), 'machine': machine}
-    workdir_lib.write_json(folder / 'generation.json', measured)
+    stored_files.write_json(folder / 'generation.json', measured)
 
   opened = lambda: generation.open_subject(folder, seed, OWN)
   _once(folder, seed, folder / 'generation.json', measure, opened)
@@ -111,7 +110,7 @@ def client_sets(folder: pathlib.Path, seed: int, scale: Scale) -> None:
   from fedjax_syn.papers.feddualmatch import client_sets
 
   path = folder / 'client_sets.json'
-  measure = lambda _: workdir_lib.write_json(path, client_sets.inspect(folder, seed, None, OWN))
+  measure = lambda _: stored_files.write_json(path, client_sets.inspect(folder, seed, None, OWN))
   _once(folder, seed, path, measure, lambda: None)
 
 
@@ -120,7 +119,7 @@ def _whole(path: pathlib.Path) -> bool:
   try:
     if path.suffix == '.json':
       return stored_files.read_json(path, {}) is not None
-    return run_folder.is_picture(stored_files.read_bytes(path) or b'')
+    return work_folder.is_picture(stored_files.read_bytes(path) or b'')
   except stored_files.DamagedError:
     return False
 
@@ -135,10 +134,10 @@ def _once(
   """Measures a run unless that was done; `opened` is a run of DynaFed by default."""
   from fedjax_syn.papers.dynafed import finished_run
 
-  with workdir_lib.lock(folder):
+  with lock.hold(folder):
     if _whole(path):
       return
-    config = run_folder.config(folder)['config']
+    config = work_folder.config(folder)['config']
     with jax.default_matmul_precision(config['precision']):
       if opened is None:
         run = finished_run.read_run(folder, seed, OWN)

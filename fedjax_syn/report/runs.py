@@ -12,7 +12,7 @@ import numpy as np
 from fedjax_syn import algorithms
 from fedjax_syn.config.schema import SECTIONS
 from fedjax_syn.core import paths
-from fedjax_syn.runs import checkpoint, metrics, run_folder
+from fedjax_syn.runs import checkpoint, metrics, work_folder
 from fedjax_syn.runs.stored_files import DamagedError, read_bytes
 
 ABSENT = None  # a field of a method that the run does not use, or that its version of the library did not have
@@ -85,18 +85,20 @@ def open_runs(folders: Sequence[str | Path]) -> list[Run]:
 
 def _open(folder: Path) -> Run:
   try:
-    stored = run_folder.config(folder)
+    stored = work_folder.config(folder)
     seeds = stored['config']['seeds']
-    summary = run_folder.summary(folder, seeds)
+    summary = work_folder.summary(folder, seeds)
     lines = _lines(folder, summary)
     settings = used(stored['config'])
-    read = lambda name: run_folder.arrays(folder, name, summary)
-    partition = read(run_folder.PARTITION)
-    clients = {seed: read(run_folder.clients_file(seed)) for seed in seeds}
-    sets = {seed: read(run_folder.set_file(seed, seeds)) for seed in seeds}
+    read = lambda name: work_folder.arrays(folder, name, summary)
+    partition = read(work_folder.PARTITION)
+    clients = {seed: read(work_folder.clients_file(seed)) for seed in seeds}
+    sets = {seed: read(work_folder.set_file(seed, seeds)) for seed in seeds}
     drawn = {name: _picture(folder / 'figures' / f'{name}.png') for name in INSPECTED}
     inspected = {name: content for name, content in drawn.items() if content is not None}
-    if wrong := run_folder.misfit(stored, partition.get('counts'), clients.values(), sets.values()):
+    if wrong := work_folder.misfit(
+      stored, partition.get('counts'), clients.values(), sets.values()
+    ):
       raise DamagedError(wrong)
     strangers = {line['seed'] for line in lines} - {*seeds}
     if strangers:
@@ -120,7 +122,7 @@ def _open(folder: Path) -> Run:
 def _lines(folder: Path, summary: Mapping[str, Any] | None) -> list[metrics.Line]:
   """A run's metrics; of one that is not finished the newest checkpoint knows what they were when it was saved."""
   path = folder / 'metrics.jsonl'
-  saved = checkpoint.found(folder / 'checkpoints') if summary is None else []
+  saved = checkpoint.list_sorted(folder / 'checkpoints') if summary is None else []
   note = checkpoint.note_of(saved[-1]) if saved else {}
   if 'metrics_sha256' in note:
     content = read_bytes(path, note['metrics_bytes']) or b''
@@ -131,7 +133,7 @@ def _lines(folder: Path, summary: Mapping[str, Any] | None) -> list[metrics.Line
 
 def _picture(path: Path) -> bytes | None:
   content = read_bytes(path)
-  if content is not None and not run_folder.is_picture(content):
+  if content is not None and not work_folder.is_picture(content):
     raise DamagedError(f'{path} is damaged: it is no PNG')
   return content
 

@@ -8,21 +8,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_syn import algorithms, models
-from fedjax_syn import config as config_lib
 from fedjax_syn import engine as engine_lib
 from fedjax_syn.algorithms import chain
 from fedjax_syn.chains import Chain
-from fedjax_syn.config import arguments
+from fedjax_syn.config import Resolved, arguments
 from fedjax_syn.config import trusted as trust
 from fedjax_syn.core import paths, privacy
 from fedjax_syn.core.contexts import Run, State
 from fedjax_syn.core.texts import shown
 from fedjax_syn.core.types import Model, Variables
-from fedjax_syn.data import checks, datasets, federated
-from fedjax_syn.data import partition as partition_lib
-from fedjax_syn.engine import measures
+from fedjax_syn.data import checks, datasets
+from fedjax_syn.data.settings import Data
 from fedjax_syn.layer import Layer
-from fedjax_syn.runs import checkpoint, loop, run_folder
+from fedjax_syn.runs import (
+  assemble,
+  checkpoint,
+  loop,
+  restore,
+  stored_files,
+  work_folder,
+)
 from fedjax_syn.runs.clock import Clock
 
 # Arguments of `run` that are fields of a config.
@@ -158,49 +163,42 @@ def prepare(
   arguments.check_together(
     {FIELDS[k]: v for k, v in checked.items()}, {v: k for k, v in FIELDS.items()}.get
   )
-  rounds, clients, participation = (
-    checked[name] for name in ('rounds', 'clients', 'participation')
-  )
-  sampling = privacy.Sampling('fixed', clients, participation, rounds, len(checked['seeds']))
+  rounds, seeds = checked['rounds'], checked['seeds']
+  clients, participation = checked['clients'], checked['participation']
+  sampling = privacy.Sampling('fixed', clients, participation, rounds, len(seeds))
   method = resolve(method, sampling)
   layout = _layout(layout)
   dataset = _dataset(dataset, checked['data_dir'])
   if not isinstance(model, str | Model):
     raise ValueError(f'model={shown(model)}: must be a Model or the name of one')
   if isinstance(model, str):
-    model = models.create(model, shape=dataset.train.x.shape[1:], num_classes=dataset.num_classes)
-  part = partition_lib.partition(
-    checked['partition'],
-    dataset.train.y,
-    clients,
-    alpha=checked['alpha'],
-    seed=checked['partition_seed'],
-    num_classes=dataset.num_classes,
-    client_ids=dataset.clients,
-    natural_clients=dataset.num_clients(),
-  )
+    model = models.create(model, shape=dataset.shape, num_classes=dataset.num_classes)
+  names = {
+    'partition': 'partition',
+    'clients': 'clients',
+    'alpha': 'alpha',
+    'seed': 'partition_seed',
+  }
+  data = Data(**{field: checked[name] for field, name in names.items()})
+  problem = assemble.problem_of(dataset, data, lambda: model)
   engine = engine_lib.Engine(
     method,
     model,
-    federated.from_partition(dataset, part),
+    problem.data,
     num_classes=dataset.num_classes,
-    participation=participation,
+    participation=sampling.participation,
     layout=layout,
     rounds=rounds,
   )
   if privacy.promises(engine.mechanism):
-    privacy.check_data(engine.mechanism, dataset.normalisation.name)
-    units = {'client': clients, 'example': len(dataset.train.y)}
-    privacy.check([engine.mechanism], sampling, units[engine.mechanism.unit])
+    assemble.check_noise([engine.mechanism], problem, sampling)
   splits = {'test': dataset.test}
   splits |= {f'test/{name}': split for name, split in dataset.test_by_domain().items()}
-  evaluators = {name: engine.evaluator(*split) for name, split in splits.items()}
-  owners = partition_lib.owners_of(part, dataset.test_clients, len(dataset.test.y))
+  evaluators = assemble.evaluators(engine, splits)
   every = checked['personal_every']
-  personal = engine.personal(*dataset.test, owners) if every else None
-  measured = measures.of_rounds(evaluators, personal, every, rounds)
+  measured = assemble.round_measures(engine, problem, evaluators, every, rounds)
   plan = loop.Plan(rounds, checked['eval_every'], measures=measured)
-  return Trial(engine, tuple(checked['seeds']), plan, sampling)
+  return Trial(engine, tuple(seeds), plan, sampling)
 
 
 def _dataset(dataset: datasets.Dataset | str, folder: str) -> datasets.Dataset:
@@ -249,53 +247,41 @@ def load(workdir: str | Path, seed: int | None = None, *, trusted: bool = False)
     ValueError: if something in it is damaged, or names code and is not trusted.
   """
   folder = paths.given(workdir, 'workdir')
-  stored = run_folder.config(folder)
+  stored = work_folder.config(folder)
   if stored is None:
     raise FileNotFoundError(f'workdir={folder}: holds no config.json; name the folder of a run')
   config = trust.check(stored['config'], folder, trusted)
-  seed, state = _last_state(
-    folder, config.seeds if seed is None else (seed,), any_state=seed is not None
-  )
+  opened = restore.Opened(folder, config, stored)
+  seeds = config.seeds if seed is None else (seed,)
+  last = opened.last(seeds, earlier=seed is not None)
+  if last is None:
+    saved = {checkpoint.seed_of(p) for p in checkpoint.list_unsorted(folder / 'checkpoints')}
+    have = ', '.join(map(str, sorted(saved))) or 'none'
+    wanted = ', '.join(map(str, seeds))
+    raise FileNotFoundError(
+      f'workdir={folder}: no model of seed {wanted}; checkpoints there: {have}'
+    )
+  seed, state = last
   model = model_of(config, stored['dataset'])
-  summary = run_folder.summary(folder)
+  summary = work_folder.summary(folder)
   ended = (summary or {}).get('status', {}).get(str(seed), {})
   if ended.get('status') == 'finished' and int(state.round) != summary.get('rounds', state.round):
-    raise run_folder.DamagedError(
+    raise stored_files.DamagedError(
       f'{folder}: the last checkpoint of seed {seed} is missing; the one before is of round {state.round}'
     )
-  synthetic = run_folder.arrays(folder, run_folder.set_file(seed, config.seeds), summary) or None
-  if wrong := run_folder.misfit(stored, None, (), [synthetic or {}]):
-    raise run_folder.DamagedError(f'{folder}: {wrong}')
+  synthetic = work_folder.arrays(folder, work_folder.set_file(seed, config.seeds), summary) or None
+  if wrong := work_folder.misfit(stored, None, (), [synthetic or {}]):
+    raise stored_files.DamagedError(f'{folder}: {wrong}')
   return Loaded(model, Variables(state.params, state.stats), synthetic)
 
 
-def model_of(config: config_lib.Resolved, dataset: Mapping[str, Any]) -> Model:
-  """Makes the model of a run, as its method changed it; the data set is not needed.
+def model_of(config: Resolved, dataset: Mapping[str, Any]) -> Model:
+  """Builds the model of a run, as its method changed it; the data set is not needed.
 
   Args:
     config: a checked config.
     dataset: 'shape' and 'num_classes', as in config.json.
-
-  Returns:
-    The model.
   """
-  settings = {k: v for k, v in config_lib.to_dict(config)['model'].items() if k != 'name'}
-  model = models.create(
-    config.model.name, shape=tuple(dataset['shape']), num_classes=dataset['num_classes'], **settings
-  )
-  return algorithms.create(config.algorithm, config).adapt(model, tuple(dataset['shape']))
-
-
-def _last_state(folder: Path, seeds: Sequence[int], any_state: bool) -> tuple[int, State]:
-  """The last state of the first seed that has one; `any_state`: even if the seed diverged after it."""
-  paths = checkpoint.found(folder / 'checkpoints')
-  for seed in seeds:
-    for path in reversed([p for p in paths if checkpoint.seed_of(p) == seed]):
-      state = checkpoint.read(path).tree
-      if state is not None:
-        return seed, state
-      if not any_state:
-        break
-  have = ', '.join(str(s) for s in sorted({checkpoint.seed_of(p) for p in paths})) or 'none'
-  wanted = ', '.join(map(str, seeds))
-  raise FileNotFoundError(f'workdir={folder}: no model of seed {wanted}; checkpoints there: {have}')
+  shape = tuple(dataset['shape'])
+  model = assemble.build_model(config, shape, dataset['num_classes'])
+  return algorithms.create(config.algorithm, config).adapt(model, shape)

@@ -1,7 +1,7 @@
-"""From a checked config to data, model and engine: everything that a run needs before its first round."""
+"""From a checked config to data, model and engine: what a run needs before its first round."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,39 +9,45 @@ import jax
 import numpy as np
 
 from fedjax_syn import algorithms, models
-from fedjax_syn import config as config_lib
-from fedjax_syn.config import identity
+from fedjax_syn.config import Resolved
 from fedjax_syn.core import privacy, processes
 from fedjax_syn.core.types import Model
 from fedjax_syn.data import datasets, federated
 from fedjax_syn.data import partition as partition_lib
+from fedjax_syn.data.settings import Data
+from fedjax_syn.data.split import Split
 from fedjax_syn.engine import Engine, Layout, personal
-from fedjax_syn.runs import continuation, progress, run_folder, start_from
-from fedjax_syn.runs import work_folder as workdir_lib
+from fedjax_syn.engine.evaluate import Evaluator
+from fedjax_syn.engine.measures import Measure, of_rounds
+from fedjax_syn.runs import progress, resume
 
 
 class Problem(NamedTuple):
-  """What all algorithms of a run share."""
+  """What all methods of a run share."""
 
   dataset: datasets.Dataset
-  counts: np.ndarray  # [clients, classes]
+  counts: np.ndarray
+  """Samples, [clients, classes]."""
   data: federated.FederatedData
   model: Model
-  test_owners: np.ndarray | None = None  # int32 [test rows], whose each is, -1: nobody's
-  client_names: tuple[str, ...] = ()  # of the run's clients, by number; () where they have none
+  test_owners: np.ndarray | None = None
+  """The client of each test row, int32 [test rows], -1: none."""
+  client_names: tuple[str, ...] = ()
+  """Of the run's clients, by number; () where they have none."""
 
 
 class Job(NamedTuple):
-  """One algorithm, to be trained into one folder."""
+  """One method, to be trained into one folder."""
 
-  config: config_lib.Resolved
+  config: Resolved
   folder: Path
   engine: Engine
-  beside: tuple[privacy.Mechanism, ...] = ()  # noise of the methods whose folders lie in this one
+  beside: tuple[privacy.Mechanism, ...] = ()
+  """Noise of the methods whose folders lie in this one."""
 
 
-def read(resolved: config_lib.Resolved) -> datasets.Dataset:
-  """Loads the data of a config; see `load`."""
+def read(resolved: Resolved) -> datasets.Dataset:
+  """Loads the data set of a config; see `load`."""
   d = resolved.data
   return datasets.load(
     d.name,
@@ -56,42 +62,65 @@ def read(resolved: config_lib.Resolved) -> datasets.Dataset:
   )
 
 
-def load(resolved: config_lib.Resolved) -> Problem:
-  """Loads, partitions and places the data of a config, and makes its model.
+def load(resolved: Resolved) -> Problem:
+  """Loads, partitions and places the data of a config, and builds its model.
 
   Args:
     resolved: a checked config.
 
   Returns:
-    What all algorithms share.
+    What all methods share.
 
   Raises:
     ValueError: if data, partition and model do not fit together.
-    FileNotFoundError: if the data set is not there.
+    FileNotFoundError: if the data set does not exist.
   """
-  d, m, dataset = resolved.data, resolved.model, read(resolved)
+  dataset = read(resolved)
   if resolved.personal_every:
     personal.check(dataset.train.y)
+  build = lambda: build_model(resolved, dataset.shape, dataset.num_classes)
+  return problem_of(dataset, resolved.data, build)
+
+
+def build_model(resolved: Resolved, shape: Sequence[int], num_classes: int) -> Model:
+  """Builds the network of a config, without the changes of its method.
+
+  Args:
+    resolved: a checked config.
+    shape: of an image, (height, width, channels), or (length,) of a row of tokens.
+    num_classes: of the data set.
+  """
+  settings = dataclasses.asdict(resolved.model)
+  return models.create(settings.pop('name'), shape=shape, num_classes=num_classes, **settings)
+
+
+def problem_of(dataset: datasets.Dataset, data: Data, build: Callable[[], Model]) -> Problem:
+  """Partitions a data set and places it on the devices.
+
+  Args:
+    dataset: the data set.
+    data: settings of the partition.
+    build: returns the model; called when the partition is known to be possible.
+
+  Raises:
+    ValueError: if no partition satisfies the settings.
+  """
   part = partition_lib.partition(
-    d.partition,
+    data.partition,
     dataset.train.y,
-    d.clients,
-    alpha=d.alpha,
-    seed=d.seed,
+    data.clients,
+    alpha=data.alpha,
+    seed=data.seed,
     num_classes=dataset.num_classes,
-    min_size=d.min_size,
-    labels=d.labels,
+    min_size=data.min_size,
+    labels=data.labels,
     client_ids=dataset.clients,
     natural_clients=dataset.num_clients(),
   )
-  settings = {k: v for k, v in dataclasses.asdict(m).items() if k != 'name'}
-  model = models.create(
-    m.name, shape=dataset.train.x.shape[1:], num_classes=dataset.num_classes, **settings
-  )
-  counts = partition_lib.class_counts(part, dataset.train.y, dataset.num_classes)
+  model = build()
   return Problem(
     dataset,
-    counts,
+    partition_lib.class_counts(part, dataset.train.y, dataset.num_classes),
     federated.from_partition(dataset, part),
     model,
     partition_lib.owners_of(part, dataset.test_clients, len(dataset.test.y)),
@@ -99,16 +128,35 @@ def load(resolved: config_lib.Resolved) -> Problem:
   )
 
 
-def describe_data(resolved: config_lib.Resolved, problem: Problem) -> str:
-  """Says in one line what was read and how it is dealt to clients."""
+def evaluators(engine: Engine, splits: Mapping[str, Split | None]) -> dict[str, Evaluator]:
+  """Returns the evaluators of the splits that have rows, by name."""
+  return {name: engine.evaluator(*s) for name, s in splits.items() if s is not None and len(s.y)}
+
+
+def round_measures(
+  engine: Engine,
+  problem: Problem,
+  evaluators: Mapping[str, Evaluator],
+  personal_every: int,
+  rounds: int,
+) -> tuple[Measure, ...]:
+  """Returns what evaluated rounds measure; see `engine.measures.of_rounds`."""
+  test, owners = problem.dataset.test, problem.test_owners
+  of_clients = engine.personal(test.x, test.y, owners) if personal_every else None
+  return of_rounds(evaluators, of_clients, personal_every, rounds)
+
+
+def describe_data(resolved: Resolved, problem: Problem) -> str:
+  """Says in one line what was read and how it is partitioned."""
   dataset, d = problem.dataset, resolved.data
   shape = ' x '.join(map(str, dataset.shape))
   held = f', {len(dataset.validation.y)} held-out' if dataset.validation is not None else ''
   share = resolved.client.participation
   part = 'all' if share == 1 else f'{100 * share:g} %'
   line = (
-    f'{dataset.title}: {len(dataset.train.y)} training{held} and {len(dataset.test.y)} test rows of {shape}, '
-    f'{dataset.num_classes} classes; {d.clients} clients by {d.partition}, {part} of them a round'
+    f'{dataset.title}: {len(dataset.train.y)} training{held} and {len(dataset.test.y)} test rows of'
+    f' {shape}, {dataset.num_classes} classes; {d.clients} clients by {d.partition}, {part} of them'
+    ' a round'
   )
   if dataset.clients is not None and not partition_lib.is_natural(d.partition):
     line += "; the data say whose each row is, which only data.partition='natural' follows"
@@ -118,24 +166,27 @@ def describe_data(resolved: config_lib.Resolved, problem: Problem) -> str:
   return line
 
 
-def privacy_line(resolved: config_lib.Resolved, jobs: Sequence[Job]) -> str:
-  """Says in one line what a run's epsilon covers and what it does not; '' for a run without noise."""
-  noise = [m for m in (job.engine.mechanism for job in jobs) if privacy.promises(m)]
+def privacy_line(resolved: Resolved, jobs: Sequence[Job]) -> str:
+  """Says in one line what a run's epsilon covers and what it does not; '' without noise."""
+  noise = _noise(jobs)
   if not noise:
     return ''
   epsilon = privacy.composed([(m, privacy.sampling_of(resolved)) for m in noise])
   return (
-    f'epsilon {epsilon:.3f} at delta {noise[0].delta:g} covers the models of all rounds and seeds and what is made of'
-    ' them, for whoever does not know the seeds; not protected: config.json, metrics.jsonl, summary.json, partition.npz,'
-    ' clients/, figures/, checkpoints/, what trackers are told. launch/export.py writes what may be given away'
-    ' (docs/privacy.md)'
+    f'epsilon {epsilon:.3f} at delta {noise[0].delta:g} covers the models of all rounds and seeds'
+    ' and what is made of them, for whoever does not know the seeds; not protected: config.json,'
+    ' metrics.jsonl, summary.json, partition.npz, clients/, figures/, checkpoints/, what trackers'
+    ' are told. launch/export.py writes what may be given away (docs/privacy.md)'
   )
 
 
-def planned_runs(
-  resolved: config_lib.Resolved, folder: Path
-) -> list[tuple[config_lib.Resolved, Path]]:
-  """Says what to train and where.
+def _noise(jobs: Sequence[Job]) -> list[privacy.Mechanism]:
+  mechanisms = (job.engine.mechanism for job in jobs)
+  return [m for m in mechanisms if m is not None and privacy.promises(m)]
+
+
+def planned_runs(resolved: Resolved, folder: Path) -> list[tuple[Resolved, Path]]:
+  """Returns what to train and where.
 
   Args:
     resolved: a checked config.
@@ -147,65 +198,71 @@ def planned_runs(
   if not resolved.compare:
     return [(resolved, folder)]
   compare = folder / 'compare'
-  other = dataclasses.replace(
-    resolved,
-    algorithm=resolved.compare,
-    compare='',
-    start_from=processes.on_process_0(lambda: continuation.start_of_compared(resolved, compare)),
-  )
+  start = processes.on_process_0(lambda: resume.start_of_compared(resolved, compare))
+  other = dataclasses.replace(resolved, algorithm=resolved.compare, compare='', start_from=start)
   return [(other, compare), (resolved, folder)]
 
 
-def check_privacy(resolved: config_lib.Resolved) -> None:
-  """Refuses, before data are read, a run whose epsilon could not be stated or would not hold; see `privacy`."""
+def check_privacy(resolved: Resolved) -> None:
+  """Checks, before data are read, that a run's epsilon could be stated and would hold."""
   words = filter(None, (resolved.algorithm, resolved.compare))
   mechanisms = {word: algorithms.create(word, resolved).mechanism(None) for word in words}
   privacy.check_config(resolved, mechanisms)
 
 
-def jobs(
-  resolved: config_lib.Resolved, folder: Path, problem: Problem, show: progress.Reporter
-) -> list[Job]:
-  """Closes all algorithms of a run over the problem, in the order of `planned_runs`.
+def check_noise(
+  noise: Sequence[privacy.Mechanism], problem: Problem, sampling: privacy.Sampling
+) -> None:
+  """Checks that the epsilon of one or more methods covers everything that they reveal.
+
+  Args:
+    noise: the methods' mechanisms.
+    problem: their data.
+    sampling: who is sampled, over all seeds and rounds.
+
+  Raises:
+    ValueError: naming the key and what would work.
+  """
+  if noise:
+    privacy.check_data(noise[0], problem.dataset.normalisation.name)
+    units = {'client': sampling.clients, 'example': len(problem.dataset.train.y)}
+    privacy.check(noise, sampling, units[noise[0].unit])
+
+
+def jobs(resolved: Resolved, folder: Path, problem: Problem, show: progress.Reporter) -> list[Job]:
+  """Binds all methods of a run to the problem, in the order of `planned_runs`.
 
   Args:
     resolved: a checked config.
     folder: the run's folder.
-    problem: what all algorithms share.
+    problem: what all methods share.
     show: as in `job`.
 
   Returns:
     The jobs; the last one's folder holds the others'.
 
   Raises:
-    ValueError: as `job`, and if no epsilon could be stated of what they give away together.
+    ValueError: as `job`, and if no epsilon could be stated of what they reveal together.
   """
   runs = planned_runs(resolved, folder)
   # The run itself is number 0: its draws do not depend on what it is compared with.
-  closed = [job(c, f, problem, show, len(runs) - 1 - i) for i, (c, f) in enumerate(runs)]
-  noise = [m for m in (job.engine.mechanism for job in closed) if privacy.promises(m)]
-  if noise:
-    privacy.check_data(noise[0], problem.dataset.normalisation.name)
-    units = {'client': resolved.data.clients, 'example': len(problem.dataset.train.y)}
-    privacy.check(noise, privacy.sampling_of(resolved), units[noise[0].unit])
-  return [*closed[:-1], closed[-1]._replace(beside=tuple(noise[:-1]))]
+  bound = [job(c, f, problem, show, len(runs) - 1 - i) for i, (c, f) in enumerate(runs)]
+  noise = _noise(bound)
+  check_noise(noise, problem, privacy.sampling_of(resolved))
+  return [*bound[:-1], bound[-1]._replace(beside=tuple(noise[:-1]))]
 
 
 def job(
-  config: config_lib.Resolved,
-  folder: Path,
-  problem: Problem,
-  show: progress.Reporter,
-  number: int = 0,
+  config: Resolved, folder: Path, problem: Problem, show: progress.Reporter, number: int = 0
 ) -> Job:
-  """Closes one algorithm over the problem.
+  """Binds one method to the problem.
 
   Args:
-    config: a checked config; its `compare` is not looked at.
-    folder: the algorithm's folder; the layout that a run there began with is used again.
-    problem: what all algorithms share.
-    show: told if that layout cannot be had any more.
-    number: of the algorithm in its run: methods that see the same clients must not share their noise.
+    config: a checked config; its `compare` is ignored.
+    folder: the method's folder; the layout that a run there began with is used again.
+    problem: what all methods share.
+    show: told if that layout is no longer possible.
+    number: of the method in its run: methods that see the same clients must not share their noise.
 
   Returns:
     The job.
@@ -213,9 +270,8 @@ def job(
   Raises:
     ValueError: if method, model and layout do not fit together.
   """
-  method = algorithms.create(config.algorithm, config)
   configured = Layout(**dataclasses.asdict(config.layout))
-  stored = processes.on_process_0(lambda: continuation.stored_layout(folder))
+  stored = processes.on_process_0(lambda: resume.stored_layout(folder))
   layout = configured
   if stored:  # where per-client state lies changes nothing
     try:
@@ -224,11 +280,17 @@ def job(
       raise ValueError(f'{folder / "config.json"}: its layout is of another version') from error
   if layout.devices > jax.device_count() and not configured.devices:
     show.say(
-      f'WARNING: {folder} ran on {layout.devices} devices before; the last digits may differ from here on'
+      f'WARNING: {folder} ran on {layout.devices} devices before; the last digits may differ from'
+      ' here on'
     )
     layout = configured
-  engine = Engine(
-    method,
+  return Job(config, folder, bind(config, problem, layout, number))
+
+
+def bind(config: Resolved, problem: Problem, layout: Layout, number: int = 0) -> Engine:
+  """Returns the engine of a config's method; see `job`."""
+  return Engine(
+    algorithms.create(config.algorithm, config),
     problem.model,
     problem.data,
     num_classes=problem.dataset.num_classes,
@@ -237,55 +299,4 @@ def job(
     layout=layout,
     rounds=config.rounds,
     noise_number=number,
-  )
-  return Job(config, folder, engine)
-
-
-def _current(now: dict) -> dict:
-  """What config.json says of a run that goes on: where its data lie and how many rounds it has, as they are now."""
-  return {key: now[key] for key in ('hash', 'config', 'own_code')}
-
-
-def write_config(job: Job, problem: Problem, config_name: str) -> None:
-  """Writes config.json: what a resumed run finds there is what the run began with, and how many rounds it has now."""
-  path = job.folder / 'config.json'
-  d = problem.dataset
-  now = {
-    'hash': identity.hash8(job.config),
-    'config': config_lib.to_dict(job.config),
-    'own_code': identity.own_code(job.config),
-    'data_digests': continuation.digests(d),
-  }
-  c = job.config
-  if start := start_from.digests(c.start_from, c.seeds, c.rounds):
-    now['start_digests'] = start
-  if continuation.begun(job.folder) and (before := run_folder.config(job.folder)):
-    if before != (written := {**now, **before, **_current(now)}):
-      workdir_lib.write_json(path, written)
-    return
-  job.folder.mkdir(parents=True, exist_ok=True)
-  described = {
-    'name': d.name,
-    'title': d.title,
-    'checksum': d.checksum,
-    'num_classes': d.num_classes,
-    'class_names': list(d.class_names),
-    'client_names': list(problem.client_names or d.client_names),
-    'shape': list(d.train.x.shape[1:]),
-    'rows': {'train': len(d.train.y), 'test': len(d.test.y)},
-    'normalisation': {
-      'name': d.normalisation.name,
-      'mean': np.asarray(d.normalisation.mean, float).tolist(),
-      'std': np.asarray(d.normalisation.std, float).tolist(),
-    },
-  }
-  workdir_lib.write_json(
-    path,
-    {
-      'config_name': config_name,
-      **now,
-      'dataset': described,
-      'layout': job.engine.layout._asdict(),
-      **workdir_lib.environment(),
-    },
   )

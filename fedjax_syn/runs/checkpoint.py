@@ -20,11 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn.core import trees as structure_lib
+from fedjax_syn.core.contexts import State
+from fedjax_syn.core.paths import fsync
 from fedjax_syn.core.types import PyTree
-from fedjax_syn.runs import run_folder, stored_files
+from fedjax_syn.runs import stored_files, work_folder
 from fedjax_syn.runs.stored_files import DamagedError
 
 CHECKSUMS = 'checksums.json'
@@ -37,11 +40,11 @@ NOTE = {  # what `Recorder.save` keeps beside a tree
   'round?': int,
   'keep?': bool,
   'group?': [int],
-  'status?': {int: run_folder.STATUS},
+  'status?': {int: work_folder.STATUS},
   'marks?': {int: int},
   'metrics_bytes?': int,
   'metrics_sha256?': str,
-  'files?': run_folder.FILES,
+  'files?': work_folder.FILES,
   'seconds?': {str: float},
   'peak_memory_bytes?': int,
 }
@@ -115,9 +118,9 @@ def read(path: Path) -> Checkpoint:
   written = stored_files.read_json(path / CHECKSUMS, {str: str})
   if written is None:
     raise DamagedError(f'{path} is damaged: it has no {CHECKSUMS}')
-  found = _checksums(path)
-  if found != written:
-    names = sorted(n for n in {*found, *written} if found.get(n) != written.get(n))
+  now = _checksums(path)
+  if now != written:
+    names = sorted(n for n in {*now, *written} if now.get(n) != written.get(n))
     raise DamagedError(f'{path} is damaged: {names[0]} is not what was written')
   note = stored_files.read_json(path / 'note.json', NOTE)
   seed, round = note.get('seed', seed_of(path)), note.get('round', path.parent.name)
@@ -190,13 +193,17 @@ def _checkpointer(ocp: Any) -> Any:
   return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
-def found(root: Path) -> list[Path]:
-  """Lists a run's checkpoints, oldest first (by the `serial` in their notes; unreadable ones last)."""
-  return sorted(there(root), key=lambda p: (note_of(p).get('serial', float('inf')), p.name))
+def list_sorted(root: Path, seed: int | None = None) -> list[Path]:
+  """Returns a run's checkpoints, of one seed or of all, oldest first (by `serial` in their notes).
+
+  Unreadable ones come last.
+  """
+  paths = (p for p in list_unsorted(root) if seed in (None, seed_of(p)))
+  return sorted(paths, key=lambda p: (note_of(p).get('serial', float('inf')), p.name))
 
 
-def there(root: Path) -> list[Path]:
-  """Lists a run's checkpoints by their names alone, in no order."""
+def list_unsorted(root: Path) -> list[Path]:
+  """Returns a run's checkpoints by their names alone, in no order."""
   return [p for p in root.glob('*/seed_*') if p.parent.name.isdecimal() and NAME.fullmatch(p.name)]
 
 
@@ -218,7 +225,7 @@ def latest(root: Path, warn: Callable[[str], None], repair: bool = True) -> Chec
   """
   for leftover in root.glob('.t*-*') if repair else ():
     shutil.rmtree(leftover, ignore_errors=True)
-  for path in reversed(found(root)):
+  for path in reversed(list_sorted(root)):
     try:
       return read(path)
     except DamagedError as error:
@@ -226,6 +233,11 @@ def latest(root: Path, warn: Callable[[str], None], repair: bool = True) -> Chec
       if repair:
         set_aside(path)
   return None
+
+
+def to_device(state: State) -> State:
+  """Returns a checkpoint's state on the device; the engine places per-client state itself."""
+  return jax.tree.map(jnp.asarray, state._replace(clients={}))._replace(clients=state.clients)
 
 
 def set_aside(path: Path) -> None:
@@ -242,7 +254,7 @@ def prune(root: Path, keep: int = 2) -> None:
     keep: how many of each seed stay.
   """
   by_seed: dict[int, list[Path]] = {}
-  for path in found(root):
+  for path in list_sorted(root):
     by_seed.setdefault(seed_of(path), []).append(path)
   for paths in by_seed.values():
     for path in paths[:-keep]:
@@ -252,15 +264,6 @@ def prune(root: Path, keep: int = 2) -> None:
         shutil.rmtree(trash)
         if not any(path.parent.iterdir()):
           path.parent.rmdir()
-
-
-def fsync(path: Path) -> None:
-  """Waits until a file, or the names in a folder, are on the disk."""
-  descriptor = os.open(path, os.O_RDONLY)
-  try:
-    os.fsync(descriptor)
-  finally:
-    os.close(descriptor)
 
 
 def note_of(path: Path) -> dict[str, Any]:

@@ -1,6 +1,11 @@
-"""Where the seconds of a run go; compilation is measured apart: what the run waits for, not what happens beside it."""
+"""The seconds of a run by part, compilation apart, and its peak memory.
+
+Compilation counts where the run waits for it, not where it happens in the background.
+"""
 
 import contextlib
+import resource
+import sys
 import time
 from collections.abc import Iterator
 
@@ -80,3 +85,11 @@ class Clock:
     compiled = self.before.get('compile', 0.0) + self.compiling.total()
     seconds = {'total': total, 'compile': compiled, **self.parts}
     return {name: round(value, 3) for name, value in seconds.items()}
+
+
+def peak_memory_bytes() -> int:
+  """Returns the most memory in use so far: of the fullest device, or of the process on a CPU."""
+  stats = [device.memory_stats() or {} for device in jax.local_devices()]
+  on_device = max((s.get('peak_bytes_in_use', 0) for s in stats), default=0)
+  unit = 1 if sys.platform == 'darwin' else 1024  # getrusage counts in KiB, but not there
+  return int(on_device or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)

@@ -16,15 +16,15 @@ from fedjax_syn import config as config_lib
 from fedjax_syn.config import trusted as trust
 from fedjax_syn.core import paths, privacy
 from fedjax_syn.core.types import Model, PyTree, Variables
-from fedjax_syn.runs import api, run_folder, stored_files
-from fedjax_syn.runs.work_folder import write_json
+from fedjax_syn.runs import api, stored_files, work_folder
+from fedjax_syn.runs.stored_files import write_json
 
 # What the file of a model with noise says of the data: names that a user chose.
 TOLD_OF_DATA = ('name', 'partition', 'proxy')
 MANIFEST = 'export.json'
 LETTERS = 40  # of a class's name in that of a file
 MODEL = {  # what is kept beside the arrays of a model
-  'config': {str: run_folder.SETTING},
+  'config': {str: work_folder.SETTING},
   'dataset': {
     'shape': [int],
     'num_classes': int,

@@ -48,8 +48,8 @@ def next_evaluation(round: int, plan: Plan) -> int:
   return min((round // plan.eval_every + 1) * plan.eval_every, max(round + 1, plan.rounds - 4))
 
 
-def planned(
-  lines: Sequence[metrics.Line], plan: Plan, next_stop: Callable[[int], int | None]
+def lines_of(
+  plan: Plan, lines: Sequence[metrics.Line], next_stop: Callable[[int], int | None]
 ) -> list[metrics.Line]:
   """Returns the lines that a run of this plan logs: those of a shorter one have its last rounds too.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_syn.core import texts
-from fedjax_syn.runs import run_folder
+from fedjax_syn.runs import work_folder
 
 Line = dict[str, Any]
 # What is measured with several labels per sample: means over labels (c_) and over all (o_).
@@ -19,7 +19,7 @@ COLLAPSED_AFTER = 5  # evaluations in a row
 DOMAIN = 'test/domain/'  # 'test/domain/NAME/accuracy', of the test rows of one domain
 
 
-read = run_folder.lines
+read = work_folder.lines
 
 
 def append(path: Path, line: Line) -> bytes:

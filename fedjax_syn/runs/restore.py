@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
 from fedjax_syn.config import trusted as trust
 from fedjax_syn.core.contexts import State
 from fedjax_syn.engine import Engine, Layout
-from fedjax_syn.runs import assemble, checkpoint, run_folder
+from fedjax_syn.runs import assemble, checkpoint, work_folder
 
 
 class Opened(NamedTuple):
@@ -25,16 +24,20 @@ class Opened(NamedTuple):
 
   def checkpoints(self, seed: int) -> list[Path]:
     """Returns a seed's checkpoints, oldest first."""
-    there = checkpoint.found(self.folder / 'checkpoints')
-    return [path for path in there if checkpoint.seed_of(path) == seed]
+    return checkpoint.list_sorted(self.folder / 'checkpoints', seed)
 
-  def last(self, seeds: Sequence[int]) -> tuple[int, State] | None:
-    """Returns the first of these seeds whose last checkpoint holds a model, and its state; None if there is none."""
+  def last(self, seeds: Sequence[int], earlier: bool = False) -> tuple[int, State] | None:
+    """Returns the first seed whose last checkpoint holds a model, and its state; None without one.
+
+    Args:
+      seeds: to look at, in order.
+      earlier: whether to use checkpoints before the last, of a seed that diverged.
+    """
     for seed in seeds:
-      paths = self.checkpoints(seed)
-      state = checkpoint.read(paths[-1]).tree if paths else None
-      if state is not None:
-        return seed, state
+      saved = self.checkpoints(seed)
+      for path in reversed(saved if earlier else saved[-1:]):
+        if (state := checkpoint.read(path).tree) is not None:
+          return seed, state
     return None
 
 
@@ -63,7 +66,7 @@ def read(folder: Path, trusted: bool = False) -> Opened:
   Raises:
     ValueError: if it is no run's folder, or names code and is not trusted.
   """
-  stored = run_folder.config(folder)
+  stored = work_folder.config(folder)
   if stored is None:
     raise ValueError(f'{folder}: holds no config.json; name the folder of a run')
   return Opened(folder, trust.check(stored['config'], folder, trusted), stored)
@@ -124,7 +127,7 @@ def bind(opened: Opened, seed: int, state: State, data_dir: str | None = None) -
   problem = _load(config)
   if problem.dataset.checksum != opened.stored['dataset']['checksum']:
     raise ValueError(f'data.name={config.data.name!r}: differs from the data set of the run')
-  engine = _engine(config, problem)
+  engine = assemble.bind(config, problem, Layout(devices=1))
   return Restored(opened.config, problem, engine, seed, jax.tree.map(jnp.asarray, state))
 
 
@@ -141,7 +144,7 @@ def begin(config: Any, seed: int | None = None) -> Restored:
   config = config_lib.check(config)
   seed = config.seeds[0] if seed is None else seed
   problem = _load(config)
-  engine = _engine(config, problem)
+  engine = assemble.bind(config, problem, Layout(devices=1))
   return Restored(config, problem, engine, seed, engine.init(seed))
 
 
@@ -150,16 +153,3 @@ def _load(config: config_lib.Resolved) -> assemble.Problem:
     return assemble.load(config)
   except OSError as error:
     raise ValueError(str(error)) from error
-
-
-def _engine(config: config_lib.Resolved, problem: assemble.Problem) -> Engine:
-  return Engine(
-    algorithms.create(config.algorithm, config),
-    problem.model,
-    problem.data,
-    num_classes=problem.dataset.num_classes,
-    participation=config.client.participation,
-    sampler=config.client.sampler,
-    layout=Layout(devices=1),
-    rounds=config.rounds,
-  )

@@ -1,50 +1,52 @@
-"""Beginning a new run from another run's checkpoint: a branch, not a resume."""
+"""Starting a new run from another run's checkpoint (`start_from`): a branch, not a resumed run."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
-from fedjax_syn.core import paths
+from fedjax_syn.config import Resolved
+from fedjax_syn.core import paths, processes
 from fedjax_syn.core.contexts import State
-from fedjax_syn.core.types import PyTree
+from fedjax_syn.core.types import PyTree, Variables
+from fedjax_syn.engine import Engine
 from fedjax_syn.runs import checkpoint
 
 
 class Branch(NamedTuple):
-  """A state to begin from, and what became of the parts of the old one."""
+  """A state to start from."""
 
   state: State
-  dropped: list[str]  # in the checkpoint, unknown to the new method
-  initialised: list[str]  # in the new method, not in the checkpoint (or of another shape)
+  dropped: list[str]
+  """Parts of the checkpoint that the new method does not know."""
+  initialised: list[str]
+  """Parts of the new method that the checkpoint lacks, or has in another shape."""
 
 
-def find(folder: Path, seeds: tuple[int, ...], rounds: int) -> dict[int, Path]:
-  """Finds every seed's checkpoint in a folder like W/checkpoints/50.
+def find(folder: Path, seeds: Sequence[int], rounds: int) -> dict[int, Path]:
+  """Returns every seed's checkpoint in a folder such as W/checkpoints/50.
 
   Args:
     folder: the checkpoints of one round.
-    seeds: the new run's seeds.
+    seeds: the new run's.
     rounds: the new run's last round.
 
   Returns:
-    The first checkpoint that each seed saved at this round: the one before any work between rounds.
+    By seed, the first checkpoint of this round: the one before any work between rounds.
 
   Raises:
     FileNotFoundError: if the folder or a seed is missing.
     ValueError: if the new run ends before it.
   """
-  named = [(checkpoint.NAME.fullmatch(p.name), p) for p in folder.glob('seed_*')]
   by_seed: dict[int, list[tuple[int, Path]]] = {}
-  for match, path in named:
-    if match:
-      by_seed.setdefault(int(match[1]), []).append((int(match[2] or 0), path))
+  for path in folder.glob('seed_*'):
+    if name := checkpoint.NAME.fullmatch(path.name):
+      by_seed.setdefault(int(name[1]), []).append((int(name[2] or 0), path))
   if not by_seed or not folder.name.isdecimal():
-    rounds_there = sorted({int(p.parent.name) for p in checkpoint.found(folder.parent)})
-    hint = f'; rounds there: {", ".join(map(str, rounds_there))}' if rounds_there else ''
+    existing = sorted({int(p.parent.name) for p in checkpoint.list_unsorted(folder.parent)})
+    hint = f'; rounds there: {", ".join(map(str, existing))}' if existing else ''
     raise FileNotFoundError(
       f'start_from={folder}: no checkpoints here, W/checkpoints/<round> is wanted{hint}'
     )
@@ -59,11 +61,11 @@ def find(folder: Path, seeds: tuple[int, ...], rounds: int) -> dict[int, Path]:
   return {seed: min(by_seed[seed])[1] for seed in seeds}
 
 
-def digests(start_from: str, seeds: tuple[int, ...], rounds: int) -> dict[str, str]:
-  """Returns a checksum of every seed's checkpoint in which a run begins; nothing where they are not there (any more).
+def digests(start_from: str, seeds: Sequence[int], rounds: int) -> dict[str, str]:
+  """Returns a checksum of every seed's checkpoint to start from; {} where they do not exist.
 
   Args:
-    start_from: the folder of the checkpoints, '' for none.
+    start_from: the folder of the checkpoints; '' is none.
     seeds: the run's.
     rounds: the run's last round.
   """
@@ -85,15 +87,15 @@ def match(old: State | None, new: State, source: str, records: Sequence[str] = (
   Args:
     old: the checkpoint's state; None is what a diverged seed leaves.
     new: the new method's state at round 0.
-    source: the checkpoint, for the message.
+    source: the checkpoint, for messages.
     records: server parts that record every round from the first on (`Chain.recording`).
 
   Returns:
-    The new state: round, parameters and statistics of the old one, and of its parts those that the new
-    method has too; all others as they were in `new`.
+    The new state: round, parameters and statistics of the old one, and those of its parts that the
+    new method has too; all others as in `new`.
 
   Raises:
-    ValueError: if the models differ, or there is no record of the rounds before where one is needed.
+    ValueError: if the models differ, or a record of the rounds before is needed and missing.
   """
   if old is None:
     raise ValueError(f'start_from={source}: this seed diverged; there is no state to begin from')
@@ -110,30 +112,77 @@ def match(old: State | None, new: State, source: str, records: Sequence[str] = (
   for name in records:
     if f'server.{name}' in initialised:
       raise ValueError(
-        f'start_from={source}: {name!r} records every round from the first on, and this checkpoint has no such'
-        f' record, or one of other sizes; begin anew, or at a checkpoint of a run with {name!r} and the same settings'
+        f'start_from={source}: {name!r} records every round from the first on, and this checkpoint'
+        f' has no such record, or one of other sizes; begin anew, or at a checkpoint of a run with'
+        f' {name!r} and the same settings'
       )
   state = old._replace(**parts)
   # The same leaves in the same order, in the new method's own containers.
   start = jax.tree.unflatten(jax.tree.structure(new), jax.tree.leaves(state))
-  # Per-client state stays what it is, numpy or not: the engine puts it where it keeps it.
-  moved = jax.tree.map(jnp.asarray, start._replace(clients={}))
-  return Branch(moved._replace(clients=start.clients), dropped, initialised)
+  return Branch(checkpoint.to_device(start), dropped, initialised)
 
 
 def _difference(old: PyTree, new: PyTree) -> str | None:
-  """Names the first leaf that one tree has otherwise than the other, or returns None."""
+  """Describes the first leaf in which two trees differ; None if there is none."""
 
-  def shapes(tree: PyTree) -> dict[str, Any]:
+  def shapes(tree):
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {
-      jax.tree_util.keystr(path): (tuple(leaf.shape), str(leaf.dtype)) for path, leaf in leaves
+      jax.tree_util.keystr(path): f'is {leaf.dtype}{list(leaf.shape)}' for path, leaf in leaves
     }
 
   a, b = shapes(old), shapes(new)
-  differing = [path for path in {**a, **b} if a.get(path) != b.get(path)]
-  if not differing:
-    return None
-  path = differing[0]
-  show = lambda leaf: 'is absent' if leaf is None else f'is {leaf[1]}{list(leaf[0])}'
-  return f'{path} {show(a.get(path))} there and {show(b.get(path))} here'
+  for path in {**a, **b}:
+    if a.get(path) != b.get(path):
+      return f'{path} {a.get(path, "is absent")} there and {b.get(path, "is absent")} here'
+  return None
+
+
+def sources(config: Resolved, seeds: Sequence[int]) -> dict[str, str]:
+  """Returns the checkpoints of another run that seeds start from, by seed; {} for new models."""
+  if not config.start_from or not seeds:
+    return {}
+  folder = paths.given(config.start_from, 'start_from')
+  return processes.on_process_0(
+    lambda: {str(seed): str(p) for seed, p in find(folder, seeds, config.rounds).items()}
+  )
+
+
+def check(engine: Engine, config: Resolved, folder: Path) -> None:
+  """Checks that the checkpoints to start from fit; a seed with its own needs none.
+
+  Args:
+    engine: the run's.
+    config: the run's.
+    folder: the run's.
+
+  Raises:
+    ValueError: if one does not fit; see `match`.
+  """
+  saved = processes.on_process_0(
+    lambda: [checkpoint.seed_of(p) for p in checkpoint.list_unsorted(folder / 'checkpoints')]
+  )
+  branches(engine, sources(config, [s for s in config.seeds if s not in saved]), lambda _: None)
+
+
+def branches(
+  engine: Engine, sources: Mapping[str, str], say: Callable[[str], None]
+) -> dict[int, State]:
+  """Returns the states of another run's checkpoints, as far as they fit.
+
+  Args:
+    engine: of the new run.
+    sources: the checkpoints by seed.
+    say: told what was dropped and what is new.
+  """
+  records, states = engine.chain.recording, {}
+  for seed, source in ((int(seed), source) for seed, source in sources.items()):
+    old = processes.tree_from_process_0(lambda: checkpoint.read(Path(source)).tree)
+    start = match(old, engine.init(seed), source, records)
+    if start.initialised:  # from the old model: a client's own head, for instance
+      begin = Variables(start.state.params, start.state.stats)
+      start = match(old, engine.init(seed, begin), source, records)
+    dropped, initialised = (', '.join(names) or 'nothing' for names in start[1:])
+    say(f'seed {seed} starts from {source}; dropped: {dropped}; initialised: {initialised}')
+    states[seed] = start.state
+  return states

@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-SEAL = 'sha256'
+from fedjax_syn.core import paths
+
+DIGEST = 'sha256'
 DEEPEST = 200  # levels of nesting; what the library writes has a few dozen at most
 LARGEST = 2**30  # bytes of a JSON file
 NUMBER = float  # in a shape: an int counts too, a bool does not
@@ -80,11 +82,11 @@ def read_json(path: Path, shape: Any = Any) -> Any:
   if content is None:
     return None
   value = parse(content, str(path))
-  if isinstance(value, dict) and SEAL in value:
-    seal = value.pop(SEAL)
+  if isinstance(value, dict) and DIGEST in value:
+    seal = value.pop(DIGEST)
     if seal != digest_of(value):
       raise DamagedError(
-        f'{path} is damaged: it is not what was written (if you changed it yourself, take {SEAL!r} out of it)'
+        f'{path} is damaged: it is not what was written (if you changed it yourself, take {DIGEST!r} out of it)'
       )
   if wrong := fault(value, shape):
     raise DamagedError(f'{path} is damaged: {wrong}')
@@ -135,10 +137,23 @@ def _deeper(value: Any, most: int) -> bool:
   return True
 
 
-def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
+def with_digest(value: Mapping[str, Any]) -> dict[str, Any]:
   """Returns JSON values with their digest, `sha256`, last."""
-  content = {k: v for k, v in value.items() if k != SEAL}
-  return {**content, SEAL: digest_of(json.loads(json.dumps(content)))}
+  content = {k: v for k, v in value.items() if k != DIGEST}
+  return {**content, DIGEST: digest_of(json.loads(json.dumps(content)))}
+
+
+def write_json(path: Path, value: Any) -> None:
+  """Replaces a JSON file in one step; a dict is written with its digest."""
+  value = with_digest(value) if isinstance(value, dict) else value
+  paths.write_whole(path, f'{json.dumps(value, indent=1, allow_nan=False)}\n'.encode())
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+  """Replaces an npz file in one step; its folder is created."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with paths.replacing(path) as file:
+    np.savez(file, **arrays)
 
 
 def digest_of(value: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedjax_syn.runs import stored_files, work_folder
+from fedjax_syn.runs import stored_files
 from fedjax_syn.runs.metrics import Line
 
 Settings = Mapping[str, Any]  # the fields in use by dotted key
@@ -196,7 +196,7 @@ class Trackers:
           self._each([name], lambda tracker: tracker.write(lines))
           known[name] = tracker.id
     if known:
-      work_folder.write_json(note, known)
+      stored_files.write_json(note, known)
 
   def write(self, line: Line) -> None:
     """Passes one line on."""

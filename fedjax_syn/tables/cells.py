@@ -13,8 +13,7 @@ from fedjax_syn import config as config_lib
 from fedjax_syn.config import files, identity
 from fedjax_syn.config.schema import flatten
 from fedjax_syn.core import paths
-from fedjax_syn.runs import continuation, metrics, run_folder, stored_files
-from fedjax_syn.runs import work_folder as workdir_lib
+from fedjax_syn.runs import lock, metrics, resume, stored_files, work_folder
 from fedjax_syn.tables import spec, warm_start
 from fedjax_syn.tables.spec import Column, Entry, Result, Row
 
@@ -117,7 +116,7 @@ def plan(table: Table, rows: Sequence[Row], columns: Sequence[Column], seeds: in
   runs = [table.run(r, c, seed) for seed in range(seeds) for c in columns for r in rows]
   for run in runs:
     for part in filter(None, (run.origin, run)):
-      workdir_lib.check_config(part.folder, part.config)
+      resume.check_config(part.folder, part.config)
   return runs
 
 
@@ -133,13 +132,13 @@ def read(run: Run, without_phase: frozenset[str], probe: bool = True) -> Result:
     Its state, and where there is one its result.
   """
   try:
-    described = run_folder.config(run.folder) or {}
-    summary = run_folder.summary(run.folder, [run.seed])
+    described = work_folder.config(run.folder) or {}
+    summary = work_folder.summary(run.folder, [run.seed])
     lines = metrics.read(run.folder / 'metrics.jsonl') if summary else []
     before = warm_start.earlier(run.origin.folder, lines) if summary and run.origin else []
   except stored_files.DamagedError as error:
     return Result('failed' if probe else 'missing', str(error))  # whoever runs it makes it again
-  if described and continuation.begun(run.folder):
+  if described and resume.has_begun(run.folder):
     changes = identity.diff(described['config'], run.config)
     more = described['config']['rounds'] < run.config.rounds  # it goes on
     if [line for line in changes if not (more and line.startswith('rounds:'))]:
@@ -168,7 +167,7 @@ def untraced(word: str, lines: Sequence[Mapping], without_phase: frozenset[str])
 
 def locked(folder: pathlib.Path) -> bool:
   """Says whether another process works in a folder."""
-  return bool(workdir_lib.owner(folder))
+  return bool(lock.owner(folder))
 
 
 def environment(results: Sequence[Result]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fedjax_syn.core import exit_status, stopping
-from fedjax_syn.runs import work_folder as workdir_lib
+from fedjax_syn.runs import lock
 from fedjax_syn.tables import spec, warm_start
 from fedjax_syn.tables.cells import Run, locked, read
 from fedjax_syn.tables.progress import Watch
@@ -195,7 +195,7 @@ def look_after(runs: Sequence[Run], entry: Entry, scale: spec.Scale, results: di
         try:
           entry.after(run.folder, run.seed, scale)
           break
-        except workdir_lib.InUseError:  # another call does the same: what it writes is read
+        except lock.InUseError:  # another call does the same: what it writes is read
           time.sleep(POLL)
     except Exception as error:
       results[run.key] = Result('failed', shorten(error), results[run.key].summary)

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
-from fedjax_syn.runs import metrics, run_folder
+from fedjax_syn.runs import metrics, work_folder
 from fedjax_syn.tables import spec
 from fedjax_syn.tables.spec import Column, Entry, Row
 
@@ -62,7 +62,7 @@ def checkpoint(
     raise ValueError(f'{origin.algorithm}: its program never changes; no run can begin there')
   path = folder / 'checkpoints' / str(min({*there} - {*here}, default=there[0]))
   tail = path.relative_to(workdir).parts
-  stored = (run_folder.config(run) or {}).get('config', {})
+  stored = (work_folder.config(run) or {}).get('config', {})
   written = stored.get('start_from', '')
   return written if pathlib.Path(written).parts[-len(tail) :] == tail else str(path)
 

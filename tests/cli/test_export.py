@@ -15,7 +15,7 @@ from fedjax_syn import models
 from fedjax_syn.cli import export
 from fedjax_syn.core.types import Variables
 from fedjax_syn.data.normalisation import NORMALISATIONS
-from fedjax_syn.runs import api, run_folder, work_folder
+from fedjax_syn.runs import api, lock, stored_files, work_folder
 from fedjax_syn.runs import export as export_lib
 from tests.run_helpers import config_of
 
@@ -31,7 +31,7 @@ def folder(whole_folder, tmp_path_factory):
   """What a run of two seeds and ten images leaves, exported; its model is in place of the fake engine's."""
   target = tmp_path_factory.mktemp('exported')
   with pytest.MonkeyPatch.context() as patch:
-    stored = run_folder.config(whole_folder)
+    stored = work_folder.config(whole_folder)
     model = api.model_of(config_lib.check(stored['config']), stored['dataset'])
     real = fs.load(whole_folder)._replace(variables=model.init(jax.random.key(1)))
     patch.setattr(fs, 'load', lambda *_, **__: real)
@@ -164,7 +164,7 @@ def test_an_export_again_is_no_conflict_even_over_one_of_an_older_version(tmp_pa
 def test_two_exports_into_one_folder_are_refused_and_leave_no_lock(whole_folder, tmp_path, capsys):
   target = tmp_path / 'to'
   arguments = whole_folder, f'--output={target}', '--format=npz'
-  with work_folder.lock(target), pytest.raises(SystemExit, match='2'):
+  with lock.hold(target), pytest.raises(SystemExit, match='2'):
     start(*arguments)
   (line,) = capsys.readouterr().err.splitlines()
   assert 'is at work here' in line and not target.exists()
@@ -176,7 +176,7 @@ def test_a_manifest_removes_nothing_outside(tmp_path):
   (tmp_path / 'precious').write_text('mine')
   digest = hashlib.sha256(b'mine').hexdigest()
   names = {'../precious': digest, str(tmp_path / 'precious'): digest}
-  work_folder.write_json(tmp_path / 'out/export.json', {'png': names})
+  stored_files.write_json(tmp_path / 'out/export.json', {'png': names})
   export_lib.save_pngs(a_set([0]), tmp_path / 'out')
   assert (tmp_path / 'precious').read_text() == 'mine'
 

@@ -15,7 +15,7 @@ from fedjax_syn.cli import flags as cli
 from fedjax_syn.cli import jax_setup
 from fedjax_syn.cli import sweep as sweep_lib
 from fedjax_syn.core import paths, stopping
-from fedjax_syn.runs import work_folder as workdir_lib
+from fedjax_syn.runs import lock
 from tests.run_helpers import summary_of
 
 
@@ -164,7 +164,7 @@ def test_a_request_in_the_last_stretch_of_a_cell_begins_no_other(runs, capsys):
 
 def test_a_cell_of_another_process_is_waited_for(runs, capsys, monkeypatch):
   other = contextlib.ExitStack()
-  other.enter_context(workdir_lib.lock(pathlib.Path('W/client.lr=0.01')))
+  other.enter_context(lock.hold(pathlib.Path('W/client.lr=0.01')))
   monkeypatch.setattr(
     sweep_lib.time, 'sleep', lambda s: other.close() if s == sweep_lib.POLL else None
   )
@@ -179,7 +179,7 @@ def test_a_cell_of_another_process_is_waited_for(runs, capsys, monkeypatch):
 def test_a_sweep_that_stops_while_it_waits_is_75_and_recommends_nothing(runs, capsys, monkeypatch):
   stop = lambda s: signal.raise_signal(signal.SIGTERM) if s == sweep_lib.POLL else None
   monkeypatch.setattr(sweep_lib.time, 'sleep', stop)
-  with workdir_lib.lock(pathlib.Path('W/client.lr=0.01')):
+  with lock.hold(pathlib.Path('W/client.lr=0.01')):
     assert start(LR) == 75
   assert 'python launch/main.py' not in capsys.readouterr().out and len(runs) == 2
   assert start(LR) == 0 and len(runs) == 3

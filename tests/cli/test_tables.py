@@ -17,7 +17,7 @@ from fedjax_syn import papers
 from fedjax_syn.cli import jax_setup
 from fedjax_syn.cli import tables as tables_lib
 from fedjax_syn.core import stopping
-from fedjax_syn.runs import work_folder as workdir_lib
+from fedjax_syn.runs import lock
 from fedjax_syn.tables import cells, progress, runner, spec
 from tests.tables.table_runs import TWO, row, start
 
@@ -98,15 +98,15 @@ def test_a_trace_is_a_finite_number_other_than_zero(lines, absent):
 def test_a_cell_of_another_process_is_waited_for(runs, capsys, monkeypatch):
   """The other is at one of two seeds and gives up: this call runs that one too, and shows the mean of both."""
   other = contextlib.ExitStack()
-  other.enter_context(workdir_lib.lock(pathlib.Path('W/dynafed/table5/fedavg/mlp-0.01/seed1')))
+  other.enter_context(lock.hold(pathlib.Path('W/dynafed/table5/fedavg/mlp-0.01/seed1')))
   monkeypatch.setattr(runner.time, 'sleep', lambda s: other.close() if s == runner.POLL else None)
   run = runs.run_experiment
 
   def locking(config, workdir, **more):
     try:
-      with workdir_lib.lock(pathlib.Path(workdir)):
+      with lock.hold(pathlib.Path(workdir)):
         return run(config, workdir, **more)
-    except workdir_lib.InUseError as error:
+    except lock.InUseError as error:
       print(error, file=sys.stderr)
       return 2
 

@@ -203,7 +203,7 @@ NOT_OF_A_RUN = {
 def test_every_field_in_use_that_changes_a_result_changes_the_hash():
   """Each number plus one (or halved where a share), each word another word: no two hashes agree."""
   base = check(get_default())
-  flat, leaves = identity.used(base), config_lib.leaves()
+  flat, leaves = identity.settings_in_use(base), config_lib.leaves()
   other = {
     bool: lambda v: not v,
     int: lambda v: v + 1,

@@ -9,7 +9,7 @@ from fedjax_syn import config as config_lib
 from fedjax_syn.cli import flags as cli
 from fedjax_syn.config import files, identity
 from fedjax_syn.core import paths
-from fedjax_syn.runs import assemble, experiment, work_folder
+from fedjax_syn.runs import assemble, experiment, stored_files
 from tests.run_helpers import config_of
 
 pytest_plugins = ['tests.run_fixtures']
@@ -65,7 +65,7 @@ def test_a_run_goes_on_with_the_data_it_began_with_or_not_at_all(fake, tmp_path,
   (folder / 'summary.json').unlink()
   stored = json.loads((folder / 'config.json').read_text())
   stored['dataset']['checksum'] = 'f' * 64
-  work_folder.write_json(folder / 'config.json', stored)
+  stored_files.write_json(folder / 'config.json', stored)
   assert experiment.run_experiment(config_of(), folder) == 2
   error = capsys.readouterr().err
   assert 'other data (checksum ffffffff, now' in error and error.count('\n') == 1

@@ -15,7 +15,7 @@ from fedjax_syn.cli import report as report_command
 from fedjax_syn.config import identity, trusted
 from fedjax_syn.core import trees
 from fedjax_syn.runs import export as export_lib
-from fedjax_syn.runs import work_folder
+from fedjax_syn.runs import stored_files
 from tests.run_helpers import config_of, summary_of
 
 pytest_plugins = ['tests.run_fixtures']
@@ -105,7 +105,7 @@ def run_of(folder, place):
   """A folder that says what a finished run would."""
   folder.mkdir()
   stored = {'config': content_of(place), 'dataset': {**DATASET, 'checksum': 'abc'}}
-  work_folder.write_json(folder / 'config.json', stored)
+  stored_files.write_json(folder / 'config.json', stored)
   return folder
 
 
@@ -116,7 +116,7 @@ def test_commands_refuse_a_folder_that_names_code(mark, tmp_path, monkeypatch, c
   if main is inspect.main:
     monkeypatch.setattr('fedjax_syn.cli.jax_setup.prepare_jax', lambda *_: None)
     summary = summary_of(None, {'0': {'status': 'diverged', 'round': 1}})
-    work_folder.write_json(folder / 'summary.json', summary)
+    stored_files.write_json(folder / 'summary.json', summary)
   before = sorted(folder.iterdir())
   with pytest.raises(SystemExit) as stopped:
     main(['x', str(folder)])

@@ -9,7 +9,7 @@ import pytest
 
 from fedjax_syn.cli import export
 from fedjax_syn.core import failures, paths
-from fedjax_syn.runs import checkpoint, experiment, work_folder
+from fedjax_syn.runs import checkpoint, experiment, lock, stored_files
 from tests.run_helpers import config_of, outcome
 
 pytest_plugins = ['tests.run_fixtures']
@@ -67,9 +67,9 @@ def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatc
   with pytest.raises(OSError, match='No space left'):
     checkpoint.save(tmp_path, 2, 0, tree, {'serial': 2})
   assert [path.name for path in tmp_path.iterdir()] == ['1']
-  monkeypatch.setattr(work_folder, 'fsync', full)
+  monkeypatch.setattr(paths, 'fsync', full)
   with pytest.raises(OSError, match='No space left'):
-    work_folder.write_json(tmp_path / 'x.json', {})
+    stored_files.write_json(tmp_path / 'x.json', {})
   assert [path.name for path in tmp_path.iterdir()] == ['1']
   assert checkpoint.read(good).tree['w'].sum() == 3
 
@@ -91,7 +91,7 @@ def test_a_run_on_a_full_disk_is_one_line_and_goes_on_when_there_is_space(
   assert experiment.run_experiment(config_of(), tmp_path / 'w') == 74
   (line,) = capfd.readouterr().err.splitlines()
   assert 'No space left on device; what was saved is good' in line
-  saved = len(checkpoint.found(tmp_path / 'w' / 'checkpoints'))
+  saved = len(checkpoint.list_sorted(tmp_path / 'w' / 'checkpoints'))
   assert bool(saved) == bool(writes)
   left[0] = 10**6
   assert experiment.run_experiment(config_of(), tmp_path / 'w') == 0
@@ -107,17 +107,17 @@ def test_orbax_is_not_asked_to_write_what_has_no_space(tmp_path, monkeypatch, ca
   assert not (tmp_path / 'a').exists() and capfd.readouterr().err == ''
 
 
-@pytest.mark.parametrize('fails', ['write_bytes', 'replace'])
+@pytest.mark.parametrize(('owner', 'fails'), [(os, 'fsync'), (pathlib.Path, 'replace')])
 def test_a_file_that_cannot_be_replaced_stays_and_nothing_lies_beside_it(
-  tmp_path, monkeypatch, fails
+  tmp_path, monkeypatch, owner, fails
 ):
   path = tmp_path / 'page.html'
   paths.write_whole(path, b'old')
 
-  def full(self, *_):
+  def full(*_):
     raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
 
-  monkeypatch.setattr(pathlib.Path, fails, full)
+  monkeypatch.setattr(owner, fails, full)
   with pytest.raises(OSError):
     paths.write_whole(path, b'new')
   assert [p.name for p in tmp_path.iterdir()] == ['page.html'] and path.read_text() == 'old'
@@ -136,10 +136,10 @@ def test_an_export_on_a_full_disk_says_where_and_is_no_refusal(tmp_path, monkeyp
 def test_a_folder_called_as_the_lock_is_one_line(tmp_path):
   (tmp_path / '.lock').mkdir()
   line = '.lock is a folder and not a file; move it away'
-  with pytest.raises(ValueError, match=line), work_folder.lock(tmp_path):
+  with pytest.raises(ValueError, match=line), lock.hold(tmp_path):
     pass
 
 
 def test_a_folder_of_no_round_is_no_checkpoint(tmp_path):
   (tmp_path / '²' / 'seed_0').mkdir(parents=True)  # a digit to Python, and no number
-  assert checkpoint.found(tmp_path) == []
+  assert checkpoint.list_sorted(tmp_path) == []

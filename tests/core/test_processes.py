@@ -26,7 +26,7 @@ PROGRAM = textwrap.dedent("""
   processes.join(sys.argv[1], 2, int(sys.argv[2]))
   import jax.numpy as jnp
   import numpy as np
-  from fedjax_syn.runs import assemble, experiment
+  from fedjax_syn.runs import config_json, experiment
   from fedjax_syn import config
   from fedjax_syn.engine import Layout
   from tests import tiny
@@ -67,7 +67,7 @@ PROGRAM = textwrap.dedent("""
   small.data.clients, small.model.name, small.model.width = 4, 'mlp', 8
   told['status'] = experiment.run_experiment(small, f'{sys.argv[3]}/{own}')
   told['again'] = experiment.run_experiment(small, f'{sys.argv[3]}/{own}')
-  assemble.write_config = lambda *_: fails_in(0)
+  config_json.write_config = lambda *_: fails_in(0)
   told['refused'] = experiment.run_experiment(small, f'{sys.argv[3]}/refused-{own}')
   print('TOLD', json.dumps(told))
 """)

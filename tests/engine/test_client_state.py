@@ -206,7 +206,7 @@ def test_a_run_goes_on_and_branches_with_rows_on_the_host(tmp_path):
   assert experiment.run_experiment(config(**start), folders['back']) == 0
 
   def last(name):
-    return checkpoint.read(checkpoint.found(folders[name] / 'checkpoints')[-1]).tree
+    return checkpoint.read(checkpoint.list_sorted(folders[name] / 'checkpoints')[-1]).tree
 
   (folders['host'] / 'summary.json').unlink()
   shutil.rmtree(folders['host'] / 'checkpoints' / '4')  # as if it had been killed after round 2

@@ -13,7 +13,7 @@ from fedjax_syn.cli import export, inspect, jax_setup
 from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.papers import post_run
 from fedjax_syn.papers.feddualmatch import client_sets
-from fedjax_syn.runs import experiment, work_folder
+from fedjax_syn.runs import experiment, stored_files
 from fedjax_syn.tables import spec
 from tests.plotting.test_figures import assert_picture
 from tests.run_helpers import config_of
@@ -75,11 +75,11 @@ def test_inspection_leaves_numbers_and_a_picture(folder, monkeypatch, capsys):
 
 def test_other_runs_are_refused(folder, tmp_path):
   stored = json.loads((folder / 'config.json').read_text())
-  work_folder.write_json(tmp_path / 'config.json', stored)
+  stored_files.write_json(tmp_path / 'config.json', stored)
   with pytest.raises(ValueError, match='no checkpoint of seed 0'):
     client_sets.open_subject(tmp_path, 0)
   stored['config']['algorithm'] = 'fedprox'
-  work_folder.write_json(tmp_path / 'config.json', stored)
+  stored_files.write_json(tmp_path / 'config.json', stored)
   with pytest.raises(ValueError, match="'fedprox': its clients send no sets"):
     client_sets.open_subject(tmp_path, 0)
 
@@ -88,7 +88,7 @@ def test_the_first_seed_that_has_a_model_is_looked_into(folder, tmp_path):
   shutil.copytree(folder / 'checkpoints', tmp_path / 'checkpoints')
   stored = json.loads((folder / 'config.json').read_text())
   stored['config']['seeds'] = [5, 0]  # 5 diverged in round 1, say
-  work_folder.write_json(tmp_path / 'config.json', stored)
+  stored_files.write_json(tmp_path / 'config.json', stored)
   assert client_sets.open_subject(tmp_path, None).seed == 0
   with pytest.raises(ValueError, match='no checkpoint of seed 5'):
     client_sets.open_subject(tmp_path, 5)

@@ -10,7 +10,7 @@ from fedjax_syn.cli import jax_setup
 from fedjax_syn.core import paths
 from fedjax_syn.papers import post_run
 from fedjax_syn.papers.fedcog import generation
-from fedjax_syn.runs import experiment, work_folder
+from fedjax_syn.runs import experiment, stored_files
 from fedjax_syn.tables import spec
 from tests.plotting.test_figures import assert_picture
 from tests.run_helpers import config_of, lines_of
@@ -179,6 +179,6 @@ def test_what_cannot_be_measured_is_refused_in_one_line(
 def test_runs_that_generated_nothing_are_refused(algorithm, said, folder, tmp_path):
   stored = json.loads((folder / 'config.json').read_text())
   stored['config']['algorithm'] = algorithm
-  work_folder.write_json(tmp_path / 'config.json', stored)
+  stored_files.write_json(tmp_path / 'config.json', stored)
   with pytest.raises(ValueError, match=said):
     generation.open_subject(tmp_path, 0)

@@ -2,7 +2,7 @@
 
 import json
 
-from fedjax_syn.runs import work_folder
+from fedjax_syn.runs import stored_files
 
 HOSTILE = '</script><img src=x onerror="document.title=1">'
 # Names of classes; ten, as a fake engine learns ten.
@@ -14,4 +14,4 @@ def edit(folder, change):
   path = folder / 'config.json'
   stored = json.loads(path.read_text())
   change(stored)
-  work_folder.write_json(path, stored)
+  stored_files.write_json(path, stored)

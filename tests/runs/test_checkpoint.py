@@ -116,7 +116,7 @@ def test_same_round_gets_a_number_and_order_is_by_serial(tmp_path):
   for serial in (1, 2, 3):
     checkpoint.save(tmp_path, 50, 0, {}, note(serial))
   last = checkpoint.save(tmp_path, 9, 1, {}, note(4))
-  names = [str(p.relative_to(tmp_path)) for p in checkpoint.found(tmp_path)]
+  names = [str(p.relative_to(tmp_path)) for p in checkpoint.list_sorted(tmp_path)]
   assert names == ['50/seed_0', '50/seed_0+1', '50/seed_0+2', '9/seed_1']
   assert checkpoint.latest(tmp_path, pytest.fail).path == last
 
@@ -156,7 +156,7 @@ def test_damaged_checkpoint_is_set_aside_and_its_name_can_be_written_again(tmp_p
   one, two = save_many(tmp_path, 2)
   flip(two / 'note.json')
   assert checkpoint.latest(tmp_path, lambda _: None).path == one
-  assert checkpoint.found(tmp_path) == [one]
+  assert checkpoint.list_sorted(tmp_path) == [one]
   again = checkpoint.save(tmp_path, 2, 0, {'w': np.zeros(1, np.float32)}, note(2))
   assert again == two
   assert checkpoint.latest(tmp_path, pytest.fail).path == again
@@ -175,7 +175,7 @@ def test_half_written_checkpoint_is_not_seen_and_is_swept_up(tmp_path):
   half = tmp_path / '.tmp-123' / 'arrays'
   half.mkdir(parents=True)
   (half / 'data').write_text('half')
-  assert checkpoint.found(tmp_path) == [one]
+  assert checkpoint.list_sorted(tmp_path) == [one]
   assert checkpoint.latest(tmp_path, pytest.fail).path == one
   assert sorted(os.listdir(tmp_path)) == ['1']
 
@@ -187,7 +187,7 @@ def test_prune_keeps_the_last_two_of_each_seed_and_ends_of_phases(tmp_path):
     checkpoint.save(tmp_path, i, 0, {}, note(i))
   checkpoint.save(tmp_path, 1, 7, {}, note(9))
   checkpoint.prune(tmp_path, keep=2)
-  names = {str(p.relative_to(tmp_path)) for p in checkpoint.found(tmp_path)}
+  names = {str(p.relative_to(tmp_path)) for p in checkpoint.list_sorted(tmp_path)}
   assert names == {'2/seed_0', '5/seed_0', '6/seed_0', '1/seed_7'}
   assert sorted(os.listdir(tmp_path)) == ['1', '2', '5', '6']  # no empty folders, no rubbish
 

@@ -101,7 +101,7 @@ def test_side_by_side_with_a_seed_whose_model_is_lost_begins_again_as_that_one_d
 ):
   four = {'seeds': (0, 1, 2, 3), 'layout.seeds': 2}
   assert run(tmp_path / 'run', rounds=7, **four) == 0
-  last = [p for p in checkpoint.found(tmp_path / 'run' / 'checkpoints') if p.name == 'seed_1']
+  last = [p for p in checkpoint.list_sorted(tmp_path / 'run' / 'checkpoints') if p.name == 'seed_1']
   (last[-1] / 'structure.json').write_text('{}')
   assert run(tmp_path / 'run', rounds=9, **four) == 0
   said = ' '.join(capsys.readouterr().out.split())
@@ -204,15 +204,15 @@ def test_planned_lines_worked_by_hand():
   lines[-1]['collapsed_since'] = 6
   personal = of_rounds({}, lambda seed, state: None, 8, 20)
   plan = loop.Plan(20, eval_every=4, measures=personal)
-  kept = loop.planned(lines, plan, lambda done: 10 if done < 10 else None)
+  kept = loop.lines_of(plan, lines, lambda done: 10 if done < 10 else None)
   assert [line['round'] for line in kept] == [0, 4, 8, 10]
   assert [line['round'] for line in kept if 'personal/x' in line] == [8]
   assert not any(
     'collapsed_since' in line for line in kept
   )  # four evaluations in a row are too few
-  assert loop.planned(lines, plan._replace(rounds=10), lambda done: None) != kept
+  assert loop.lines_of(plan._replace(rounds=10), lines, lambda done: None) != kept
   branch = [{'round': 5, 'seed': 0}, {'round': 6, 'seed': 0}]
-  assert loop.planned(branch, plan, lambda done: None) == branch[:1]
+  assert loop.lines_of(plan, branch, lambda done: None) == branch[:1]
 
 
 @pytest.mark.slow

@@ -14,9 +14,9 @@ from fedjax_syn.runs import (
   experiment,
   metrics,
   recorder,
-  run_folder,
   stored_files,
   trackers,
+  work_folder,
 )
 from tests.damages import digit, flip, folder_for_file, lines_changed, pipe_for_file
 from tests.run_helpers import Killed, config_of, outcome
@@ -70,10 +70,10 @@ def interrupted(tmp_path_factory):
 @pytest.mark.parametrize('what', LOG_DAMAGES)
 def test_damaged_metrics_are_said_and_the_checkpoint_before_is_used(interrupted, tmp_path, what):
   shutil.copytree(interrupted, tmp_path / 'w')
-  newest = checkpoint.found(tmp_path / 'w/checkpoints')[-1]
+  newest = checkpoint.list_sorted(tmp_path / 'w/checkpoints')[-1]
   LOG_DAMAGES[what](tmp_path / 'w/metrics.jsonl')
   said = []
-  opened = recorder.Recorder(tmp_path / 'w', 2, said.append, rounds=7)
+  opened = recorder.Recorder(tmp_path / 'w', 2, said.append, True, (), {}, rounds=7, logged=list)
   opened.close()
   assert said[0].startswith(f'WARNING: {tmp_path / "w/metrics.jsonl"}')
   assert not newest.exists()  # set aside
@@ -101,7 +101,7 @@ def test_an_interrupted_run_with_damaged_metrics_comes_to_the_same(
 def test_damaged_metrics_of_a_finished_run_are_said_by_every_reader(copied, what):
   LOG_DAMAGES[what](copied / 'metrics.jsonl')
   with pytest.raises(stored_files.DamagedError, match=r'metrics\.jsonl'):
-    run_folder.summary(copied)
+    work_folder.summary(copied)
   with pytest.raises(ValueError, match=r'metrics\.jsonl'):
     report.open_runs([copied])
 
@@ -165,9 +165,9 @@ FILE_DAMAGES = {
 @pytest.mark.parametrize('name', FILES)
 @pytest.mark.parametrize('what', FILE_DAMAGES)
 def test_files_of_a_finished_run_are_said(copied, name, what):
-  summary = run_folder.summary(copied)
+  summary = work_folder.summary(copied)
   say = lambda: [
-    line for files in summary['files'].values() for line in run_folder.faults(copied, files)
+    line for files in summary['files'].values() for line in work_folder.faults(copied, files)
   ]
   assert say() == []
   FILE_DAMAGES[what](copied / name)
@@ -179,7 +179,7 @@ def test_files_of_a_finished_run_are_said(copied, name, what):
   'what', ['missing', pytest.param('a flipped byte', marks=pytest.mark.slow)]
 )
 def test_files_of_a_finished_run_are_made_again(finished, whole, fake, capsys, what):
-  before = {n: run_folder.digests(finished, [n]) for n in FILES}
+  before = {n: work_folder.digests(finished, [n]) for n in FILES}
   for name in FILES:
     FILE_DAMAGES[what](finished / name)
   worked = []
@@ -188,7 +188,7 @@ def test_files_of_a_finished_run_are_made_again(finished, whole, fake, capsys, w
   out = capsys.readouterr().out
   assert all(f'WARNING: {finished / name}' in out for name in FILES)
   assert {what for what, _, _ in worked} <= {'evaluation', 'personal'}  # nothing was trained
-  assert {n: run_folder.digests(finished, [n]) for n in FILES} == before
+  assert {n: work_folder.digests(finished, [n]) for n in FILES} == before
   assert outcome(finished) == whole
 
 
@@ -252,14 +252,16 @@ def test_a_loaded_set_that_is_missing_is_not_none(copied):
   """A method without a set gives None; a run whose set is lost does not."""
   for path in copied.glob('synthetic/*.npz'):
     path.unlink()
-  assert run_folder.arrays(copied, 'clients/seed_0.npz', None)
+  assert work_folder.arrays(copied, 'clients/seed_0.npz', None)
   with pytest.raises(stored_files.DamagedError, match=r'synthetic\.npz is missing'):
-    run_folder.arrays(copied, 'synthetic/synthetic.npz', run_folder.summary(copied))
+    work_folder.arrays(copied, 'synthetic/synthetic.npz', work_folder.summary(copied))
 
 
 def test_a_lost_model_is_said(finished, whole, capsys):
   """The numbers are what they were; the model of a seed that was finished is not there any more."""
-  last = [p for p in checkpoint.found(finished / 'checkpoints') if checkpoint.seed_of(p) == 0][-1]
+  last = [
+    p for p in checkpoint.list_sorted(finished / 'checkpoints') if checkpoint.seed_of(p) == 0
+  ][-1]
   shutil.rmtree(last)
   capsys.readouterr()
   assert experiment.run_experiment(config_of(), finished) == 0

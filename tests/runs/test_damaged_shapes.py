@@ -11,7 +11,7 @@ import fedjax_syn as fs
 from fedjax_syn import report
 from fedjax_syn.cli import export, inspect
 from fedjax_syn.papers.dynafed import finished_run
-from fedjax_syn.runs import checkpoint, experiment, metrics, run_folder, stored_files, work_folder
+from fedjax_syn.runs import checkpoint, experiment, metrics, resume, stored_files, work_folder
 from tests.damages import folder_for_file, pipe_for_file
 from tests.run_helpers import config_of, summary_of
 
@@ -55,7 +55,7 @@ def test_other_shapes_are_one_line_for_every_reader(whole_folder, tmp_path, name
     assert name in str(refused.value) and '\n' not in str(refused.value)
   if name == 'config.json':
     with pytest.raises(ValueError, match=r'config\.json is damaged'):
-      work_folder.check_config(tmp_path, None)
+      resume.check_config(tmp_path, None)
 
 
 @pytest.mark.parametrize('make', [folder_for_file, pipe_for_file], ids=['folder', 'pipe'])
@@ -85,7 +85,7 @@ def test_a_digit_changed_in_config_or_summary_is_noticed(whole_folder, tmp_path)
 
 
 def test_a_seal_is_worked_out_by_hand(tmp_path):
-  work_folder.write_json(tmp_path / 'x.json', {'b': [1, 2.5], 'a': {'2': None}})
+  stored_files.write_json(tmp_path / 'x.json', {'b': [1, 2.5], 'a': {'2': None}})
   text = '{"a":{"2":null},"b":[1,2.5]}'
   left = json.loads((tmp_path / 'x.json').read_text())
   assert left.pop('sha256') == hashlib.sha256(text.encode()).hexdigest()
@@ -111,7 +111,7 @@ def test_a_digest_of_metrics_is_that_of_the_file(whole_folder):
   content = (whole_folder / 'metrics.jsonl').read_bytes()
   summary = stored_files.read_json(whole_folder / 'summary.json')
   assert summary['metrics_sha256'] == hashlib.sha256(content).hexdigest()
-  for path in checkpoint.found(whole_folder / 'checkpoints'):
+  for path in checkpoint.list_sorted(whole_folder / 'checkpoints'):
     note = checkpoint.note_of(path)
     begin = content[: note['metrics_bytes']]
     assert note['metrics_sha256'] == hashlib.sha256(begin).hexdigest()
@@ -148,7 +148,7 @@ def test_shapes(value, shape, fits):
 def test_a_checkpoint_with_a_file_of_another_shape_is_damaged(tmp_path, name, content):
   path = checkpoint.save(tmp_path, 3, 0, {'a': 1.5}, {'serial': 1, 'seed': 0, 'round': 3})
   (path / name).write_bytes(content)
-  assert checkpoint.found(tmp_path) == [path]
+  assert checkpoint.list_sorted(tmp_path) == [path]
   with pytest.raises(stored_files.DamagedError, match='damaged'):
     checkpoint.read(path)
 
@@ -197,9 +197,9 @@ def test_a_new_run_takes_no_folder_with_somebody_s_files(tmp_path):
   for name in ('events.out.tfevents.1', 'figures', 'partition.npz'):
     (tmp_path / name).mkdir()
     with pytest.raises(ValueError, match=f'holds {name} but no config.json'):
-      work_folder.check_config(tmp_path, None)
+      resume.check_config(tmp_path, None)
     (tmp_path / name).rmdir()
-  assert work_folder.check_config(tmp_path, None) is None
+  assert resume.check_config(tmp_path, None) is None
 
 
 @pytest.mark.parametrize(
@@ -241,8 +241,8 @@ def test_lines_of_another_shape(tmp_path, line):
 
 
 def test_summary_and_config_of_different_runs(tmp_path):
-  work_folder.write_json(tmp_path / 'summary.json', summary_of(0.5, {'0': {'status': 'finished'}}))
-  assert run_folder.summary(tmp_path, [0])
+  stored_files.write_json(tmp_path / 'summary.json', summary_of(0.5, {'0': {'status': 'finished'}}))
+  assert work_folder.summary(tmp_path, [0])
   for seeds in ([1], [0, 1]):
     with pytest.raises(stored_files.DamagedError, match='other seeds'):
-      run_folder.summary(tmp_path, seeds)
+      work_folder.summary(tmp_path, seeds)

@@ -12,8 +12,13 @@ import sys
 import numpy as np
 import pytest
 
-from fedjax_syn.runs import checkpoint, experiment, recorder, work_folder
-from fedjax_syn.runs import summary as results
+from fedjax_syn.runs import (
+  checkpoint,
+  experiment,
+  final_files,
+  lock,
+  recorder,
+)
 from tests.fake_engine import PHASE
 from tests.run_helpers import config_of, lines_of, outcome
 
@@ -57,7 +62,7 @@ def test_who_holds_what_and_what_it_is_worth_to_whom_is_kept(whole_folder):
 
 def test_a_client_counts_only_classes_that_can_be_tested():
   counts = np.array([[1, 3, 4], [0, 0, 5], [2, 0, 0]])
-  worth = results.own_accuracy(counts, np.array([0.5, 0.9, np.nan]))
+  worth = final_files.own_accuracy(counts, np.array([0.5, 0.9, np.nan]))
   np.testing.assert_allclose(worth, [0.8, np.nan, 0.5])  # (0.5 + 3 * 0.9) / 4
 
 
@@ -80,8 +85,8 @@ def test_a_figure_that_cannot_be_drawn_costs_a_line_and_not_the_run(
   def fail(*_):
     raise RuntimeError('Failed to process string\nwith tex')
 
-  for name in ('draw_partition', 'draw_curves', 'draw_dynamics', '_draw_synthetic'):
-    monkeypatch.setattr(results, name, fail)
+  for name in ('draw_partition', 'draw_curves', '_draw_dynamics', '_draw_set'):
+    monkeypatch.setattr(final_files, name, fail)
   assert experiment.run_experiment(config_of(), tmp_path / 'W') == 0
   assert outcome(tmp_path / 'W') == whole
   said = capsys.readouterr().out.splitlines()
@@ -114,7 +119,7 @@ def test_folder_of_something_else_is_refused(fake, tmp_path, capsys):
 
 
 def test_second_run_on_a_folder_is_refused(fake, tmp_path, capsys):
-  holder = f'import sys\nfrom fedjax_syn.runs import work_folder as workdir\nfrom pathlib import Path\nwith workdir.lock(Path({str(tmp_path)!r})):\n  print("held", flush=True)\n  sys.stdin.read()\n'
+  holder = f'import sys\nfrom fedjax_syn.runs import lock\nfrom pathlib import Path\nwith lock.hold(Path({str(tmp_path)!r})):\n  print("held", flush=True)\n  sys.stdin.read()\n'
   with subprocess.Popen(
     [sys.executable, '-c', holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
   ) as other:
@@ -131,7 +136,7 @@ def test_file_system_without_locks_is_a_warning(fake, tmp_path, monkeypatch):
   def flock(*_):
     raise OSError(errno.ENOLCK, 'No locks available')
 
-  monkeypatch.setattr(work_folder.fcntl, 'flock', flock)
+  monkeypatch.setattr(lock.fcntl, 'flock', flock)
   with pytest.warns(UserWarning, match='cannot be locked'):
     assert experiment.run_experiment(config_of(), tmp_path) == 0
 
@@ -145,11 +150,11 @@ def test_without_locks_a_process_that_is_named_and_alive_counts(
   def flock(*_):
     raise OSError(errno.ENOLCK, 'No locks available')
 
-  monkeypatch.setattr(work_folder.fcntl, 'flock', flock)
+  monkeypatch.setattr(lock.fcntl, 'flock', flock)
   (tmp_path / '.lock').write_text(f'process {pid} on {socket.gethostname()}\n')
-  expected = pytest.raises(work_folder.InUseError, match=f'process {pid} on')
-  assert bool(work_folder.owner(tmp_path)) == refused  # a sweep waits for it
-  with expected if refused else pytest.warns(UserWarning), work_folder.lock(tmp_path):
+  expected = pytest.raises(lock.InUseError, match=f'process {pid} on')
+  assert bool(lock.owner(tmp_path)) == refused  # a sweep waits for it
+  with expected if refused else pytest.warns(UserWarning), lock.hold(tmp_path):
     pass
 
 
@@ -159,19 +164,19 @@ def test_without_locks_a_process_that_is_done_with_a_folder_is_not_named_in_it(
   def flock(*_):
     raise OSError(errno.ENOLCK, 'No locks available')
 
-  monkeypatch.setattr(work_folder.fcntl, 'flock', flock)
+  monkeypatch.setattr(lock.fcntl, 'flock', flock)
   (tmp_path / 'config.json').write_text('{}')
-  with pytest.warns(UserWarning), work_folder.lock(tmp_path):
+  with pytest.warns(UserWarning), lock.hold(tmp_path):
     assert str(os.getpid()) in (tmp_path / '.lock').read_text()
   assert (tmp_path / '.lock').read_text() == ''
 
 
 def test_who_is_at_work_in_a_folder(tmp_path):
-  assert work_folder.owner(tmp_path / 'none') == ''
-  with work_folder.lock(tmp_path):
-    assert work_folder.owner(tmp_path) == f'process {os.getpid()} on {socket.gethostname()}'
+  assert lock.owner(tmp_path / 'none') == ''
+  with lock.hold(tmp_path):
+    assert lock.owner(tmp_path) == f'process {os.getpid()} on {socket.gethostname()}'
   (tmp_path / '.lock').write_text('process 5 on here\n')  # of one that is dead
-  assert work_folder.owner(tmp_path) == ''
+  assert lock.owner(tmp_path) == ''
 
 
 def test_diverged_seed_ends_and_the_others_go_on(fake, tmp_path, capsys):
@@ -218,7 +223,7 @@ def test_a_collapse_is_told_once_logged_and_in_the_summary(fake, tmp_path, capsy
 
 def test_compare_is_trained_first_into_its_own_folder(fake, tmp_path, capsys, monkeypatch):
   order, drawn = [], []
-  monkeypatch.setattr(results, 'draw_curves', lambda *args: drawn.append(args))
+  monkeypatch.setattr(final_files, 'draw_curves', lambda *args: drawn.append(args))
   fake(on=lambda what, seed, round: order.append(what))
   assert experiment.run_experiment(config_of(compare='fedavg'), tmp_path) == 0
   assert 'iteration' not in order[: len(order) // 3]
@@ -259,7 +264,7 @@ def test_saving_takes_a_bounded_share_of_the_time(fake, tmp_path, monkeypatch):
 def test_checkpoints_that_stay(whole_folder):
   names = {
     str(p.relative_to(whole_folder / 'checkpoints'))
-    for p in checkpoint.found(whole_folder / 'checkpoints')
+    for p in checkpoint.list_sorted(whole_folder / 'checkpoints')
   }
   for seed in (0, 1):
     mine = {n for n in names if f'seed_{seed}' in n}

@@ -14,7 +14,7 @@ from fedjax_syn import config as config_lib
 from fedjax_syn.config import identity
 from fedjax_syn.core import privacy
 from fedjax_syn.core.privacy import Mechanism, Sampling
-from fedjax_syn.runs import api, assemble, experiment, export, progress
+from fedjax_syn.runs import api, assemble, config_json, experiment, export, progress
 from fedjax_syn.runs import stored_files as stored
 from tests import tiny
 from tests.run_helpers import config_of
@@ -137,7 +137,7 @@ def described(root, folder, **changes):
   resolved = config_lib.check(config_of(**DP | own | changes))
   problem = assemble.load(resolved)
   (job,) = assemble.jobs(resolved, root, problem, progress.Reporter())
-  assemble.write_config(job, problem, 'test')
+  config_json.write_config(job, problem, 'test')
   return stored.read_json(root / 'config.json'), problem.model
 
 

@@ -106,7 +106,7 @@ def test_damage_between_sessions_is_loud_and_costs_only_time(
   fake(on=killer(38))  # in the last rounds of the second seed
   with pytest.raises(Killed):
     experiment.run_experiment(config_of(**changes), folder)
-  paths = checkpoint.found(folder / 'checkpoints')
+  paths = checkpoint.list_sorted(folder / 'checkpoints')
   assert len(paths) > 3
   if lost == 'metrics':
     path = folder / 'metrics.jsonl'

@@ -12,7 +12,7 @@ import pytest
 from fedjax_syn import config as config_lib
 from fedjax_syn.config import identity
 from fedjax_syn.data import datasets
-from fedjax_syn.runs import continuation, default_folder
+from fedjax_syn.runs import default_folder, resume
 from tests.run_helpers import config_of, refusal, run
 
 pytest_plugins = ['tests.run_fixtures']
@@ -67,7 +67,7 @@ def test_data_that_were_moved_or_are_named_otherwise_refuse_no_resume(
 
 def test_every_part_of_a_data_set_that_changes_a_result_has_a_digest():
   data = datasets.load('digits', proxy='held_out', validation=0.1)
-  before = continuation.digests(data)
+  before = resume.data_digests(data)
   split = lambda s: s._replace(y=np.roll(s.y, 1))
   constants = data.normalisation._replace(
     std=tuple(2 * v for v in np.ravel(data.normalisation.std))
@@ -79,15 +79,15 @@ def test_every_part_of_a_data_set_that_changes_a_result_has_a_digest():
     'num_classes': 11,
     'test_domains': np.zeros(len(data.test.y), np.int32),
   }.items():
-    now = continuation.digests(dataclasses.replace(data, **{part: value}))
+    now = resume.data_digests(dataclasses.replace(data, **{part: value}))
     assert [k for k in now if now[k] != before.get(k)] == [part]
   for part in ('train', 'test'):  # a user's function may give any checksum
     own = dataclasses.replace(data, name='mine:make')
     other = dataclasses.replace(own, **{part: split(getattr(data, part))})
-    a, b = continuation.digests(own), continuation.digests(other)
+    a, b = resume.data_digests(own), resume.data_digests(other)
     assert [k for k in a if a[k] != b[k]] == [part]
   titled = dataclasses.replace(data, title='x', class_names=tuple('0123456789'), notes=('read',))
-  assert continuation.digests(titled) == before
+  assert resume.data_digests(titled) == before
 
 
 MODULE = """
@@ -284,8 +284,8 @@ def test_other_runs_are_not_looked_into_for_the_default_folder(fake, tmp_path, m
   own = name()
   assert run(own, **plain) == 0
   shutil.copytree(own, own.with_name('tiny-fedavg-00000000'))  # by another version's hash
-  looked, begun = [], continuation.begun
-  monkeypatch.setattr(continuation, 'begun', lambda folder: looked.append(folder) or begun(folder))
+  looked, begun = [], resume.has_begun
+  monkeypatch.setattr(resume, 'has_begun', lambda folder: looked.append(folder) or begun(folder))
   for key, value in (('client.epochs', 2), ('seeds', (0, 1)), ('data.seed', 1), ('compare', 'dp')):
     assert name(**{key: value}).name not in (own.name, 'tiny-fedavg-00000000')
   assert looked == []

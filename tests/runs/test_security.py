@@ -8,7 +8,7 @@ import pytest
 
 from fedjax_syn import config as config_lib
 from fedjax_syn.core import trees
-from fedjax_syn.runs import experiment
+from fedjax_syn.runs import experiment, final_files
 from tests.run_helpers import config_of
 
 pytest_plugins = ['tests.run_fixtures']
@@ -18,10 +18,11 @@ SOURCES = sorted(
 )
 MODULES = {'pickle', 'cloudpickle', 'dill', 'marshal', 'shelve', 'joblib', 'yaml'}
 NETWORK = {'urllib', 'requests', 'pooch', 'http', 'ftplib', 'smtplib', 'wandb', 'mlflow'}
-# The one place that downloads, the one that tells a host its name, and the trackers that a config may ask for.
+# The one place that downloads, those that name this host, and the trackers that a config may ask for.
 MAY = {
   'fedjax_syn/data/builders/archives.py': NETWORK,
-  'fedjax_syn/runs/work_folder.py': {'socket'},
+  'fedjax_syn/runs/lock.py': {'socket'},
+  'fedjax_syn/runs/config_json.py': {'socket'},
   'fedjax_syn/runs/trackers.py': {'wandb', 'mlflow'},
 }
 CALLS = {'eval', 'exec', 'compile', 'extract', 'extractall', 'system', 'unpack_archive'}
@@ -122,11 +123,10 @@ def test_settings_of_figures_start_no_latex(tmp_path, monkeypatch):
   import matplotlib
 
   from fedjax_syn.plotting import figures
-  from fedjax_syn.runs import summary
 
   monkeypatch.setattr('subprocess.check_output', lambda *_, **__: pytest.fail('LaTeX was started'))
   said = []
   with matplotlib.rc_context({'text.usetex': True}):
     draw = lambda: figures.cosine_distances({'a': [0.1, 0.2]}, tmp_path / 'a.png', 'title')
-    summary.attempt(said.append, draw)
+    final_files.attempt(said.append, draw)
   assert (tmp_path / 'a.png').exists() and not said

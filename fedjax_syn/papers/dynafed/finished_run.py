@@ -15,7 +15,7 @@ from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.types import PRNGKey
 from fedjax_syn.data import federated
 from fedjax_syn.engine import Engine
-from fedjax_syn.runs import assemble, checkpoint, restore, run_folder
+from fedjax_syn.runs import assemble, checkpoint, restore, work_folder
 
 
 class Run(NamedTuple):
@@ -48,7 +48,7 @@ def read_run(folder: pathlib.Path, seed: int | None, trusted: bool = False) -> R
   """
   opened = restore.read(folder, trusted)
   config = opened.config
-  summary = run_folder.summary(folder, config.seeds)
+  summary = work_folder.summary(folder, config.seeds)
   if summary is None:
     raise ValueError(f'{folder}: is not finished; go on with launch/main.py --workdir={folder}')
   if DynaFed.name not in config.algorithm.split('+'):

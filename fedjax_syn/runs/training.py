@@ -1,0 +1,243 @@
+"""Trains the seeds of a run into its work folder: metrics, checkpoints, the files of each seed."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from fedjax_syn.config import identity
+from fedjax_syn.core import processes, stopping
+from fedjax_syn.core.contexts import State
+from fedjax_syn.core.processes import on_process_0
+from fedjax_syn.engine.measures import END, Measure, Values, take
+from fedjax_syn.runs import (
+  checkpoint,
+  final_files,
+  loop,
+  metrics,
+  progress,
+  resume,
+  start_from,
+  stored_files,
+  work_folder,
+)
+from fedjax_syn.runs import summary as results
+from fedjax_syn.runs.assemble import Job, Problem
+from fedjax_syn.runs.clock import Clock
+from fedjax_syn.runs.recorder import Recorder
+
+
+def train(
+  jobs: Sequence[Job], problem: Problem, show: progress.Reporter, stop: stopping.StopRequest
+) -> dict[str, Any] | None:
+  """Trains jobs to their end, one after the other.
+
+  Args:
+    jobs: what a run is compared with, and the run itself last.
+    problem: their data.
+    show: told how far it is.
+    stop: asks for an end after the current step.
+
+  Returns:
+    The last job's summary; None if it was interrupted and saved.
+
+  Raises:
+    StoredError: if a stored file cannot be used.
+  """
+  write = jax.process_index() == 0
+  # New runs only: one that resumes may be past a program. One process only: several would have to
+  # compile in the same order.
+  for job in jobs if not processes.is_distributed() else ():
+    if not checkpoint.list_unsorted(job.folder / 'checkpoints'):
+      job.engine.warm_up(min(job.engine.layout.seeds, len(job.config.seeds)))
+  done: dict[str, Path] = {}
+  for job in jobs:
+    if write:
+      final_files.write_partition(job.folder, problem, show.say)
+    measures = final_files.measures(job, problem)
+    summary = on_process_0(lambda job=job: resume.finished_summary(job.folder, job.config.rounds))
+    summary = summary or _train_job(job, problem, measures, show, stop, write)
+    if summary is None:
+      return None
+    stop.pause()
+    done = {job.config.algorithm: job.folder, **done}
+    files = final_files.restore(job, problem, measures, summary, show.say, write)
+    if write:
+      marks = [s['synthesis_round'] for s in summary['status'].values() if 'synthesis_round' in s]
+      mark = min(marks, default=None)
+      final_files.attempt(
+        show.say, final_files.draw_curves, job.folder, problem.dataset, done, mark
+      )
+      files[work_folder.RUN] = work_folder.digests(job.folder, work_folder.OF_RUN)
+      stored_files.write_json(job.folder / 'summary.json', {**summary, 'files': files})
+  return summary
+
+
+def _train_job(
+  job: Job,
+  problem: Problem,
+  measures: tuple[Measure, ...],
+  show: progress.Reporter,
+  stop: stopping.StopRequest,
+  write: bool,
+) -> dict[str, Any] | None:
+  """Trains all seeds of a job; returns the summary, or None if it was interrupted."""
+  config, engine = job.config, job.engine
+  plan = loop.Plan(config.rounds, config.eval_every, config.checkpoint_every, measures)
+  try:
+    recorder = Recorder(
+      job.folder,
+      config.checkpoint_every,
+      show.say,
+      write,
+      config.trackers,
+      identity.settings_in_use(config),
+      rounds=config.rounds,
+      logged=lambda lines: loop.lines_of(plan, lines, engine.next_stop),
+    )
+  except (ValueError, OSError) as error:  # of process 0, in every process
+    raise stored_files.StoredError(str(error)) from error
+  with contextlib.closing(recorder), Clock(recorder.seconds) as clock:
+    width = engine.layout.seeds
+    for first in range(0, len(config.seeds), width):
+      group = config.seeds[first : first + width]
+      seeds = [seed for seed in group if str(seed) not in recorder.status]
+      if not seeds:
+        continue
+      states = recorder.resume(seeds)
+      resumed = bool(states)
+      if sources := {} if states else start_from.sources(config, seeds):
+        states = start_from.branches(engine, sources, show.say)
+      states = states or {seed: engine.init(seed) for seed in seeds}
+      label = progress.label(config.algorithm, seeds, config.seeds)
+      show.begin(label, config.rounds, int(states[seeds[0]].round))
+      run = SideBySide(job, problem, plan, recorder, clock, show, states)
+      finished = run.train(resumed, stop)
+      if not finished or (seeds[-1] != config.seeds[-1] and processes.any_process(bool(stop))):
+        return None
+    summary = results.summarise(config, problem.dataset, engine, recorder, clock, job.beside)
+    recorder.finish(summary)
+    return summary
+
+
+class SideBySide:
+  """Seeds that are trained side by side to their end, and what is saved of them."""
+
+  def __init__(
+    self,
+    job: Job,
+    problem: Problem,
+    plan: loop.Plan,
+    recorder: Recorder,
+    clock: Clock,
+    show: progress.Reporter,
+    states: dict[int, State],
+  ):
+    """Takes the states over: training consumes them."""
+    self.job, self.problem, self.plan = job, problem, plan
+    self.recorder, self.clock, self.show = recorder, clock, show
+    self.live = states  # by seed
+    self.ended: dict[int, tuple[int, State | None]] = {}  # to be saved once more: round, state
+    self.measured: dict[int, Mapping[str, Values]] = {}  # by seed, in its last evaluation
+    self.collapsed: set[int] = set()  # seeds of which it was said
+
+  def train(self, resumed: bool, stop: stopping.StopRequest) -> bool:
+    """Trains to the end; returns False if the seeds were interrupted and saved.
+
+    Args:
+      resumed: the states come from checkpoints of this run.
+      stop: asks for an end after the current step.
+    """
+    engine, recorder, live = self.job.engine, self.recorder, self.live
+    begun = int(next(iter(live.values())).round)  # the round at which this phase begins here
+    try:
+      for step in loop.train(engine, self.plan, live, self.clock, resumed=resumed):
+        self._take(step)
+        if not step.last:
+          continue
+        at_end = step.round == self.plan.rounds
+        if not live or (at_end and not any(map(engine.pending, live.values()))):
+          break  # saved below, together with the news that these seeds are over
+        asked = processes.any_process(bool(stop))
+        if asked or self.ended or recorder.due(step):
+          current = {seed: (int(state.round), state) for seed, state in live.items()}
+          recorder.save({**self.ended, **current}, self.clock.seconds(), keep=step.phase_end)
+          self.ended.clear()
+        if asked:
+          return False
+        # Before a phase has its programs, leaving at once would lose nothing but compilation.
+        begun = step.round if step.phase_end else begun
+        worked = step.kind == 'server_work' or step.round > begun
+        stop.unsaved = worked and not step.phase_end
+    finally:
+      self.show.end()
+    for seed in live:
+      self._finish(seed)
+    recorder.save(self.ended, self.clock.seconds(), keep=True)
+    stop.pause()  # what follows can be made from the checkpoint: a stop need not wait for it
+    for seed in live:
+      self._write_files(seed)
+    return True
+
+  def _take(self, step: loop.Step) -> None:
+    """Logs and shows a step of one seed."""
+    seed = step.seed
+    self.live[seed] = step.state
+    if step.kind == 'diverged':
+      self._fail(step)
+    elif step.kind == 'server_work':
+      self.recorder.synthesis_rounds[str(seed)] = step.round
+      self.show.server_work(step.report)
+    else:
+      if step.kind == 'evaluated':
+        self.measured[seed] = step.measured
+        line = self.recorder.log(seed, step, self.clock.seconds()['total'])
+        if 'collapsed_since' in line and seed not in self.collapsed:
+          self.show.say(progress.collapsed_text(seed, line['collapsed_since']))
+          self.collapsed.add(seed)
+      if step.last:
+        self.show.rounds(step.round, step.report)
+
+  def _fail(self, step: loop.Step) -> None:
+    """Records that a seed diverged."""
+    recorder, names = self.recorder, self.problem.client_names
+    client = step.report.get('diverged_client', -1)
+    status = {
+      'status': 'diverged',
+      'round': int(step.report['diverged_round']),
+      'client': int(client) if client >= 0 else None,
+      'last_good_checkpoint': recorder.last_good(step.seed),
+    }
+    if client >= 0 and names:
+      status['client_name'] = names[int(client)]
+    if 'reason' in step.report:
+      status['reason'] = step.report['reason']
+    self._end(step.seed, status, None)
+    del self.live[step.seed]
+    self.show.say(progress.diverged_text(step.seed, status))
+
+  def _finish(self, seed: int) -> None:
+    """Records that a seed has all of its rounds."""
+    status = {'status': 'finished', 'round': self.plan.rounds}
+    self._end(seed, status, self.live[seed])
+    if (since := metrics.collapsed_since(self.recorder.lines, seed)) is not None:
+      status['collapsed_round'] = since
+
+  def _end(self, seed: int, status: dict[str, Any], state: State | None) -> None:
+    recorder, key = self.recorder, str(seed)
+    if key in recorder.synthesis_rounds:
+      status['synthesis_round'] = recorder.synthesis_rounds[key]
+    recorder.status[key] = status
+    recorder.files.pop(key, None)  # of a run of fewer rounds
+    self.ended[seed] = status['round'], state
+
+  def _write_files(self, seed: int) -> None:
+    """Writes what a finished seed leaves beside its checkpoints."""
+    known = self.measured.get(seed, {})  # none in a session that began after the last round
+    others = [measure for measure in self.plan.measures if measure.name not in known]
+    values = {**known, **take(others, END, seed, self.live[seed])}
+    if self.recorder.write:
+      files = final_files.write(self.job, self.problem, seed, values, self.show.say)
+      self.recorder.files[str(seed)] = files
