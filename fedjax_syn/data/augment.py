@@ -7,7 +7,7 @@ too.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -15,89 +15,70 @@ import jax.numpy as jnp
 from fedjax_syn.core.types import Array, PRNGKey
 from fedjax_syn.data import image_ops
 
-Augment = Callable[..., Array]  # (key, x, black=0.0) -> x
 
+class Augment(Protocol):
+  """An augmentation of a batch; the same key replays it."""
 
-class Limits(NamedTuple):
-  """How far DSA goes; the values of the authors' released code."""
-
-  brightness: float = 0.5  # adds U(-b, b), in normalised units
-  saturation: float = 2.0  # scales the distance from grey by U(0, s)
-  contrast: float = 0.5  # scales the distance from the image's mean by U(1 - c, 1 + c)
-  crop: float = 0.125  # shifts by up to this part of the side
-  cutout: float = 0.5  # the window's side as a part of the image's
-  flip: float = 0.5  # probability
-  scale: float = 1.2  # reads each axis at U(1 / s, s) times the distance from the centre
-  rotate: float = 15.0  # turns by U(-r, r) degrees
+  def __call__(self, key: PRNGKey, x: Array, black: Array | float = 0.0) -> Array:
+    """Returns x [batch, height, width, channels] changed; `black` [] or [channels] fills edges."""
 
 
 class Group(NamedTuple):
   """One group of DSA: how uniform numbers become parameters, and the operation on one image."""
 
-  params: Callable[[Array, tuple[int, ...], Limits], Array]  # (u [3], image shape, limits)
-  apply: Callable[[Array, Array], Array]  # (params, x [height, width, channels]) -> x
+  params: Callable[[Array, tuple[int, ...]], Array]
+  """(u [3], image shape) -> params."""
+  apply: Callable[[Array, Array], Array]
+  """(params, x [height, width, channels]) -> x."""
 
 
-def colour_params(u: Array, shape: tuple[int, ...], limits: Limits) -> Array:
+# How far DSA goes; the values of the authors' released code.
+BRIGHTNESS = 0.5  # adds U(-b, b), in normalised units
+SATURATION = 2.0  # scales the distance from grey by U(0, s)
+CONTRAST = 0.5  # scales the distance from the image's mean by U(1 - c, 1 + c)
+CROP = 0.125  # shifts by up to this part of the side
+CUTOUT = 0.5  # the window's side as a part of the image's
+FLIP = 0.5  # probability
+SCALE = 1.2  # reads each axis at U(1 / s, s) times the distance from the centre
+ROTATE = 15.0  # turns by U(-r, r) degrees
+
+
+def colour_params(u: Array, shape: tuple[int, ...]) -> Array:
   """Returns brightness, saturation and contrast [3]."""
   del shape
-  low = jnp.array([-limits.brightness, 0, 1 - limits.contrast], u.dtype)
-  high = jnp.array([limits.brightness, limits.saturation, 1 + limits.contrast], u.dtype)
+  low = jnp.array([-BRIGHTNESS, 0, 1 - CONTRAST], u.dtype)
+  high = jnp.array([BRIGHTNESS, SATURATION, 1 + CONTRAST], u.dtype)
   return low + u * (high - low)
 
 
-def crop_params(u: Array, shape: tuple[int, ...], limits: Limits) -> Array:
+def crop_params(u: Array, shape: tuple[int, ...]) -> Array:
   """Returns the shift of rows and columns, int [2]."""
-  return _shifts(u, jnp.array([_pixels(side, limits.crop) for side in shape[:2]]))
+  return _shifts(u, jnp.array([_pixels(side, CROP) for side in shape[:2]]))
 
 
-def cutout_params(u: Array, shape: tuple[int, ...], limits: Limits) -> Array:
+def cutout_params(u: Array, shape: tuple[int, ...]) -> Array:
   """Returns the window's first row and column, and those behind it, int [4].
 
   Its centre lies anywhere in the image, so that windows reach over the edge and are cut there.
   """
-  sides = jnp.array([_pixels(side, limits.cutout) for side in shape[:2]])
+  sides = jnp.array([_pixels(side, CUTOUT) for side in shape[:2]])
   centre = jnp.floor(u[:2] * (jnp.array(shape[:2]) + 1 - sides % 2)).astype(jnp.int32)
-  first = centre - sides // 2
-  return jnp.concatenate([first, first + sides])
-
-
-def flip_params(u: Array, shape: tuple[int, ...], limits: Limits) -> Array:
-  """Returns whether to mirror, bool []."""
-  del shape
-  return u[0] < limits.flip
-
-
-def scale_params(u: Array, shape: tuple[int, ...], limits: Limits) -> Array:
-  """Returns the factors of rows and columns [2]."""
-  del shape
-  return 1 / limits.scale + u[:2] * (limits.scale - 1 / limits.scale)
-
-
-def rotate_params(u: Array, shape: tuple[int, ...], limits: Limits) -> Array:
-  """Returns the angle [] in radians."""
-  del shape
-  return jnp.deg2rad(limits.rotate * (2 * u[0] - 1))
+  start = centre - sides // 2
+  return jnp.concatenate([start, start + sides])
 
 
 GROUPS: dict[str, Group] = {
   'colour': Group(colour_params, image_ops.colour),
   'crop': Group(crop_params, image_ops.shift),
   'cutout': Group(cutout_params, image_ops.cutout),
-  'flip': Group(flip_params, image_ops.mirror),
-  'scale': Group(scale_params, image_ops.scale),
-  'rotate': Group(rotate_params, image_ops.rotate),
+  'flip': Group(lambda u, shape: u[0] < FLIP, image_ops.mirror),
+  'scale': Group(lambda u, shape: 1 / SCALE + u[:2] * (SCALE - 1 / SCALE), image_ops.scale),
+  'rotate': Group(lambda u, shape: jnp.deg2rad(ROTATE * (2 * u[0] - 1)), image_ops.rotate),
 }
 
 
-def dsa(
-  key: PRNGKey,
-  x: Array,
-  operations: tuple[str, ...] = tuple(GROUPS),
-  per_sample: bool = True,
-  limits: Limits = Limits(),  # noqa: B008
-) -> Array:
-  """Applies one group of operations, picked uniformly: differentiable siamese augmentation.
+def dsa(key: PRNGKey, x: Array, operations: tuple[str, ...] = tuple(GROUPS)) -> Array:
+  """Applies one group of operations, picked uniformly, with parameters drawn for each image.
 
   The pick is one `jax.lax.switch`, of which one branch runs. Where keys are mapped over by vmap,
   XLA runs all branches and selects, at the sum of their costs.
@@ -106,8 +87,6 @@ def dsa(
     key: the same key gives the same group and parameters.
     x: [batch, height, width, channels], normalised.
     operations: the groups to pick from; () leaves x as it is. Leave out 'flip' for digits.
-    per_sample: draws parameters for each image; otherwise one set for the batch.
-    limits: how far each operation goes.
 
   Returns:
     [batch, height, width, channels].
@@ -118,18 +97,13 @@ def dsa(
   _check(operations)
   if not operations:
     return x
-  rows = x.shape[0] if per_sample else 1
-  u = jax.random.uniform(key, (1 + rows, 3), jnp.float32)
+  u = jax.random.uniform(key, (1 + x.shape[0], 3), jnp.float32)
 
-  def branch(group: Group):
-    def apply(u, x):
-      return group.apply(group.params(u, x.shape, limits), x).astype(x.dtype)
-
-    return jax.vmap(apply)
+  def branch(group: Group) -> Callable[[Array, Array], Array]:
+    return jax.vmap(lambda u, x: group.apply(group.params(u, x.shape), x).astype(x.dtype))
 
   pick = jnp.floor(u[0, 0] * len(operations)).astype(jnp.int32)
-  draws = jnp.broadcast_to(u[1:], (x.shape[0], 3))
-  return jax.lax.switch(pick, [branch(GROUPS[name]) for name in operations], draws, x)
+  return jax.lax.switch(pick, [branch(GROUPS[name]) for name in operations], u[1:], x)
 
 
 def parse_strategy(strategy: str) -> tuple[str, ...]:
@@ -165,7 +139,7 @@ def crop_flip(
     [batch, height, width, channels].
   """
 
-  def apply(u, x):
+  def apply(u: Array, x: Array) -> Array:
     down, right = _shifts(u, padding)
     columns = jnp.arange(x.shape[1])
     if flip:
@@ -177,8 +151,8 @@ def crop_flip(
 
 AUGMENTATIONS: dict[str, Augment | None] = {
   'none': None,
-  'crop_flip': lambda key, x, black=0.0: crop_flip(key, x, _eighth(x), True, black),
-  'crop': lambda key, x, black=0.0: crop_flip(key, x, _eighth(x), False, black),
+  'crop_flip': lambda key, x, black=0.0: crop_flip(key, x, _pixels(x.shape[1], 1 / 8), True, black),
+  'crop': lambda key, x, black=0.0: crop_flip(key, x, _pixels(x.shape[1], 1 / 8), False, black),
   'flip': lambda key, x, black=0.0: crop_flip(key, x, 0, True, black),
   'dsa': lambda key, x, black=0.0: dsa(key, x),
   'dsa_no_flip': lambda key, x, black=0.0: dsa(key, x, tuple(g for g in GROUPS if g != 'flip')),
@@ -192,7 +166,7 @@ def resolve_augment(name: str) -> Augment | None:
     name: a key of `AUGMENTATIONS`; 'crop_flip' pads an eighth of the side, 4 pixels for 28 and 32.
 
   Returns:
-    (key, x [batch, height, width, channels], black=0.0) -> x, or None for 'none'.
+    The augmentation, or None for 'none'.
 
   Raises:
     ValueError: for an unknown name.
@@ -211,10 +185,6 @@ def _check(operations: tuple[str, ...]) -> None:
 
 def _pixels(side: int, part: float) -> int:
   return int(side * part + 0.5)
-
-
-def _eighth(x: Array) -> int:
-  return _pixels(x.shape[1], 0.125)
 
 
 def _shifts(u: Array, most: Array | int) -> Array:

@@ -47,10 +47,7 @@ def is_folder(folder: Path) -> bool:
 
 
 def load(
-  name: str,
-  folder: Path,
-  num_classes: int | None = None,
-  default: str | Normalisation = UNMEASURED,
+  name: str, folder: Path, num_classes: int | None = None, default: str | Normalisation = UNMEASURED
 ) -> Dataset:
   """Reads a folder of arrays.
 

@@ -13,18 +13,7 @@ import numpy as np
 from fedjax_syn.data.builders import pixels as pixels_lib
 from fedjax_syn.data.builders.archive_formats import Arrays
 
-CLASSES = (
-  'airplane',
-  'automobile',
-  'bird',
-  'cat',
-  'deer',
-  'dog',
-  'frog',
-  'horse',
-  'ship',
-  'truck',
-)
+CLASSES = ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck')
 SPLITS = ('train', 'test')
 SIDE = 32
 

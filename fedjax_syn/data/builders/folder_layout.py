@@ -16,14 +16,7 @@ _ROLES = {
   **dict.fromkeys(('val', 'valid', 'validation', 'validate'), VALIDATION),
 }
 _BESIDE = re.compile(r'[ _-]*(set|split|data|dataset|images|imgs|(19|20)\d\d)')
-UNCLEAR = (
-  'eval',
-  'evaluation',
-  'holdout',
-  'held_out',
-  'unlabeled',
-  'unlabelled',
-)
+UNCLEAR = ('eval', 'evaluation', 'holdout', 'held_out', 'unlabeled', 'unlabelled')
 WANTED = (
   'wanted: CLIENT/CLASS/IMAGE.png (or CLASS/IMAGE.png), and test/CLASS/IMAGE.png or no test; or'
   ' train/CLASS/IMAGE.png (or train/CLIENT/CLASS/IMAGE.png) beside test and, if you like, valid'
