@@ -27,8 +27,10 @@ def fit(x: np.ndarray, side: int, channels: int) -> np.ndarray:
 
   Args:
     x: uint8 [n, height, width, 1 or 3].
-    side: height and width to scale to, in pixels; bilinear, over the area of a pixel where it shrinks.
-    channels: 1 (luminance, by Pillow's weights of red, green and blue) or 3 (grey ones are repeated).
+    side: height and width to scale to, in pixels; bilinear, over the area of a pixel where it
+      shrinks.
+    channels: 1 (luminance, by Pillow's weights of red, green and blue) or 3 (grey ones are
+      repeated).
 
   Returns:
     uint8 [n, side, side, channels].

@@ -112,7 +112,8 @@ def take(data: FederatedData, shard: Shard, positions: Array) -> tuple[Array, Ar
     positions: [batch], 0 .. size - 1; others are clipped into the array and must be masked.
 
   Returns:
-    Normalised images [batch, height, width, channels] (or tokens [batch, length]) and labels [batch] (multi-hot: [batch, labels]).
+    Normalised images [batch, height, width, channels] (or tokens [batch, length]) and labels
+    [batch] (multi-hot: [batch, labels]).
   """
   flat = jnp.minimum(shard.start + positions, data.order.shape[0] - 1)
   rows = data.order[flat]
@@ -141,7 +142,8 @@ def batch(
     batch_size: the last batch is padded to it.
 
   Returns:
-    Normalised images [batch, height, width, channels], labels [batch] and mask [batch], 0 for padding.
+    Normalised images [batch, height, width, channels], labels [batch] and mask [batch], 0 for
+    padding.
   """
   positions = index * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
   x, y = take(data, shard, positions)

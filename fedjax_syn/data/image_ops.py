@@ -50,8 +50,9 @@ def shift(offset: Array, x: Array, fill: Array | float = 0.0) -> Array:
 def read(rows: Array, columns: Array, x: Array, fill: Array | float = 0.0) -> Array:
   """Reads x[rows[i], columns[j]], outside `fill` ([] or [channels]): int [height], int [width].
 
-  As products with matrices of zeros and ones, which are exact: of a gather, the convolution behind it would read every
-  pixel anew for every place of its kernel, which doubled a step of local training.
+  As products with matrices of zeros and ones, which are exact: of a gather, the convolution behind
+  it would read every pixel anew for every place of its kernel, which doubled a step of local
+  training.
   """
   height, width, _ = x.shape
   across = (columns[:, None] == jnp.arange(width)).astype(x.dtype)

@@ -31,7 +31,8 @@ def number_clients(train: Any, test: Any, rows: tuple[int, int], where: tuple[st
     where: what a message names, for both.
 
   Returns:
-    The numbers. Numbers are ordered by value, texts by their characters, in Unicode's composed form.
+    The numbers. Numbers are ordered by value, texts by their characters, in Unicode's composed
+    form.
 
   Raises:
     ValueError: if ids are missing, of another type, or differ in spaces alone.

@@ -33,11 +33,12 @@ def scale_together(
   """Scales the arrays of one data set to 8 bits, integers by one range.
 
   Args:
-    arrays: by name; uint8; bool; floats in 0..1; integers of other types in 0..65535, whose range is the fewest
-      of 8, 10, 12, 14 and 16 bits that hold them all.
+    arrays: by name; uint8; bool; floats in 0..1; integers of other types in 0..65535, whose range
+      is the fewest of 8, 10, 12, 14 and 16 bits that hold them all.
 
   Returns:
-    Arrays of uint8 and the same shapes, and what was scaled. Values are rounded, never clipped or wrapped.
+    Arrays of uint8 and the same shapes, and what was scaled. Values are rounded, never clipped or
+    wrapped.
 
   Raises:
     ValueError: if values lie outside, use nothing of their range, or the type is none of these.

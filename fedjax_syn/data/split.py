@@ -30,7 +30,8 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
     x: images, uint8 [n, height, width, channels], or tokens, int32 [n, length].
     y: labels, any integer type [n], or multi-hot [n, labels].
     where: what the message names, a file for instance.
-    num_classes: labels must be below it (multi-hot: its columns); None accepts every label from 0 on.
+    num_classes: labels must be below it (multi-hot: its columns); None accepts every label from 0
+      on.
 
   Returns:
     The split, labels as int32.
@@ -73,7 +74,8 @@ def scale_splits(
   """Returns splits with their images as uint8, all scaled by one range, and what was scaled.
 
   Args:
-    splits: by name; images [n, height, width, channels] of any numeric type. Other shapes are left as they are.
+    splits: by name; images [n, height, width, channels] of any numeric type. Other shapes are left
+      as they are.
 
   Returns:
     The splits by name, and notes.

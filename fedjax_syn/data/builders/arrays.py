@@ -1,7 +1,7 @@
 """A folder of prepared arrays, taken as it is; numpy only.
 
-A folder holds `train.npz` and `test.npz`, each with `x` (uint8 [n, height, width, channels], or of a
-type that `scaling` knows) and `y` (any integer type [n], or multi-hot [n, labels]); both may name
+A folder holds `train.npz` and `test.npz`, each with `x` (uint8 [n, height, width, channels], or of
+a type that `scaling` knows) and `y` (any integer type [n], or multi-hot [n, labels]); both may name
 the client of every row in `clients` (integers or texts [n]). An optional `meta.json` says {"name":
 for tables and figures, "normalisation": a known name or {"mean": [...], "std": [...]}, "labels":
 "classes" if y is one-hot, "layout": "NHWC" if images of few rows or columns and many channels are

@@ -1,9 +1,9 @@
 """Digit-Five (Peng et al., 2019): MNIST, MNIST-M, SVHN, SynthDigits and USPS, as MATLAB files.
 
 The published folder `Digit-Five` has mnist_data.mat (55,000 + 10,000), mnistm_with_label.mat (the
-same numbers), svhn_train_32x32.mat and svhn_test_32x32.mat (73,257 + 26,032), syn_number.mat (25,000
-+ 9,000) and usps_28x28.mat (7,438 + 1,860). As the domain adaptation papers do, at most 25,000
-training and 9,000 test rows of a domain are used; here always the same ones.
+same numbers), svhn_train_32x32.mat and svhn_test_32x32.mat (73,257 + 26,032), syn_number.mat
+(25,000 + 9,000) and usps_28x28.mat (7,438 + 1,860). As the domain adaptation papers do, at most
+25,000 training and 9,000 test rows of a domain are used; here always the same ones.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
 """Short texts by topic: the files of Debian's package `fortunes`, one per topic, as rows of hashed words.
 
-A file holds texts with a line `%` between them. Topics of at least `LEAST` texts are the classes, and
-the natural clients. A text's first `LENGTH` words (runs of letters, digits and apostrophes, lower
-case) become numbers 1 .. VOCABULARY - 1 by their CRC-32; the rest is 0. Texts with the same numbers
-as one before are left out. A fifth of each topic's texts, those with the smallest SHA-256, is for
-testing: the same everywhere, whatever the seed.
+A file holds texts with a line `%` between them. Topics of at least `LEAST` texts are the classes,
+and the natural clients. A text's first `LENGTH` words (runs of letters, digits and apostrophes,
+lower case) become numbers 1 .. VOCABULARY - 1 by their CRC-32; the rest is 0. Texts with the same
+numbers as one before are left out. A fifth of each topic's texts, those with the smallest SHA-256,
+is for testing: the same everywhere, whatever the seed.
 """
 
 import hashlib

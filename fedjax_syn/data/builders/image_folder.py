@@ -160,8 +160,8 @@ def scan(root: Path, is_image: Callable[[Path], bool]) -> Files:
 
   Args:
     root: the folder.
-    is_image: says by its content whether a file is an image. A file that is none, but is called like one, counts
-      as an image: whoever reads it says what is wrong with it.
+    is_image: says by its content whether a file is an image. A file that is none, but is called
+      like one, counts as an image: whoever reads it says what is wrong with it.
 
   Returns:
     The images and what was left out.

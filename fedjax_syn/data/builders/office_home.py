@@ -1,9 +1,10 @@
 """Office-Home (Venkateswara et al., 2017): 15,588 photographs and drawings of 65 things in four domains.
 
-The published archive OfficeHomeDataset_10072016.zip holds OfficeHomeDataset_10072016/DOMAIN/CLASS/*.jpg, with the
-domains Art (2,427), Clipart (4,365), Product (4,439) and Real World (4,357). There is no official split, and FedDualMatch does
-not state one: a fifth of every class of every domain is tested on, those with the smallest SHA-256 of the file, so
-that the split is the same everywhere.
+The published archive OfficeHomeDataset_10072016.zip holds
+OfficeHomeDataset_10072016/DOMAIN/CLASS/*.jpg, with the domains Art (2,427), Clipart (4,365),
+Product (4,439) and Real World (4,357). There is no official split, and FedDualMatch does not state
+one: a fifth of every class of every domain is tested on, those with the smallest SHA-256 of the
+file, so that the split is the same everywhere.
 """
 
 import hashlib
@@ -48,8 +49,8 @@ def parse(path: Path) -> list[Domain]:
     path: from `locate`.
 
   Returns:
-    The domains in the order of DOMAINS, images of 64 x 64 pixels whatever their shape was, rows in the order of the
-    files' names.
+    The domains in the order of DOMAINS, images of 64 x 64 pixels whatever their shape was, rows in
+    the order of the files' names.
 
   Raises:
     ValueError: if a domain or a class is missing, or a file is no image.

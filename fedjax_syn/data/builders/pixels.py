@@ -1,6 +1,7 @@
 """What image files and arrays of pixels mean: which files are opened, and how their values become 8 bits.
 
-docs/data.md says the same for users. Nothing here starts a program, and nothing is clipped or wrapped.
+docs/data.md says the same for users. Nothing here starts a program, and nothing is clipped or
+wrapped.
 """
 
 import contextlib
@@ -170,7 +171,8 @@ def read(paths: Sequence[Path], where: str, size: int = 0) -> tuple[np.ndarray, 
     size: as `to_array`.
 
   Returns:
-    uint8 [n, height, width, channels], one channel if all of them are grey, and what was decided for how many.
+    uint8 [n, height, width, channels], one channel if all of them are grey, and what was decided
+    for how many.
 
   Raises:
     ValueError: if a file cannot be read, or has another size than the first.

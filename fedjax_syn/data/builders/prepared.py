@@ -1,8 +1,8 @@
 """Where a named data set is taken from: its cache, its archives, its records, or the network.
 
 Original archives are parsed within a second (CINIC-10's PNG files: half a minute). Records that
-tensorflow-datasets has prepared take some ten seconds for 60,000 images, so that a cache beside them
-keeps their arrays; the checksum that is stored with the records holds for it, too.
+tensorflow-datasets has prepared take some ten seconds for 60,000 images, so that a cache beside
+them keeps their arrays; the checksum that is stored with the records holds for it, too.
 """
 
 import contextlib
