@@ -99,7 +99,7 @@ def clients_of(x, y, sizes, classes: int) -> FederatedData:
     start=jnp.asarray(start, jnp.int32),
     size=jnp.asarray(sizes, jnp.int32),
     class_counts=jnp.asarray(counts, jnp.int32),
-    slots=jnp.arange(int(sizes.max()), dtype=jnp.int32),
+    positions=jnp.arange(int(sizes.max()), dtype=jnp.int32),
     mean=jnp.zeros(1, jnp.result_type(float)),
     std=jnp.full(1, 1 / 255, jnp.result_type(float)),
   )

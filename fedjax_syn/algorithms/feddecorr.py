@@ -22,7 +22,7 @@ class FedDecorr(Layer):
     return value + self.beta * correlation_loss(out.features, step.mask), out
 
   def client_metrics(self, client, trained):
-    x, _, mask = federated.first(client.task.data, client.shard)
+    x, _, mask = federated.first_rows(client.task.data, client.shard)
     value = correlation_loss(client.task.model.apply(trained, x).features, mask)
     return {'correlation': Measured(value, mask.sum() > 1)}  # one sample has no correlation
 

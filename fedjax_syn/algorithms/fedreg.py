@@ -77,7 +77,7 @@ class FedReg(Layer):
 
   def client_metrics(self, client, trained):
     task, w_global = client.task, Variables(client.params, client.stats)
-    x, y, mask = federated.first(task.data, client.shard)
+    x, y, mask = federated.first_rows(task.data, client.shard)
     step = Step(client.key, jnp.zeros((), jnp.int32), x, y, mask, client.stats)
     pseudo = ascend(task, w_global, step, self.eta_s, self.iterations)
     log_p, log_q = (

@@ -28,7 +28,7 @@ class FedSAM(Layer):
 
   def client_metrics(self, client, trained):
     task = client.task
-    x, y, mask = federated.first(task.data, client.shard)
+    x, y, mask = federated.first_rows(task.data, client.shard)
 
     def loss(w):
       return task.loss(task.model.apply(Variables(w, trained.stats), x).logits, y, mask)

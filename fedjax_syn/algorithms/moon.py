@@ -55,7 +55,7 @@ class MOON(Layer):
 
   def client_metrics(self, client, trained):
     task, w_glob = client.task, Variables(client.params, client.stats)
-    x, _, mask = federated.first(task.data, client.shard)
+    x, _, mask = federated.first_rows(task.data, client.shard)
     features = lambda w: task.model.apply(w, x, train=False).features
     z, z_glob, z_prev = map(features, (trained, w_glob, client.state))
     mean = lambda values: jnp.sum(values * mask) / jnp.maximum(mask.sum(), 1)

@@ -105,7 +105,7 @@ def _full_gradient(client: ClientContext) -> Params:
   # have the local size and are normalised by their own statistics.
   train = bool(jax.tree.leaves(client.stats))
   if train:
-    batch = min(task.local.batch_size, task.data.slots.shape[0])
+    batch = min(task.local.batch_size, task.data.positions.shape[0])
 
   def add(i, total):  # the summed gradient of batch i
     positions = i * batch + jnp.arange(batch, dtype=jnp.int32)

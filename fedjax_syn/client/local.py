@@ -79,7 +79,7 @@ class LocalClient:
 
   def __init__(self, task: Task):
     self.task, self.local = task, task.local
-    slots = task.data.slots.shape[0]
+    slots = task.data.positions.shape[0]
     self.batch_size = min(self.local.batch_size, slots)  # no wider than the largest client
     self.augment = self.local._augmentation()
 
@@ -187,7 +187,7 @@ class LocalClient:
     return self.local._optimizer(self.task.learning_rate(round))
 
   def _shuffle(self, client: ClientContext, epoch: Array | int) -> Array:
-    return shuffled(client.key, epoch, self.task.data.slots, client.shard.size)
+    return shuffled(client.key, epoch, self.task.data.positions, client.shard.size)
 
   def _batch(self, client: ClientContext, order: Array, index: Array) -> tuple[Array, Array, Array]:
     data, size = self.task.data, client.shard.size

@@ -1,4 +1,4 @@
-"""The clients' data on the device: one uint8 array, one flat order, and where each client's rows lie in it."""
+"""The clients' data on the device: one array, one flat order, and where each client's rows are."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -8,31 +8,42 @@ import numpy as np
 from fedjax_syn.core.types import Array, Shard
 from fedjax_syn.data import partition as partition_lib
 
-if TYPE_CHECKING:  # it imports the config's fields, and they the methods
-  from fedjax_syn.data.datasets import Dataset
+if TYPE_CHECKING:  # the tables of data sets need no jax, and this module not them
+  from fedjax_syn.data.dataset import Dataset
 
 BUCKET = 64  # the bound on a client's size is a multiple, so that similar partitions share programs
 
 
 class Proxy(NamedTuple):
-  """The server's own samples, for methods that need some; no client has them, and they are no test data."""
+  """The server's own samples: no client has them, and they are no test data."""
 
-  x: Array  # uint8 [rows, height, width, channels]
-  y: Array  # int32 [rows], or multi-hot [rows, labels]; -1 where the labels mean nothing here
+  x: Array
+  """uint8 [rows, height, width, channels]."""
+  y: Array
+  """int32 [rows], or multi-hot [rows, labels]; -1 where the labels mean nothing here."""
 
 
 class FederatedData(NamedTuple):
-  """A partitioned training set; a pytree of arrays, so that jitted rounds take it as an argument."""
+  """A partitioned training set; a pytree of arrays that jitted rounds take as an argument."""
 
-  x: Array  # uint8 [rows, height, width, channels]; tokens: int32 [rows, length]
-  y: Array  # int32 [rows], or multi-hot [rows, labels]
-  order: Array  # int32 [rows], rows of x client by client
-  start: Array  # int32 [clients]
-  size: Array  # int32 [clients]
-  class_counts: Array  # int32 [clients, classes]
-  slots: Array  # int32 [bound], 0, 1, ...: its length is the static bound on a client's size
-  mean: Array  # float32 [channels]
-  std: Array  # float32 [channels]
+  x: Array
+  """uint8 [rows, height, width, channels]; tokens: int32 [rows, length]."""
+  y: Array
+  """int32 [rows], or multi-hot [rows, labels]."""
+  order: Array
+  """int32 [rows], rows of x client by client."""
+  start: Array
+  """int32 [clients]."""
+  size: Array
+  """int32 [clients]."""
+  class_counts: Array
+  """int32 [clients, classes]."""
+  positions: Array
+  """int32 [bound], 0, 1, ...: its length is the static bound on a client's size."""
+  mean: Array
+  """float32 [channels]."""
+  std: Array
+  """float32 [channels]."""
   proxy: Proxy | None = None
 
 
@@ -41,7 +52,7 @@ def from_partition(dataset: 'Dataset', partition: partition_lib.Partition) -> Fe
 
   Args:
     dataset: the data set; only its training split and normalisation are used.
-    partition: order [rows that are dealt], start [clients] and size [clients].
+    partition: order [rows of clients], start [clients] and size [clients].
 
   Returns:
     The arrays on the default device.
@@ -52,7 +63,7 @@ def from_partition(dataset: 'Dataset', partition: partition_lib.Partition) -> Fe
   if partition.size.max(initial=0) == 0:
     raise ValueError('data.partition: no client has a sample; lower data.clients')
   counts = partition_lib.class_counts(partition, dataset.train.y, dataset.num_classes)
-  (x, y), order = dataset.train, partition.order
+  (x, y), order, proxy = dataset.train, partition.order, dataset.proxy
   if len(order) < len(y):  # rows that no client has stay where they are, on disk perhaps
     rows = np.sort(order)
     x, y, order = x[rows], y[rows], np.searchsorted(rows, order)
@@ -63,24 +74,22 @@ def from_partition(dataset: 'Dataset', partition: partition_lib.Partition) -> Fe
     start=jnp.asarray(partition.start, jnp.int32),
     size=jnp.asarray(partition.size, jnp.int32),
     class_counts=jnp.asarray(counts, jnp.int32),
-    slots=jnp.arange(-(-int(partition.size.max()) // BUCKET) * BUCKET, dtype=jnp.int32),
+    positions=jnp.arange(-(-int(partition.size.max()) // BUCKET) * BUCKET, dtype=jnp.int32),
     mean=jnp.asarray(np.array(dataset.normalisation.mean, np.float32)),
     std=jnp.asarray(np.array(dataset.normalisation.std, np.float32)),
-    proxy=_proxy(dataset),
+    proxy=proxy and Proxy(jnp.asarray(proxy.x), jnp.asarray(proxy.y, jnp.int32)),
   )
 
 
-def _proxy(dataset: 'Dataset') -> Proxy | None:
-  if dataset.proxy is None:
-    return None
-  return Proxy(jnp.asarray(dataset.proxy.x), jnp.asarray(dataset.proxy.y, jnp.int32))
-
-
 def normalise(data: FederatedData, x: Array) -> Array:
-  """Turns uint8 pixels [..., channels] into the floats that a model sees, (x / 255 - mean) / std; keeps tokens.
+  """Turns uint8 pixels into the floats that a model sees, (x / 255 - mean) / std; keeps tokens.
+
+  Args:
+    data: the partitioned training set.
+    x: uint8 [..., channels], or tokens, int32.
 
   Raises:
-    ValueError: if the type is another one, whose range nobody knows here.
+    ValueError: if the type is another one, whose range is unknown.
   """
   if x.dtype == jnp.int32:
     return x
@@ -120,8 +129,8 @@ def take(data: FederatedData, shard: Shard, positions: Array) -> tuple[Array, Ar
   return normalise(data, data.x[rows]), data.y[rows]
 
 
-def everyone(data: FederatedData) -> Shard:
-  """Returns all clients as one: a shard that spans every client's rows."""
+def all_clients(data: FederatedData) -> Shard:
+  """Returns one shard of every client's rows."""
   return Shard(
     client=jnp.int32(-1),
     start=jnp.int32(0),
@@ -150,6 +159,6 @@ def batch(
   return x, y, (positions < shard.size).astype(data.mean.dtype)
 
 
-def first(data: FederatedData, shard: Shard, rows: int = 128) -> tuple[Array, Array, Array]:
+def first_rows(data: FederatedData, shard: Shard, rows: int = 128) -> tuple[Array, Array, Array]:
   """Reads a client's first samples, for numbers that are only logged; as `batch`."""
   return batch(data, shard, jnp.int32(0), rows)

@@ -65,7 +65,7 @@ def data_of(sizes, seed=0):
   data = tiny.federated(sizes)
   x = jnp.asarray(rng.integers(0, 256, (7, *data.x.shape[1:])).astype(np.uint8))
   return data._replace(
-    slots=jnp.arange(64, dtype=jnp.int32),
+    positions=jnp.arange(64, dtype=jnp.int32),
     proxy=Proxy(x, jnp.asarray(rng.integers(0, 3, 7), jnp.int32)),
   )
 

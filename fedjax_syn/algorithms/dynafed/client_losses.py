@@ -44,7 +44,7 @@ def client_loss(task: Task, variables: Variables, shard: Shard, batch_size: int 
     shard: the client.
     batch_size: rows at once.
   """
-  batch_size = min(batch_size, task.data.slots.shape[0])
+  batch_size = min(batch_size, task.data.positions.shape[0])
 
   def add(index, total):
     x, y, mask = federated.batch(task.data, shard, index, batch_size)

@@ -57,7 +57,7 @@ def real_gradient(
   Returns:
     The gradient, structure of w.
   """
-  shard = federated.everyone(data)
+  shard = federated.all_clients(data)
   rows = data.order.shape[0]
   batch_size = min(batch_size, rows)
 

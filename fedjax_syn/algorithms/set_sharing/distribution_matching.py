@@ -105,10 +105,10 @@ def by_class(data: federated.FederatedData, shard: Shard) -> tuple[Array, Array]
     Positions [bound] in the order of their classes, those beyond the client's size last, and where each
     class begins, [classes].
   """
-  flat = jnp.minimum(shard.start + data.slots, data.order.shape[0] - 1)
+  flat = jnp.minimum(shard.start + data.positions, data.order.shape[0] - 1)
   y = data.y[data.order[flat]]
   classes = shard.class_counts.shape[0]
-  order = jnp.argsort(jnp.where(data.slots < shard.size, y, classes), stable=True)
+  order = jnp.argsort(jnp.where(data.positions < shard.size, y, classes), stable=True)
   begin = jnp.cumsum(shard.class_counts) - shard.class_counts
   return order.astype(jnp.int32), begin
 
