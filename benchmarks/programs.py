@@ -31,6 +31,7 @@ from fedjax_syn.algorithms.fedavg import FedAvg
 from fedjax_syn.core import microbatches, paths
 from fedjax_syn.core.keys import Purpose, stream
 from fedjax_syn.core.mesh import mesh_of, place, replicated
+from fedjax_syn.core.optimizers import training_step
 from fedjax_syn.core.sampling import SAMPLERS
 from fedjax_syn.core.types import Model
 from fedjax_syn.data import datasets, federated
@@ -189,21 +190,14 @@ def prepare_unroll(work: Unroll, variant: Variant, data_dir: str = '') -> Progra
   def iteration(number, carry, segment):
     syn, opt_state, _ = carry
     key = jax.random.fold_in(jax.random.key(SEED + 3), number)
-    value, grads = jax.value_and_grad(
-      lambda syn: trajectory.matching_loss(
-        loss,
-        syn,
-        segment,
-        key,
-        steps=work.steps,
-        batch_size=0,
-        distance='squared',
-        adjoint=variant.adjoint,
-        together=variant.together,
-      )
-    )(syn)
-    updates, opt_state = optimizer.update(grads, opt_state, syn)
-    return optax.apply_updates(syn, updates), opt_state, value
+    how = {'adjoint': variant.adjoint, 'together': variant.together}
+
+    def distance(syn):
+      end = trajectory.unroll(loss, segment.start, syn, key, work.steps, **how)
+      return trajectory.squared_distance(end, segment.target, segment.start)
+
+    (syn, opt_state), value = training_step(distance, optimizer)((syn, opt_state))
+    return syn, opt_state, value
 
   everywhere = replicated(batches.mesh) if batches.mesh else None
 

@@ -139,7 +139,7 @@ BAD = [
   ),
   (
     {'algorithm': 'fedcog', 'fedcog.generator': True, 'fedcog.batch': 8},
-    'fedcog.batch=8: with a generator or BatchNorm statistics samples depend on each other; use 0',
+    'fedcog.batch=8: with a generator samples depend on each other; use 0',
   ),
   (
     {'algorithm': 'feddualmatch', 'feddualmatch.sigma_s': 1.0},

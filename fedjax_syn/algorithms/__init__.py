@@ -33,11 +33,12 @@ from fedjax_syn.algorithms.fedreg import FedReg
 from fedjax_syn.algorithms.fedrep import FedRep
 from fedjax_syn.algorithms.fedsam import FedSAM
 from fedjax_syn.algorithms.moon import MOON
+from fedjax_syn.algorithms.removed import without_constants
 from fedjax_syn.algorithms.scaffold import SCAFFOLD
 from fedjax_syn.algorithms.serverwarmup import ServerWarmUp
 from fedjax_syn.algorithms.set_sharing.feddm import FedDM
 from fedjax_syn.algorithms.set_sharing.feddualmatch import FedDualMatch
-from fedjax_syn.algorithms.vhl.vhl import VHL
+from fedjax_syn.algorithms.vhl import VHL
 from fedjax_syn.chains import Chain
 from fedjax_syn.core.fields import ConfigError
 from fedjax_syn.core.texts import shown
@@ -208,6 +209,9 @@ def from_json(rows: Any, *, trusted: bool = False) -> Chain:
   layers = []
   for row in rows:
     word, fields = row['layer'], row['fields']
+    prefix = f'{word}.'
+    kept = without_constants({prefix + name: value for name, value in fields.items()})
+    fields = {key.removeprefix(prefix): value for key, value in kept.items()}
     if ':' in word and not trusted:
       raise ValueError(
         f'chain: layer={word!r} names code, which is not imported because a file says so; if you trust this file, say'

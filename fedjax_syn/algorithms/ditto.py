@@ -17,44 +17,27 @@ PERSONAL = 4  # use of a client's key in a round; local training has 0 to 3
 
 
 class Ditto(Layer):
-  """Every client keeps a model v of its own, trained on F_k(v) + lambda/2 ||v - w||^2, w the global model.
+  """Every client keeps a personal model v, trained on F_k(v) + lambda/2 ||v - w||^2, w the global model.
 
-  What is sent, and so the global model, is to the last bit what it is without Ditto. v takes the client's plain loss,
-  its batch size, augmentation, optimizer (with a state that starts anew in every round) and rate, but draws of its own.
-  A client's own model is v as its last round left it; before the first it is the initial model. v is the client's
-  state: a model each.
+  Messages, and so the global model, are to the last bit what they are without Ditto. v is trained with the client's
+  plain loss, batch size, augmentation, rate and optimizer (a fresh one in every round), but its own random draws. v is
+  the client's state; at first it is the initial model.
 
-  lambda 0 trains v alone, and a large one holds it at w (for SGD the rate times lambda must stay below 2).
+  With lambda 0 v is trained alone; a large lambda keeps v at w. For SGD, the rate times lambda must be below 2.
   """
 
-  lambda_personal: float = field(
-    default=1.0,
-    help='lambda of lambda/2 ||v - w||^2, w the global model (paper 1, or chosen from 0.1, 1, 2)',
-    low=0.0,
-  )
-  epochs: int = field(
-    default=1, help='passes of the personal model over the data in a round', low=1, high=10_000
-  )
-  steps: int = field(
-    default=0,
-    help='steps instead of passes (paper 2 on Fashion-MNIST); 0: passes',
-    low=0,
-    high=10**9,
-  )
+  lambda_personal: float = field(1.0, 'lambda (paper 1, or chosen from 0.1, 1, 2)', low=0.0)
+  epochs: int = field(1, 'passes of v over the data in a round', low=1, high=10_000)
+  steps: int = field(0, 'steps instead of passes (paper 2); 0: passes', low=0, high=10**9)
 
   def client_init(self, task, initial, shard):
     return initial
 
   def finish(self, client, trained, steps):
-    """Trains v, from where the client's last round left it."""
+    """Trains v, which starts as the client's last round left it."""
     v, local = client.state, LocalClient(self._personal_task(client.task))
-    own = client._replace(
-      key=fold(client.key, 0, PERSONAL),
-      params=v.params,
-      stats=v.stats,
-      broadcast={_NearGlobal.name: client.params},
-      state={},
-    )
+    key, broadcast = fold(client.key, 0, PERSONAL), {_NearGlobal.name: client.params}
+    own = client._replace(key=key, params=v.params, stats=v.stats, broadcast=broadcast, state={})
     count = local.steps(client.shard.size)
     carry = jax.lax.fori_loop(0, count, lambda _, carry: local.step(carry), local.begin(own))
     return None, Variables(carry.params, carry.stats)
@@ -66,7 +49,7 @@ class Ditto(Layer):
     return client.state
 
   def _personal_task(self, task: Task) -> Task:
-    """Returns the task of training v: FedAvg's local training with this layer's passes, and the term towards w."""
+    """Returns the task of training v: FedAvg's local training with this layer's passes and the term towards w."""
     passes = {'epochs': 0 if self.steps else self.epochs, 'steps': self.steps}
     local = dataclasses.replace(task.local, persistent=False, **passes)
     return task._replace(chain=Chain((local, _NearGlobal(weight=self.lambda_personal))))
@@ -79,5 +62,5 @@ class _NearGlobal(Layer):
 
   def loss(self, client, loss_fn, v, step):
     value, out = loss_fn(v, step)
-    apart = optax.tree.sub(v, client.broadcast)
-    return value + self.weight / 2 * optax.tree.vdot(apart, apart), out
+    difference = optax.tree.sub(v, client.broadcast)
+    return value + self.weight / 2 * optax.tree.vdot(difference, difference), out

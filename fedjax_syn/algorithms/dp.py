@@ -1,4 +1,4 @@
-"""DP-FedAvg: clients' updates are clipped, the server adds Gaussian noise to their sum (McMahan et al., 2018)."""
+"""DP-FedAvg: clipped updates, and Gaussian noise on their sum (McMahan et al., 2018)."""
 
 import dataclasses
 
@@ -13,27 +13,21 @@ from fedjax_syn.layer import Layer
 
 
 class DP(Layer):
-  """Clips every client's update to norm C and adds N(0, (z C)^2) to the sum, over the expected number of clients.
+  """Clips every client's update to norm C, adds N(0, (z C)^2) to the sum, and divides by the expected number of clients.
 
-  A client with any samples weighs 1, whatever server.weighting says. A run with a target epsilon takes the noise that
-  keeps it over all its seeds and rounds.
+  Every client with a sample weighs 1, whatever server.weighting says. With a target epsilon, the noise is chosen for
+  all seeds and rounds of the run.
 
-  One client, all its samples, is what is protected, against whoever sees the models of all rounds; what follows from
-  those, as DynaFed's synthetic set, is protected too. Not protected: that a client takes part, and numbers that are
-  logged for the experimenter ('train/loss'). The clients may send nothing but their update, which is looked up when the
-  round is traced.
+  The unit of privacy is a client with all its samples. It is protected against everyone who sees the models of all
+  rounds, or what is computed from them, as DynaFed's synthetic set. Not protected: that a client takes part, and numbers
+  that are logged for the experimenter ('train/loss'). Clients may send nothing but their update; this is checked when
+  the round is traced.
   """
 
-  clip: float = field(default=1.0, help="C, bound on the norm of a client's update", above=0.0)
-  noise_multiplier: float = field(
-    default=1.0, help="noise's standard deviation on the sum, in units of C", low=0.0
-  )
-  target_epsilon: float = field(
-    default=0.0,
-    help='choose the noise for this epsilon, instead of noise_multiplier; 0: do not',
-    low=0.0,
-  )
-  delta: float = field(default=1e-5, help='delta, at which epsilon is stated', above=0.0, high=0.5)
+  clip: float = field(1.0, "C, bound on the norm of a client's update", above=0.0)
+  noise_multiplier: float = field(1.0, 'z: the standard deviation of the noise is z C', low=0.0)
+  target_epsilon: float = field(0.0, 'epsilon for which z is chosen; 0: z as given', low=0.0)
+  delta: float = field(1e-5, 'delta, at which epsilon is stated', above=0.0, high=0.5)
 
   def check(self):
     privacy.check_deviation('dp.clip', self.noise_multiplier, self.clip)
@@ -44,9 +38,8 @@ class DP(Layer):
   def resolve(self, run):
     if not self.target_epsilon:
       return self
-    noise = privacy.noise_multiplier(
-      self.target_epsilon, self.delta, run.sampling, methods=run.count('dp')
-    )
+    wanted, methods = (self.target_epsilon, self.delta, run.sampling), run.count('dp')
+    noise = privacy.noise_multiplier(*wanted, methods=methods)
     resolved = dataclasses.replace(self, noise_multiplier=noise)
     resolved.check()
     return resolved
@@ -66,7 +59,7 @@ class DP(Layer):
         f' {", ".join(others)}'
       )
     update, norm = payload['params'], optax.tree.norm(payload['params'])
-    # With noise, what is not finite has no bound: it counts for nothing.
+    # With noise, an update that is not finite has no bound and counts as zeros.
     counts = jnp.isfinite(norm) | (self.noise_multiplier == 0)
     update = jax.tree.map(lambda d: jnp.where(counts, d, 0), update)
     norm = jnp.where(counts, norm, 0)
@@ -82,7 +75,7 @@ class DP(Layer):
 
   def aggregate(self, round):
     task = round.task
-    # By the expected number: the real one would tell who was there.
+    # The expected number: the real one would tell who took part.
     expected = jnp.maximum(task.expected_cohort, 1)
     deviation = self.noise_multiplier * self.clip  # z C
 

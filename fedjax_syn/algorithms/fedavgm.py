@@ -22,24 +22,20 @@ class Velocity(NamedTuple):
   """The server's state."""
 
   v: Params
-  moved: Array  # [], rounds that moved it
+  moved: Array  # [], rounds that had a sample
 
 
 class FedAvgM(Layer):
   """Adds momentum to the mean difference d of the clients: w = w + v.
 
-  The form 'heavy_ball' is v = m v + d, as in the paper; 'average' v = m v + (1 - m) d, as in MOON's code; 'damped'
-  v = m v + d and, from the second round on, w + v / (1 + m), as in FedCOG's code. A momentum of 0 changes nothing in
-  every form. A round without a sample changes nothing, except under `dp`, where nobody may see that it was one.
+  The form 'heavy_ball' is v = m v + d, as in the paper; 'average' is v = m v + (1 - m) d, as in MOON's code; 'damped'
+  is v = m v + d and, from the second round on, w = w + v / (1 + m), as in FedCOG's code. In every form momentum 0
+  changes nothing. A round without a sample changes nothing, except under `dp`, where nobody may see that it was empty.
   """
 
-  momentum: float = field(
-    default=0.1, help="m (FedCOG's paper 0.1, its script 0.9)", low=0.0, high=1.0
-  )
+  momentum: float = field(0.1, "m (FedCOG's paper 0.1, its script 0.9)", low=0.0, high=1.0)
   form: str = field(
-    default='heavy_ball',
-    help="v = m v + d; 'average': v = m v + (1 - m) d; 'damped': FedCOG's code",
-    choices=tuple(FORMS),
+    'heavy_ball', "v = m v + d; 'average': v = m v + (1 - m) d; 'damped'", choices=tuple(FORMS)
   )
 
   def server_init(self, task, key, params, messages):

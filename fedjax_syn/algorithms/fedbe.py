@@ -1,4 +1,4 @@
-"""FedBE: distillation from an ensemble sampled around the clients' models (Chen and Chao, 2021, Algorithm 1)."""
+"""FedBE: distillation of an ensemble drawn around the clients' models (Chen and Chao, 2021, Algorithm 1)."""
 
 import jax
 import jax.numpy as jnp
@@ -11,49 +11,27 @@ from fedjax_syn.layer import Layer
 from fedjax_syn.server import models
 from fedjax_syn.server.distill import distil
 
+SHARPEN = 2.0  # power on the teacher's probabilities (code 1 / 0.5)
+AVERAGE_EVERY = 5  # steps between averaged weights
+
 
 class FedBE(Layer):
-  """Distils the averaged model from sampled models, the clients' own and itself, after every round.
+  """Distils an ensemble into the averaged model after every round.
 
-  It needs server data without labels (`data.proxy`). Mean and variance of the Gaussian are by the weights of the
-  average (`server.weighting`; the paper's are sizes).
+  The ensemble has the clients' models, their average, and models drawn from a Gaussian whose mean and variance are
+  those of the clients' parameters by the weights of the average (`server.weighting`; the paper's are sizes). The
+  layer needs server data without labels (`data.proxy`).
 
-  Deviations: the Gaussian is that of the parameters, as in the paper, where the code takes directions of unit norm; the
-  KL divergence is averaged over the batch, where the code divides by the classes too; the rate stays the same where the
-  code has a cyclical one.
+  Deviations: the Gaussian is over parameters, as in the paper; the code takes directions of unit norm. The KL
+  divergence is a mean over the batch; the code also divides by the number of classes. The rate is constant; the code's
+  is cyclical. Weights are averaged from half of the steps on (code: from step 500), every 5 (code: 25).
   """
 
-  samples: int = field(
-    default=10, help='models drawn from the Gaussian (paper and code 10)', low=0, high=10_000
-  )
-  scale: float = field(
-    default=0.1, help="factor on the Gaussian's variance (paper 1, code 0.1)", low=0.0
-  )
-  sharpen: float = field(
-    default=2.0,
-    help="power on the teacher's probabilities (code 1 / 0.5)",
-    above=0.0,
-    static=True,  # p ** 2.0 is p * p only where the compiler knows the power
-  )
-  steps: int = field(
-    default=100, help='distillation steps in a round (code 20 passes)', low=1, high=10**6
-  )
-  average_from: float = field(
-    default=0.5,
-    help='share of the steps after which the weights are averaged (code: from step 500)',
-    low=0.0,
-    high=1.0,
-    static=True,
-  )
-  average_every: int = field(
-    default=5, help='steps between averaged weights (code 25)', low=1, high=10**9
-  )
-  lr: float = field(
-    default=1e-3, help='rate of the distillation, SGD with momentum 0.9 (paper 1e-3)', above=0.0
-  )
-  batch_size: int = field(
-    default=128, help='server samples in a step (paper 128)', low=1, high=10**9
-  )
+  samples: int = field(10, 'models drawn from the Gaussian (paper 10)', low=0, high=10_000)
+  scale: float = field(0.1, "factor on the Gaussian's variance (paper 1, code 0.1)", low=0.0)
+  steps: int = field(100, 'distillation steps in a round (code 20 passes)', low=1, high=10**6)
+  lr: float = field(1e-3, 'their rate, SGD with momentum 0.9 (paper 1e-3)', above=0.0)
+  batch_size: int = field(128, 'server samples in a step (paper 128)', low=1, high=10**9)
 
   def requires(self):
     return frozenset({'individual updates', 'one class'})
@@ -71,14 +49,14 @@ class FedBE(Layer):
     student, loss = distil(
       fold(round.key, 0, 1),
       task,
-      lambda x: sharpened_mean(models.logits(task, ensemble, x), weights, self.sharpen),
+      lambda x: sharpened_mean(models.logits(task, ensemble, x), weights, SHARPEN),
       new,
       stats,
       optax.sgd(self.lr, momentum=0.9),
       steps=self.steps,
       batch_size=self.batch_size,
-      average_from=min(int(self.average_from * self.steps), self.steps - 1),
-      average_every=self.average_every,
+      average_from=self.steps // 2,
+      average_every=AVERAGE_EVERY,
     )
     anyone = clients.present.sum() > 0
     return jax.tree.map(lambda s, n: jnp.where(anyone, s, n), student, new), loss
@@ -120,9 +98,9 @@ def gaussian_models(
 
   def draw(i, leaf):
     mean = jnp.tensordot(share, leaf, 1)
-    spread = jnp.sqrt(scale * jnp.tensordot(share, (leaf - mean[None]) ** 2, 1))
+    deviation = jnp.sqrt(scale * jnp.tensordot(share, (leaf - mean[None]) ** 2, 1))
     noise = jax.random.normal(fold(key, i), (samples, *mean.shape), leaf.dtype)
-    return mean[None] + spread[None] * noise
+    return mean[None] + deviation[None] * noise
 
   return jax.tree.unflatten(structure, [draw(i, leaf) for i, leaf in enumerate(leaves)])
 

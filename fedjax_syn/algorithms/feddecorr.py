@@ -1,4 +1,4 @@
-"""FedDecorr: local features are kept from collapsing into few directions (Shi et al., 2023)."""
+"""FedDecorr: a penalty on correlated features keeps them from collapsing (Shi et al., 2023)."""
 
 import jax.numpy as jnp
 
@@ -11,11 +11,7 @@ from fedjax_syn.layer import Layer
 class FedDecorr(Layer):
   """Adds beta times the correlation loss of the penultimate features to the local loss."""
 
-  beta: float = field(
-    default=0.1,
-    help="weight of the correlation loss (paper 0.1; in FedCOG's tables 0.01)",
-    low=0.0,
-  )
+  beta: float = field(0.1, "weight of the loss (paper 0.1; FedCOG's tables 0.01)", low=0.0)
 
   def loss(self, client, loss_fn, w, step):  # Eq. 5
     value, out = loss_fn(w, step)
@@ -38,11 +34,9 @@ def correlation_loss(features: Array, mask: Array) -> Array:
     The loss, []; with N samples an entry of z^T z is N - 1 times a correlation. The paper's formula has
     correlations; this is the form of its code, with which its beta was chosen.
   """
-  total = mask.sum()
-  weight = mask[:, None]
-  centred = (
-    features - jnp.sum(weight * features, 0, keepdims=True) / jnp.maximum(total, 1)
-  ) * weight
+  total, weight = mask.sum(), mask[:, None]
+  mean = jnp.sum(weight * features, 0, keepdims=True) / jnp.maximum(total, 1)
+  centred = (features - mean) * weight
   variance = jnp.sum(centred**2, axis=0, keepdims=True) / jnp.maximum(total - 1, 1)
   z = centred / jnp.sqrt(variance + 1e-8)
   products = (z.T @ z) ** 2

@@ -1,4 +1,4 @@
-"""FedDF: the averaged model is distilled from the clients' mean logits on server data (Lin et al., 2020, Algorithm 1)."""
+"""FedDF: the clients' mean logits are distilled into the averaged model (Lin et al., 2020, Algorithm 1)."""
 
 import jax
 import jax.numpy as jnp
@@ -14,32 +14,17 @@ from fedjax_syn.server.distill import distil
 class FedDF(Layer):
   """Distils softmax(mean of the clients' logits) into the averaged model after every round.
 
-  It needs server data (`data.proxy`), with labels only for `keep_best`. The paper stops early by, and keeps the best
-  on, labelled validation data: `keep_best` is that. Of the average and the student after every `check_every` steps it
-  keeps the one that is right most often on the server's samples. Without it a fixed number of steps is taken and the
-  last student kept, however bad the teacher: with clients of one or two classes the clients' mean logits are often
-  worse than the averaged model.
+  It needs server data (`data.proxy`), with labels only for `keep_best`. The paper stops early by labelled validation
+  data, and keeps the best student. With `keep_best`, the layer keeps the most accurate one, on the server's samples, of
+  the average and the students after every `check_every` steps. Without it, the layer keeps the last student, however
+  bad the teacher: with clients of one or two classes the mean logits are often worse than the averaged model.
   """
 
-  steps: int = field(
-    default=100,
-    help='distillation steps in a round (paper: up to 10,000, stopped early)',
-    low=1,
-    high=10**6,
-  )
-  lr: float = field(
-    default=1e-3, help='rate of the distillation, Adam, to zero by a cosine (paper 1e-3)', above=0.0
-  )
-  batch_size: int = field(
-    default=128, help='server samples in a step (paper 128)', low=1, high=10**9
-  )
-  keep_best: bool = field(
-    default=False,
-    help='keep the best student, the average among them, by labels of the server data (paper: early stopping)',
-  )
-  check_every: int = field(
-    default=20, help='steps between the looks of keep_best (paper 100)', low=1, high=10**9
-  )
+  steps: int = field(100, 'distillation steps in a round (paper: up to 10,000)', low=1, high=10**6)
+  lr: float = field(1e-3, 'their rate, Adam, to zero by a cosine (paper 1e-3)', above=0.0)
+  batch_size: int = field(128, 'server samples in a step (paper 128)', low=1, high=10**9)
+  keep_best: bool = field(False, 'keep the best student by labels (paper: early stopping)')
+  check_every: int = field(20, 'steps between checks of keep_best (paper 100)', low=1, high=10**9)
 
   def requires(self):
     return frozenset({'individual updates', 'one class'})

@@ -1,4 +1,4 @@
-"""FedDyn: a linear and a quadratic term make local optima agree with the global one (Acar et al., 2021, Algorithm 1)."""
+"""FedDyn: dynamic regularisation aligns local optima with the global one (Acar et al., 2021, Algorithm 1)."""
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,11 @@ from fedjax_syn.layer import Layer
 class FedDyn(Layer):
   """Adds -<g_k, w> + alpha/2 ||w - w^t||^2 to the local loss; g_k is the client's accumulated gradient.
 
-  A client keeps g_k, the server h, both zero at first; nothing more than the update is sent. The mean of the clients'
-  models is the base's, by its weights.
+  A client keeps g_k and the server keeps h; both are zero at first. Clients send the update only. The clients' models
+  are averaged by FedAvg's weights.
   """
 
-  alpha: float = field(
-    default=0.01, help='weight of the quadratic term (paper 0.1, 0.01)', above=0.0
-  )
+  alpha: float = field(0.01, 'weight of the quadratic term (paper 0.1, 0.01)', above=0.0)
 
   def proximal(self):
     return self.alpha
@@ -38,9 +36,8 @@ class FedDyn(Layer):
   def server_init(self, task, key, params, messages):
     return optax.tree.zeros_like(params)
 
-  def server_update(
-    self, round, new
-  ):  # h <- h - alpha/m sum_k (w_k - w^t);  w = mean of w_k - h / alpha
+  def server_update(self, round, new):
+    # h <- h - alpha/m sum_k (w_k - w^t);  w = mean of w_k - h / alpha
     m, drifts = round.task.num_clients, round.messages.sum('params')
     h = jax.tree.map(lambda h, d: h - self.alpha / m * d, round.state, drifts)
     anyone = round.messages.weight.sum() > 0  # a round without samples keeps the model

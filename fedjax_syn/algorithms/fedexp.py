@@ -1,4 +1,4 @@
-"""FedExP: the server extrapolates by how much the clients disagree (Jhunjhunwala et al., 2023, Eq. 8)."""
+"""FedExP: the server extrapolates where the clients' updates differ (Jhunjhunwala et al., 2023, Eq. 8)."""
 
 import jax
 import jax.numpy as jnp
@@ -11,17 +11,15 @@ from fedjax_syn.layer import Layer
 class FedExP(Layer):
   """Moves by eta_g d, d the clients' mean difference, with eta_g = max(1, mean ||d_i||^2 / (2 (||d||^2 + epsilon))).
 
-  For a large epsilon eta_g is 1, and nothing changes. Means are by the clients' weights. Clients send ||d_i||^2, one
-  number, so that the server still needs sums only. Deviation: the last iterate is what is evaluated; the authors average
+  Means are by the clients' weights. Clients also send ||d_i||^2, one number, so that sums are enough for the server.
+  With a large epsilon, eta_g is 1 and nothing changes. Deviation: the last iterate is evaluated; the authors average
   the last two.
   """
 
-  epsilon: float = field(
-    default=1e-3, help='beside the squared norm of the mean difference (1e-3 for CIFAR-10)', low=0.0
-  )
+  epsilon: float = field(1e-3, 'epsilon (code 1e-3 for CIFAR-10)', low=0.0)
 
   def finish(self, client, trained, steps):
-    stays = client.task.is_private  # a head of the client's own, say
+    stays = client.task.is_private  # for example a head
     d_i = jax.tree_util.tree_map_with_path(
       lambda path, y, w: jnp.zeros_like(y) if stays(path) else y - w, trained.params, client.params
     )

@@ -1,4 +1,4 @@
-"""FedMix: mixup with averages that the clients exchange beforehand (Yoon et al., 2021, Eq. 4)."""
+"""FedMix: mixup with averaged samples that clients exchange before round 1 (Yoon et al., 2021, Eq. 4)."""
 
 import jax
 import jax.numpy as jnp
@@ -8,24 +8,22 @@ from fedjax_syn.core.fields import field
 from fedjax_syn.data import federated
 from fedjax_syn.layer import Layer
 
-ROWS = 128  # samples of a client that are added at once
+ROWS = 128  # samples of a client that are summed at once
 
 
 class FedMix(Layer):
   """Approximates mixup with the other clients' data by one averaged image and label from each.
 
-  With l = `mixing` and an average (x_g, y_g) drawn per batch, a sample's loss is
+  With l = `mixing` and an average (x_g, y_g) drawn for each batch, the loss of a sample is
   (1 - l) CE(f((1 - l) x), y) + l CE(f((1 - l) x), y_g) + l (1 - l) <dCE(f(u), y)/du at u = (1 - l) x, x_g>.
-  The last term is taken per sample and averaged; a batch-mean gradient would divide it by the batch twice.
-  Only the loss of the samples is mixed: what the layers before this one add to it (FedProx, MOON, ...) keeps its
-  weight. FedMix comes last in a chain: layers after it would see its scaled samples. l = 0 changes nothing.
+  The last term is computed for each sample and averaged; the gradient of a batch mean would divide it by the batch size
+  twice. Terms that the layers before this one add (FedProx, MOON, ...) are not mixed and keep their weight. FedMix
+  comes last in a chain, since layers after it would see scaled samples. l = 0 changes nothing.
 
   Deviation: each client sends one average over all of its samples (as Flower's baseline does), not one per batch.
   """
 
-  mixing: float = field(
-    default=0.05, help='lambda, the weight of the averaged sample', low=0.0, high=1.0
-  )
+  mixing: float = field(0.05, 'lambda, the weight of the averaged sample', low=0.0, high=1.0)
 
   def requires(self):
     return frozenset({'one class', 'pixels'})

@@ -1,4 +1,4 @@
-"""FedNova: differences are normalised by the local steps that they stand for (Wang et al., 2020, Eq. 9)."""
+"""FedNova: updates are normalised by the number of local steps (Wang et al., 2020, Eq. 9)."""
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +9,12 @@ from fedjax_syn.layer import Layer, overrides
 
 
 class FedNova(Layer):
-  """Averages (y_i - x) / a_i and takes a step of the mean a: x + (sum_i p_i a_i) sum_i p_i (y_i - x) / a_i.
+  """Averages (y_i - x) / a_i and scales the mean by the mean a: x + (sum_i p_i a_i) sum_i p_i (y_i - x) / a_i.
 
-  With equal steps everywhere it changes nothing. Clients train by SGD; they send the normalised difference instead of
-  the difference, and a_i, one number. A message therefore says only the direction of a client's model. The a_i know of
-  momentum and of FedProx's pull, wherever it is in the chain. Whatever else a layer adds to a gradient, or weight decay,
-  counts as part of it: it belongs to the local objective.
+  a_i is the sum of the weights with which client i's gradients enter y_i - x. If all a_i are equal, nothing changes.
+  Clients train by SGD; they send the normalised difference instead of the difference, and a_i, one number. a_i counts
+  momentum, and FedProx's term wherever it is in the chain. Other terms of layers and weight decay are part of the local
+  objective.
   """
 
   def provides(self):
@@ -47,29 +47,29 @@ def _accumulated(client: ClientContext, steps: Array) -> Array:
   """Returns a_i = ||a_i||_1 of a client's steps, []."""
   task = client.task
   momentum = task.local.momentum
-  pulls = [layer.proximal() for layer in task.chain if overrides(layer, 'proximal')]
-  if not pulls:
+  mus = [layer.proximal() for layer in task.chain if overrides(layer, 'proximal')]
+  if not mus:
     return effective_steps(steps, momentum)
-  return pulled_steps(steps, momentum, task.learning_rate(client.round) * sum(pulls))
+  return proximal_steps(steps, momentum, task.learning_rate(client.round) * sum(mus))
 
 
 def effective_steps(steps: Array, momentum: float) -> Array:
-  """||a||_1 of SGD with momentum rho: (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho); tau for rho = 0.
+  """Returns ||a||_1 of SGD with momentum rho: (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho); tau for rho = 0.
 
   Args:
     steps: tau, local steps.
     momentum: rho, below 1.
 
   Returns:
-    The sum of the weights with which the gradients of the steps enter the difference.
+    The sum of the weights with which the gradients of the steps enter the difference, [].
   """
   tau = jnp.asarray(steps, jnp.result_type(float))
   rho = momentum
   return (tau - rho * (1 - rho**tau) / (1 - rho)) / (1 - rho)
 
 
-def pulled_steps(steps: Array, momentum: float, decay: Array) -> Array:
-  """||a||_1 of SGD whose gradients have mu (y - x) in them: what a step has moved decays by eta mu in every later one.
+def proximal_steps(steps: Array, momentum: float, decay: Array) -> Array:
+  """Returns ||a||_1 of SGD with a term mu/2 ||y - x||^2: the change by a step decays by eta mu in every later step.
 
   Args:
     steps: tau, local steps.
@@ -77,7 +77,7 @@ def pulled_steps(steps: Array, momentum: float, decay: Array) -> Array:
     decay: eta mu.
 
   Returns:
-    The sum of the sizes of the weights of the steps; without momentum (1 - (1 - eta mu)^tau) / (eta mu).
+    The sum of the absolute weights of the steps, []; without momentum (1 - (1 - eta mu)^tau) / (eta mu).
   """
 
   def earlier(_, carry):  # the weight of the gradient of one step earlier

@@ -10,17 +10,15 @@ from fedjax_syn.layer import Layer
 
 
 class FedOpt(Layer):
-  """Gives the clients' mean difference to a server optimizer as if it were a negative gradient.
+  """Gives the negative mean difference of the clients to a server optimizer as its gradient.
 
-  'adam' is FedAdam, 'yogi' FedYogi; 'sgd' with lr 1 changes nothing. A round without a sample moves nothing, not even
-  the moments, except under `dp`, where nobody may see that it was one. Deviation: optax's optimizers correct the bias of
-  their moments, which Algorithm 2 does not, and where it has tau = 1e-3, 'adam' has 1e-8.
+  'adam' is FedAdam, 'yogi' FedYogi; 'sgd' with lr 1 changes nothing. A round without a sample changes nothing, not even
+  the moments, except under `dp`, where nobody may see that it was empty. Deviations: optax's optimizers correct the
+  bias of their moments, which Algorithm 2 does not; its tau is 1e-3, and 1e-8 in 'adam'.
   """
 
-  optimizer: str = field(
-    default='adam', help='server optimizer by its optax name', choices=OPTIMIZERS
-  )
-  lr: float = field(default=0.01, help='server learning rate', above=0.0)
+  optimizer: str = field('adam', 'server optimizer by its optax name', choices=OPTIMIZERS)
+  lr: float = field(0.01, 'server learning rate', above=0.0)
 
   def server_init(self, task, key, params, messages):
     return self._optimizer().init(params)

@@ -12,26 +12,24 @@ from fedjax_syn.layer import Layer, when
 
 
 class Prototypes(NamedTuple):
-  """What goes down: the mean features of every class."""
+  """What the server sends: the mean features of every class."""
 
   mean: Array  # [classes, features]
-  known: Array  # [classes], bool: some client has sent the class
+  known: Array  # [classes], bool: a client has sent features of the class
 
 
 class FedProto(Layer):
   """Adds lambda d(f(x), C_y) to the local loss, C_y the mean features of class y over all clients.
 
-  d is the mean squared difference, as in the authors' code. A client sends the sum of its features and its samples of
-  each class. With average=False, as in the paper, every client keeps its own model, and the global model stays the
-  initial one: look at the clients' own models (`personal_every`). With average=True models are averaged too.
-  Deviations: a class that no client of a round has keeps its prototype, and prototypes are of the trained model in
-  evaluation mode.
+  d is the mean squared difference, as in the authors' code. A client sends, for each class, the sum of its features and
+  the number of its samples. With average=False, as in the paper, every client keeps its own model and the global model
+  stays the initial one: evaluate the clients' own models (`personal_every`). With average=True, models are averaged too.
+  Deviations: a class that no client of a round has keeps its prototype, and prototypes are computed by the trained
+  model in evaluation mode.
   """
 
-  lambda_proto: float = field(
-    default=1.0, help='lambda, weight of the distance (paper and code 1)', low=0.0
-  )
-  average: bool = field(default=True, help='average the models, too (paper False)')
+  lambda_proto: float = field(1.0, 'lambda, weight of the distance (paper and code 1)', low=0.0)
+  average: bool = field(True, 'average the models, too (paper False)')
 
   def requires(self):
     return frozenset({'one class'})
@@ -84,7 +82,7 @@ class FedProto(Layer):
 
 
 def _feature_sums(task, shard, w: Variables, batch: int = 128) -> Array:
-  """Sums a client's features by class, [classes, features], going over its rows in batches."""
+  """Sums a client's features by class, [classes, features], batch by batch."""
 
   def add(i, total):
     x, y, mask = federated.batch(task.data, shard, i, batch)

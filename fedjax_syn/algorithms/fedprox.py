@@ -9,10 +9,10 @@ from fedjax_syn.layer import Layer
 class FedProx(Layer):
   """Adds mu/2 ||w - w^t||^2, w^t the global model, to the local loss.
 
-  The authors of DynaFed leave the 1/2 out: their mu is half of this one.
+  DynaFed's authors omit the 1/2: their mu is half of this one.
   """
 
-  mu: float = field(default=0.01, help='weight of the proximal term mu/2 ||w - w^t||^2', low=0.0)
+  mu: float = field(0.01, 'weight of the proximal term mu/2 ||w - w^t||^2', low=0.0)
 
   def proximal(self):
     return self.mu

@@ -1,4 +1,4 @@
-"""FedReg: local steps that forget are projected back, by pseudo and perturbed data (Xu et al., 2022)."""
+"""FedReg: local steps are projected against forgetting, by pseudo and perturbed data (Xu et al., 2022)."""
 
 import jax
 import jax.numpy as jnp
@@ -12,53 +12,36 @@ from fedjax_syn.layer import Layer, when
 
 
 class FedReg(Layer):
-  """Takes the gradient between w and w_global, and after each step w -= a g2 + b g3.
+  """Takes the gradient at gamma w + (1 - gamma) w_global, and projects each step: w -= a g2 + b g3.
 
-  g2 and g3 are gradients at beta w + (1 - beta) w_global on pseudo data (far from the samples, labelled by the global
-  model) and on perturbed ones (near them), made from the batch at hand; see `coefficients` for a and b. A step costs
-  2 `iterations` + 3 times one without this layer. gamma = 1 without projection changes nothing.
+  g2 and g3 are gradients at beta w + (1 - beta) w_global: g2 on pseudo data (far from the batch, labelled by the global
+  model), g3 on perturbed data (near it, with its labels); see `coefficients` for a and b. A step costs 2 `iterations`
+  + 3 times a step without this layer. gamma = 1 without projection changes nothing.
 
-  The gradient of all layers before this one is taken between w and w_global: FedProx pulls with gamma mu. The loss that
-  is logged is that at gamma w + (1 - gamma) w_global.
+  The gradient of all layers before this one is taken at gamma w + (1 - gamma) w_global, so FedProx's term is multiplied
+  by gamma. The logged loss is that at the same point.
 
-  Deviations: the client's optimizer makes the step (the authors' is plain SGD), and the projection comes after it,
-  outside its moments. Both kinds of data are computed in every step instead of once in a round, which gives the same
-  samples, as the global model does not change, and needs no memory. The optional masking of the gradient, for privacy,
-  is left out.
+  Deviations: the client's optimizer takes the step (the authors' is plain SGD), and the projection follows it, outside
+  its moments. Both kinds of data are computed in every step instead of once in a round: the samples are the same, as the
+  global model does not change, and no memory is needed. The optional masking of the gradient, for privacy, is left out.
   """
 
   gamma: float = field(
-    default=0.5,
-    help='share of w in the point gamma w + (1 - gamma) w_global of the gradient (code 0.5 for CIFAR-10, 0.25 for'
-    ' CIFAR-100)',
-    low=0.0,
-    high=1.0,
+    0.5, 'share of w where the gradient is taken (code 0.5, CIFAR-100 0.25)', low=0.0, high=1.0
   )
-  projection: bool = field(default=True, help='project every step by pseudo and perturbed data')
-  iterations: int = field(default=10, help='ascent steps on an input (code 10)', low=0, high=10**6)
-  eta_s: float = field(
-    default=0.1, help='ascent step for pseudo data, in normalised pixels (code 0.1)', low=0.0
-  )
-  eta_p: float = field(default=1e-3, help='ascent step for perturbed data (code 1e-3)', low=0.0)
-  beta: float = field(
-    default=0.5,
-    help='share of w in the point beta w + (1 - beta) w_global of the projection (code 0.5)',
-    low=0.0,
-    high=1.0,
-  )
-  perturbed_labels: str = field(
-    default='hard',
-    help="labels of perturbed data: the samples' own, 'hard' (code), or 'soft' by the global model",
-    choices=('hard', 'soft'),
-  )
+  projection: bool = field(True, 'project every step by pseudo and perturbed data')
+  iterations: int = field(10, 'ascent steps on an input (code 10)', low=0, high=10**6)
+  eta_s: float = field(0.1, 'ascent step for pseudo data, normalised pixels (code 0.1)', low=0.0)
+  eta_p: float = field(1e-3, 'ascent step for perturbed data (code 1e-3)', low=0.0)
+  beta: float = field(0.5, 'share of w in the projection (code 0.5)', low=0.0, high=1.0)
 
   def requires(self):
     return frozenset({'one class', 'pixels'})
 
   def conflicts(self):
     return {
-      'fednova': "'fednova' counts gradients at the model of each step, and 'fedreg' takes them elsewhere and projects"
-      ' after the step: use one of the two'
+      'fednova': "'fednova' counts gradients at the model of each step, and 'fedreg' takes them"
+      ' elsewhere and projects after the step: use one of the two'
     }
 
   def inside_of(self):
@@ -69,8 +52,8 @@ class FedReg(Layer):
 
   @when(lambda self, task: self.projection)
   def step(self, client, old, new, grads, step):
-    g2 = self._gradient(client, new, step, self.eta_s, soft=True)
-    g3 = self._gradient(client, new, step, self.eta_p, soft=self.perturbed_labels == 'soft')
+    g2 = self._gradient(client, new, step, self.eta_s, soft=True)  # pseudo data
+    g3 = self._gradient(client, new, step, self.eta_p, soft=False)  # perturbed data
     drift = jax.tree.map(jnp.subtract, new, client.params)
     a, b = coefficients(drift, g2, g3)
     return jax.tree.map(lambda w, g2, g3: w - a * g2 - b * g3, new, g2, g3)
@@ -90,7 +73,7 @@ class FedReg(Layer):
   def _gradient(
     self, client: ClientContext, w: Params, step: Step, eta: Array, soft: bool
   ) -> Params:
-    """Returns the gradient at beta w + (1 - beta) w_global on inputs that were moved by `ascend`."""
+    """Returns the gradient at beta w + (1 - beta) w_global on inputs moved by `ascend`, their labels soft or not."""
     task, w_global = client.task, Variables(client.params, client.stats)
     between = mix(self.beta, w, w_global.params)
     x = ascend(task, w_global, step, eta, self.iterations)
@@ -108,18 +91,18 @@ class FedReg(Layer):
 
 
 def ascend(task: Task, w_global: Variables, step: Step, eta: Array, iterations: int) -> Array:
-  """Moves inputs by the sign of their gradient up the global model's loss on their own labels.
+  """Moves inputs by the sign of the gradient so that the global model's loss on their labels rises.
 
   Args:
     task: gives the network and the loss.
-    w_global: the model whose loss rises.
+    w_global: the global model.
     step: the batch, x [batch, height, width, channels].
-    eta: length of a step in every pixel, [].
+    eta: change of every pixel in a step, [].
     iterations: steps.
 
   Returns:
-    The moved inputs, [batch, height, width, channels]; padding does not move. There is no limit to the
-    range of pixels: the clamp in the authors' code has no effect.
+    The moved inputs, [batch, height, width, channels]; padding does not move. Pixels have no limits: the
+    clamp in the authors' code has no effect.
   """
 
   def loss(x):
@@ -131,7 +114,7 @@ def ascend(task: Task, w_global: Variables, step: Step, eta: Array, iterations: 
 
 
 def coefficients(drift: Params, g2: Params, g3: Params) -> tuple[Array, Array]:
-  """How far the drift from the global model points up the losses on pseudo and perturbed data.
+  """Projects the drift from the global model onto the gradients on pseudo and perturbed data.
 
   Args:
     drift: w - w_global.
@@ -139,8 +122,8 @@ def coefficients(drift: Params, g2: Params, g3: Params) -> tuple[Array, Array]:
     g3: gradient of the loss on perturbed data.
 
   Returns:
-    a = max(0, <drift, g2> / |g2|^2) and b = max(0, <drift - a g2, g3> / |g3|^2), both []; 0 where the
-    gradient is.
+    a = max(0, <drift, g2> / |g2|^2) and b = max(0, <drift - a g2, g3> / |g3|^2), both []; 0 for a zero
+    gradient.
   """
 
   def share(v, g):
@@ -153,5 +136,5 @@ def coefficients(drift: Params, g2: Params, g3: Params) -> tuple[Array, Array]:
 
 
 def mix(share: Array, w: Params, w_global: Params) -> Params:
-  """share w + (1 - share) w_global."""
+  """Returns share w + (1 - share) w_global."""
   return jax.tree.map(lambda p, g: share * p + (1 - share) * g, w, w_global)

@@ -1,4 +1,4 @@
-"""FedRep: a shared representation and a head of each client's own (Collins et al., 2021, Algorithm 1)."""
+"""FedRep: a shared representation and personal heads (Collins et al., 2021, Algorithm 1)."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,30 +16,28 @@ IsHead = Callable[[tuple], bool]
 
 
 class FedRep(Layer):
-  """Clients fit their own head to the representation that they get, then the representation to that head.
+  """Clients train their own head on the received representation, then the representation with that head.
 
-  A round of a client is `head` epochs that change the head only, then client.epochs that change the representation
-  only; both count in steps if client.steps is given. Only the representation is sent and averaged. Every head begins
-  as the initial model's, and is the client's state.
+  In a round a client trains its head for `head` epochs, then the representation for client.epochs; both are steps if
+  client.steps is given. Only the representation is sent and averaged. A head is the client's state, at first the
+  initial model's.
 
-  A client's own model is the averaged representation with its own head after `head` epochs on it (as the authors do
-  before they report). The global model has no head: it keeps the initial one, which nothing was trained for. So the
-  global test accuracy says little, and so do methods that look at the global model's predictions on the server. To
-  other layers the global model on a client has the client's own head: FedProx pulls towards it; SCAFFOLD does not fit,
-  since it would hold the head back by its own last gradient. VHL aligns during its first epochs, in which the
-  representation rests, unless `vhl.align_epochs` is larger than `head`. A part that rests has no gradient, but its
-  optimizer's state runs on: in momentum only the weight decay shows, in Adam the count of steps.
+  A client's own model is the averaged representation with its head after `head` epochs on it, as in the authors'
+  evaluation. The global model keeps the initial head, which nothing trains. So its test accuracy says little, and
+  methods that use the global model's predictions on the server do not fit. On a client, other layers see the global
+  model with the client's own head: FedProx's term refers to that head, and SCAFFOLD does not fit, since it would
+  correct the head by its own last gradient. VHL aligns features in its first epochs, in which the representation is
+  frozen unless `vhl.align_epochs` is larger than `head`. A frozen part has no gradient, but its optimizer state is
+  updated: momentum by the weight decay, Adam by the count of steps.
   """
 
-  head: int = field(
-    default=10,
-    help='local epochs (steps, if client.steps is given) on the head, before client.epochs on the rest (paper 10)',
-    low=0,
-    high=10_000,
-  )
+  head: int = field(10, 'local epochs (or steps) on the head, first (paper 10)', low=0, high=10_000)
 
   def conflicts(self):
-    why = "'fednova' counts all steps of a client alike, and those on the head leave what is sent where it is"
+    why = (
+      "'fednova' counts all steps of a client alike, and those on the head leave what is sent where"
+      ' it is'
+    )
     return {
       'fednova+momentum': f'{why}: use client.momentum=0',
       'fednova+fedprox': f'{why}; without fedprox that is only a common factor',
@@ -62,29 +60,29 @@ class FedRep(Layer):
   def receive(self, client, params):
     return _with_heads(params, client.state)
 
-  def prepare(self, client):  # the step at which the representation takes over
+  def prepare(self, client):  # the first step on the representation
     local = client.task.local
     return self.head * (-(-client.shard.size // local.batch_size) if local.epochs else 1)
 
   def grad(self, client, grad_fn, w, step):
     value, g = grad_fn(w, step)
-    mask = lambda path, g: jnp.where(_rests(client, path, step.index), jnp.zeros_like(g), g)
+    mask = lambda path, g: jnp.where(_frozen(client, path, step.index), jnp.zeros_like(g), g)
     return value, jax.tree_util.tree_map_with_path(mask, g)
 
-  def step(self, client, old, new, grads, step):  # momentum and decay move what has no gradient
-    keep = lambda path, old, new: jnp.where(_rests(client, path, step.index), old, new)
+  def step(self, client, old, new, grads, step):  # undoes momentum and weight decay
+    keep = lambda path, old, new: jnp.where(_frozen(client, path, step.index), old, new)
     return jax.tree_util.tree_map_with_path(keep, old, new)
 
   def finish(self, client, trained, steps):
     return None, _heads(trained.params, client.task.model.is_head)
 
   def postprocess_update(self, client, payload):
-    """Blanks the heads, also in what other layers send of the parameters' shape."""
-    is_head, shape = client.task.model.is_head, jax.tree.structure(payload['params'])
-    blank = lambda path, leaf: jnp.zeros_like(leaf) if is_head(path) else leaf
-    blanked = lambda part: jax.tree_util.tree_map_with_path(blank, part)
-    is_model = lambda part: jax.tree.structure(part) == shape
-    return {name: blanked(part) if is_model(part) else part for name, part in payload.items()}
+    """Sends zeros for the heads, also in other layers' parts that have the structure of the parameters."""
+    is_head, structure = client.task.model.is_head, jax.tree.structure(payload['params'])
+    zero = lambda path, leaf: jnp.zeros_like(leaf) if is_head(path) else leaf
+    without = lambda part: jax.tree_util.tree_map_with_path(zero, part)
+    is_model = lambda part: jax.tree.structure(part) == structure
+    return {name: without(part) if is_model(part) else part for name, part in payload.items()}
 
   def client_metrics(self, client, trained):
     is_head = client.task.model.is_head
@@ -97,7 +95,7 @@ class FedRep(Layer):
 
 
 def _heads(params: Params, is_head: IsHead) -> dict[str, Array]:
-  """Returns the head's leaves by path: flat, so that the representation's leaves leave no trace."""
+  """Returns the head's leaves by path."""
   leaves = jax.tree_util.tree_leaves_with_path(params)
   return {jax.tree_util.keystr(path): leaf for path, leaf in leaves if is_head(path)}
 
@@ -107,7 +105,7 @@ def _with_heads(params: Params, own: dict[str, Array]) -> Params:
   return jax.tree_util.tree_map_with_path(put, params)
 
 
-def _rests(client: ClientContext, path: tuple, index: Array) -> Array:
-  """Says whether a leaf stays as it is in a step, []."""
+def _frozen(client: ClientContext, path: tuple, index: Array) -> Array:
+  """Says whether a leaf does not change in a step, []."""
   switch = client.prepared
   return index >= switch if client.task.model.is_head(path) else index < switch

@@ -13,14 +13,10 @@ from fedjax_syn.layer import Layer
 class FedSAM(Layer):
   """Takes the gradient at w + rho g / ||g||, g the gradient at w, on the same batch.
 
-  The loss that is logged is that at w. rho = 0 changes nothing, at twice the cost.
+  The logged loss is that at w. rho = 0 changes nothing, at twice the cost.
   """
 
-  rho: float = field(
-    default=0.05,
-    help="radius of the perturbation (FedCOG's paper 0.5, its code 0.05)",
-    low=0.0,
-  )
+  rho: float = field(0.05, "radius (FedCOG's paper 0.5, its code 0.05)", low=0.0)
 
   def grad(self, client, grad_fn, w, step):
     value, g = grad_fn(w, step)

@@ -1,4 +1,4 @@
-"""MOON: features stay near the global model's and away from the previous local model's (Li et al., CVPR 2021)."""
+"""MOON: a contrastive loss draws local features to the global model's (Li et al., CVPR 2021)."""
 
 import jax
 import jax.numpy as jnp
@@ -19,20 +19,14 @@ class MOON(Layer):
   global model w^t, and w_prev the local model w_i^{t-1} of the client's last participation, which each client keeps. A
   client that has not trained yet has the initial model for w_prev. Messages are the same as without this layer.
 
-  Under BatchNorm z is normalised by the batch's statistics, z_glob and z_prev by their models' running statistics.
+  Deviation: under BatchNorm, z is normalised by the batch's statistics, z_glob and z_prev by their models' running
+  statistics; the paper does not say which.
   """
 
-  mu: float = field(
-    default=1.0,
-    help="weight of the contrastive loss (paper: 5 for CIFAR-10; FedCOG's tables: 0.01)",
-    low=0.0,
-  )
-  temperature: float = field(default=0.5, help='tau (paper 0.5)', above=0.0)
+  mu: float = field(1.0, "weight of l_con (paper 5 for CIFAR-10, FedCOG's tables 0.01)", low=0.0)
+  temperature: float = field(0.5, 'tau (paper 0.5)', above=0.0)
   projection: int = field(
-    default=0,
-    help="size of a projection head's output (paper 256); 0: none, as in FedCOG's tables",
-    low=0,
-    high=10**5,
+    0, "outputs of a projection head (paper 256); 0: none (FedCOG's tables)", low=0, high=10**5
   )
 
   def model(self, model, shape):

@@ -19,25 +19,23 @@ class SCAFFOLD(Layer):
   eta_l, K the number of local steps and N the number of all clients. FedAvg takes the local steps and averages y - x
   (lines 16 and 17, uniformly as in the paper unless server.weighting='size'); the global step size eta_g is 1.
 
-  Option I is the gradient at x of the data's own loss. It leaves out what other layers (FedCOG, FedGen, ...) add to the
-  loss; use correction='step' with them. Option II divides x - y by K eta, which gives a mean gradient for plain SGD
-  only. option=0 is therefore II for plain SGD and I for momentum and Adam; options 1 and 2 work with any optimizer.
+  Option I is the gradient at x of the data's own loss, without the terms of other layers (FedCOG, FedGen, ...); use
+  correction='step' with them. Option II divides x - y by K eta, which is a mean gradient for plain SGD only. option=0 is
+  therefore II for plain SGD and I for momentum and Adam; options 1 and 2 work with any optimizer.
 
   correction='gradient' is the paper's line 10: the optimizer receives g_i(y) - c_i + c. With correction='step' it
-  receives g_i(y), and a step -eta (c - c_i) follows its own (NIID-Bench). option=0 is then II, and c_i is the client's
-  mean step in units of eta, whatever the optimizer.
+  receives g_i(y), and a step -eta (c - c_i) follows the optimizer's (NIID-Bench). option=0 is then II, and c_i is the
+  client's mean step in units of eta, whatever the optimizer. For plain SGD both are the same.
   """
 
   option: int = field(
-    default=0,
-    help='new control variate: 1 (option I) the gradient at x over all local data, 2 (option II) c_i - c + (x - y) /'
-    " (K eta); 0: 2 for plain SGD and for correction='step', else 1",
+    0,
+    "1: option I; 2: option II; 0: 2 for plain SGD and correction='step', else 1",
     choices=(0, 1, 2),
   )
   correction: str = field(
-    default='gradient',
-    help="where c - c_i enters: in the 'gradient' that momentum or Adam receives, or in a 'step' of its own,"
-    " -eta (c - c_i), after the optimizer's; for plain SGD both are the same",
+    'gradient',
+    "c - c_i is a part of the 'gradient', or a 'step' after the optimizer's",
     choices=('gradient', 'step'),
   )
 
@@ -45,8 +43,9 @@ class SCAFFOLD(Layer):
     if self.correction == 'gradient':
       return {}
     return {
-      'fednova+momentum': "'fednova' counts gradients by their momentum, and scaffold.correction='step' is outside of"
-      " it: use scaffold.correction='gradient' or client.momentum=0"
+      'fednova+momentum': "'fednova' counts gradients by their momentum, and"
+      " scaffold.correction='step' is outside of it: use scaffold.correction='gradient' or"
+      ' client.momentum=0'
     }
 
   def client_init(self, task, initial, shard):
@@ -98,11 +97,17 @@ def _full_gradient(client: ClientContext) -> Params:
   """Returns g_i(x), the gradient of the client's mean loss over all its samples at the global model (option I)."""
   task, shard, x = client.task, client.shard, client.params
   batch = 128  # samples at a time; fewer on a CPU whose cache does not hold the activations of 128
+<<<<<<< HEAD
   batch //= microbatches.num_microbatches(
     task.model, task.data.x.shape[1:], task.data.mean.dtype, batch
   )
   # Under BatchNorm the loss of a sample depends on its batch. The gradient is that of local training's loss, so batches
   # have the local size and are normalised by their own statistics.
+=======
+  batch //= microbatches.count(task.model, task.data.x.shape[1:], task.data.mean.dtype, batch)
+  # Under BatchNorm the loss of a sample depends on its batch. The gradient is that of the loss in local training: the
+  # batch size is the local one, and batches are normalised by their own statistics.
+>>>>>>> b744bde (Methods: one function trains by an optimizer over batches; thirteen fields are constants; help texts of one line)
   train = bool(jax.tree.leaves(client.stats))
   if train:
     batch = min(task.local.batch_size, task.data.positions.shape[0])

@@ -1,4 +1,4 @@
-"""Server warm-up: the server takes a growing share of the aggregated update in the first rounds."""
+"""Server warm-up: the server applies a growing share of the aggregated update in the first rounds."""
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +10,11 @@ from fedjax_syn.layer import Layer
 class ServerWarmUp(Layer):
   """Moves the global model by min(1, c / rounds) of what the layers before it computed in round c.
 
-  A rule of the server alone, without state: an example, of no paper. Clients with few classes send large updates in the
-  first rounds, while their mean says little.
+  An example of a server rule without state; it is from no paper. In the first rounds, clients with few classes send
+  large updates whose mean is unreliable.
   """
 
-  warm_rounds: float = field(default=10.0, help='rounds until the whole update is taken', low=1.0)
+  warm_rounds: float = field(10.0, 'rounds until the whole update is applied', low=1.0)
 
   def server_update(self, round, new):
     share = jnp.minimum(1.0, round.round / self.warm_rounds)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import ml_collections
 
 from fedjax_syn import algorithms
+from fedjax_syn.algorithms.removed import without_constants
 from fedjax_syn.chains import TRAITS, Chain
 from fedjax_syn.config import arguments, blocks
 from fedjax_syn.config.schema import SECTIONS, Resolved, flatten, plain
@@ -148,7 +149,7 @@ def check(config: Any) -> Resolved:
     ConfigError: unknown fields and names, wrong types, values out of range, impossible combinations.
   """
   try:
-    flat = flatten(to_dict(config))
+    flat = without_constants(flatten(to_dict(config)))
   except RecursionError as error:
     raise ConfigError('config: holds itself') from error
   except ml_collections.config_dict.RequiredValueError as error:

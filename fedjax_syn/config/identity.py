@@ -17,6 +17,7 @@ from typing import Any
 from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
 from fedjax_syn.algorithms import own_layers
+from fedjax_syn.algorithms.removed import CONSTANTS
 from fedjax_syn.config.schema import SECTIONS, Resolved, flatten, plain
 from fedjax_syn.core.fields import ConfigError, coerce
 from fedjax_syn.core.optimizers import ENDING
@@ -209,13 +210,12 @@ def differs(old: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
 
 
 def _fields(config: Mapping[str, Any], known: Resolved) -> dict[str, Any]:
-  """The same of plain dicts: values as their fields have them, defaults for fields that an older version lacks."""
+  """The same of plain dicts: values as their fields have them; defaults for fields that another version lacks."""
   leaves = config_lib.leaves(*known.outside)
   flat = flatten(config)
   parts = [part for key in ('algorithm', 'compare') for part in str(flat.get(key, '')).split('+')]
-  wanted = {k: leaf.default for k, leaf in leaves.items() if _in_use(k, parts)} | {
-    k: v for k, v in flat.items() if _in_use(k, parts)
-  }
+  defaults = {key: leaf.default for key, leaf in leaves.items()} | CONSTANTS
+  wanted = {k: v for k, v in (defaults | flat).items() if _in_use(k, parts)}
   fields = {
     key: _value(key, value, leaves.get(key))
     for key, value in wanted.items()

@@ -1,12 +1,13 @@
-"""Optimizers by their optax names, and schedules over rounds."""
+"""Optimizers by their optax names, training by them, and schedules over rounds."""
 
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.core.types import Array
+from fedjax_syn.core.types import Array, Params, PyTree
 
 OPTIMIZERS = ('sgd', 'adam', 'adamw', 'adagrad', 'rmsprop', 'yogi', 'lion', 'nadam')
 
@@ -44,6 +45,59 @@ def optimizer(
     return optax.chain(optax.add_decayed_weights(weight_decay), inner) if coupled else inner
 
   return build
+
+
+def training_step(
+  loss: Callable[..., Any], optimizer: optax.GradientTransformation, *, has_aux: bool = False
+) -> Callable[..., tuple[tuple[Params, PyTree], Any]]:
+  """Returns a function that takes one step of an optimizer.
+
+  Args:
+    loss: (params, *args) -> []; with `has_aux` it returns ([], anything).
+    optimizer: an optax optimizer.
+    has_aux: see `loss`.
+
+  Returns:
+    ((params, optimizer state), *args) -> ((params, optimizer state), what `loss` returned before the step).
+  """
+  slope = jax.value_and_grad(loss, has_aux=has_aux)
+
+  def step(carry, *args):
+    params, state = carry
+    value, grads = slope(params, *args)
+    updates, state = optimizer.update(grads, state, params)
+    return (optax.apply_updates(params, updates), state), value
+
+  return step
+
+
+def optimize(
+  loss: Callable[[Params, Any], Array],
+  optimizer: optax.GradientTransformation,
+  params: Params,
+  batches: PyTree,
+  record: Callable[[Params], PyTree] = lambda params: None,
+) -> tuple[Params, PyTree]:
+  """Takes one step of a fresh optimizer for each batch.
+
+  Args:
+    loss: (params, batch) -> [].
+    optimizer: an optax optimizer.
+    params: the start.
+    batches: leaves [steps, ...]: the data, or rows, keys or numbers from which `loss` makes them.
+    record: what to keep of the parameters after every step.
+
+  Returns:
+    The parameters after the last step, and the records, leaves [steps, ...].
+  """
+  step = training_step(loss, optimizer)
+
+  def body(carry, batch):
+    carry, _ = step(carry, batch)
+    return carry, record(carry[0])
+
+  (params, _), records = jax.lax.scan(body, (params, optimizer.init(params)), batches)
+  return params, records
 
 
 ENDING = ('cosine',)  # schedules that end with the run

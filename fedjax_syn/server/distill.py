@@ -8,6 +8,7 @@ import optax
 
 from fedjax_syn.core.contexts import Task
 from fedjax_syn.core.keys import fold
+from fedjax_syn.core.optimizers import training_step
 from fedjax_syn.core.types import Array, Params, PRNGKey, Stats, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.server.models import in_batches
@@ -72,12 +73,12 @@ def distil(
     log_p = jax.nn.log_softmax(out.logits)
     return optax.losses.kl_divergence(log_p, targets[rows]).mean()
 
+  descend = training_step(loss, optimizer)
+
   def step(carry, inputs):
     w, opt_state, mean, count, best = carry
     i, rows = inputs
-    value, grads = jax.value_and_grad(loss)(w, rows)
-    updates, opt_state = optimizer.update(grads, opt_state, w)
-    w = optax.apply_updates(w, updates)
+    (w, opt_state), value = descend((w, opt_state), rows)
     if average_from >= 0:
       take = (i >= average_from) & ((i - average_from) % average_every == 0)
       count = count + take

@@ -7,7 +7,9 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn.algorithms.set_sharing import distribution_matching as dm
+from fedjax_syn.algorithms.set_sharing.perturbation import perturb_weights
 from fedjax_syn.core.keys import fold
+from fedjax_syn.core.types import Variables
 from fedjax_syn.data.builders import digits
 from fedjax_syn.models import create
 from tests import tiny
@@ -191,10 +193,7 @@ def test_the_order_of_the_layers_in_time(monkeypatch):
   client = tiny.client_of(engine, fs.FedDualMatch, ONE)
   method.client_update(client)
   x, parts = caught['start'].x[3], []
-  from fedjax_syn.algorithms.set_sharing import perturbation
-  from fedjax_syn.core.types import Variables
-
-  w = Variables(perturbation.sample(fold(client.key, 0), client.params, 5.0), client.stats)
+  w = Variables(perturb_weights(fold(client.key, 0), client.params, 5.0), client.stats)
   rows = (np.asarray(found.x[300:330], np.float32) / 255 - 0.3061) / 0.3763
   for real, synthetic in zip(
     dm.layers(engine.model, w, jnp.asarray(rows), 'pooled'),

@@ -130,7 +130,6 @@ def test_options_for_images_refuse(corpus):
   data = from_partition(corpus, partition('iid', corpus.train.y, 3))
   for method in (
     fs.chain(base(), fs.FedCOG(start=1, generator=True)),
-    fs.chain(base(), fs.FedCOG(start=1, total_variation=0.1)),
     fs.FedAvg(lr=0.1, augment='crop_flip'),
   ):
     with pytest.raises(ValueError, match='needs images, and these data are tokens'):

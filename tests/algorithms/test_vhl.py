@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn.algorithms.dynafed.synthetic_set import minibatch
-from fedjax_syn.algorithms.vhl.virtual_data import contrastive_loss, noise_set, render
+from fedjax_syn.algorithms import vhl
+from fedjax_syn.algorithms.vhl import contrastive_loss, noise_set, render
 from fedjax_syn.core.objectives import cross_entropy
+from fedjax_syn.core.sampling import minibatch
 from fedjax_syn.core.types import Step, Variables
 from fedjax_syn.engine import Layout
 from fedjax_syn.models import create
@@ -53,7 +54,7 @@ def test_contrastive_loss_against_numpy_and_without_nan():
 
 def test_every_class_has_a_distribution_of_its_own():
   """2,000 images of a class know its mean to 0.5 / sqrt(2000) = 0.0112 a pixel; the means are of N(0, 1)."""
-  virtual = noise_set(jax.random.key(3), 'gaussian', (8, 8, 1), 4, 2000, 0.5)
+  virtual = noise_set(jax.random.key(3), 'gaussian', (8, 8, 1), 4, 2000)
   np.testing.assert_array_equal(virtual.y, np.repeat(np.arange(4), 2000))
   x = np.asarray(render(virtual, jnp.arange(8000), (8, 8, 1))).reshape(4, 2000, 64)
   means = np.asarray(jax.random.normal(jax.random.fold_in(jax.random.key(3), 0), (4, 64)))
@@ -64,7 +65,7 @@ def test_every_class_has_a_distribution_of_its_own():
 
 
 def test_coarse_noise_is_stretched_to_the_image():
-  virtual = noise_set(jax.random.key(0), 'gaussian', (16, 16, 3), 2, 3, 0.5)
+  virtual = noise_set(jax.random.key(0), 'gaussian', (16, 16, 3), 2, 3)
   assert virtual.z.shape == (6, 8 * 8 * 3)
   flat = virtual._replace(z=jnp.ones_like(virtual.z))
   np.testing.assert_allclose(render(flat, jnp.array([4]), (16, 16, 3)), np.ones((1, 16, 16, 3)))
@@ -75,16 +76,12 @@ def test_coarse_noise_is_stretched_to_the_image():
 
 def test_untrained_generator_separates_the_classes():
   """A nearest-mean rule, learnt from half of the images, is right on nearly all of the others."""
-  virtual = noise_set(jax.random.key(1), 'generator', (12, 12, 3), 5, 40, 0.5)
+  virtual = noise_set(jax.random.key(1), 'generator', (12, 12, 3), 5, 40)
   x = np.asarray(render(virtual, jnp.arange(200), (12, 12, 3))).reshape(5, 2, 20, -1)
   means = x[:, 0].mean(1)
   nearest = ((x[:, 1, :, None] - means) ** 2).sum(-1).argmin(-1)
   assert (nearest == np.arange(5)[:, None]).mean() > 0.9
   assert 0.3 < x.std() < 3
-  with pytest.raises(
-    ValueError, match="source='static' is unknown; known: 'gaussian', 'generator'"
-  ):
-    noise_set(jax.random.key(1), 'static', (12, 12, 3), 5, 40, 0.5)
 
 
 def test_noise_is_the_same_in_every_round_and_costs_no_bytes():
@@ -130,7 +127,7 @@ def local_loss(index, padding=0.0, **fields):
   engine = tiny.build(method, tiny.net(4, 3), tiny.federated([3, 2]))
   params = engine.model.init(jax.random.key(2)).params
   params['extra']['bias'] = jnp.array([0.3, -0.2, 0.1])
-  virtual = noise_set(jax.random.key(1), 'gaussian', SHAPE, 3, 4, 0.5)
+  virtual = noise_set(jax.random.key(1), 'gaussian', SHAPE, 3, 4)
   x = np.random.default_rng(1).normal(size=(4, *SHAPE)).astype(np.float32)
   x[3] += padding
   y, mask = np.array([0, 2, 0, 1]), jnp.array([1.0, 1.0, 1.0, 0.0])
@@ -148,9 +145,9 @@ def local_loss(index, padding=0.0, **fields):
 @pytest.mark.parametrize('joint', [False, True])
 @pytest.mark.parametrize('index', [5, 6])
 def test_local_loss_against_numpy(index, joint):
-  """CE(real) + 0.7 CE(noise, y + 3) and, in steps 0 .. 5, 0.4 (SupCon(real, noise) + 0.2 SupCon(noise))."""
+  """CE(real) + 0.7 CE(noise, y + 3) and, in steps 0 .. 5, 0.4 (SupCon(real, noise) + 0.1 SupCon(noise))."""
   loss_fn, params, _, virtual, x, y = local_loss(
-    index, lambda_noise=0.7, alignment=0.4, noise_contrast=0.2, temperature=0.5, joint=joint
+    index, lambda_noise=0.7, alignment=0.4, temperature=0.5, joint=joint
   )
   rows = np.asarray(minibatch(jax.random.key(4), 12, 5, jnp.int32(index)))
   noise, noise_y = np.asarray(virtual.z)[rows], np.asarray(virtual.y)[rows]
@@ -166,7 +163,7 @@ def test_local_loss_against_numpy(index, joint):
   want -= 0.7 * log_p(all_logits(z_noise))[np.arange(5), noise_y + 3].mean()
   if index == 5:
     both = supcon(np.concatenate([z, z_noise]), np.concatenate([y[:3], noise_y]), 0.5)
-    want += 0.4 * (both + 0.2 * supcon(z_noise, noise_y, 0.5))
+    want += 0.4 * (both + 0.1 * supcon(z_noise, noise_y, 0.5))
   value, out = loss_fn(params)
   np.testing.assert_allclose(value, want, rtol=1e-5)
   assert out.logits.shape == (4, 3) and out.features.shape == (4, 5)
@@ -180,9 +177,10 @@ def test_padding_does_not_matter():
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), *results)
 
 
-def test_noise_gets_no_gradient_from_the_alignment():
+def test_noise_gets_no_gradient_from_the_alignment(monkeypatch):
   """With the alignment alone, the gradient is that for the noise features as constants."""
-  loss_fn, params, model, virtual, x, y = local_loss(0, lambda_noise=0.0, noise_contrast=0.0)
+  monkeypatch.setattr(vhl, 'NOISE_CONTRAST', 0.0)
+  loss_fn, params, model, virtual, x, y = local_loss(0, lambda_noise=0.0)
   rows = minibatch(jax.random.key(4), 12, 5, jnp.int32(0))
   features = lambda p, x: model.apply(Variables(p, {}), x).features
   constant = features(params, virtual.z[rows].reshape(5, *SHAPE))

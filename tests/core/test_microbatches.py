@@ -56,7 +56,7 @@ def test_value_gradient_and_its_tangent_are_those_of_the_whole(x64, count, devic
   np.testing.assert_allclose(split(w, x, y, key), whole(w, x, y, key), rtol=1e-12)
 
 
-@pytest.mark.parametrize('adjoint', ['jvp', 'reverse'])
+@pytest.mark.parametrize('adjoint', trajectory.ADJOINTS)
 def test_meta_gradients_are_those_of_the_whole(x64, adjoint):
   """An augmentation sees all images together, so its draws do not depend on the pieces."""
   model = tiny.net(9, 3)
@@ -69,10 +69,8 @@ def test_meta_gradients_are_those_of_the_whole(x64, adjoint):
     loss = trajectory.inner_loss(model, {}, turned, *how)
 
     def matching(syn, w, target, loss=loss):
-      segment, key = trajectory.Segment(w, target), jax.random.key(3)
-      return trajectory.matching_loss(
-        loss, syn, segment, key, steps=3, batch_size=0, distance='squared', adjoint=adjoint
-      )
+      end = trajectory.unroll(loss, w, syn, jax.random.key(3), 3, adjoint=adjoint)
+      return trajectory.squared_distance(end, target, w)
 
     arguments = syn, w, target
     arguments = place(arguments, replicated(mesh)) if how[1] else arguments

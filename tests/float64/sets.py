@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.algorithms.set_sharing import perturbation
+from fedjax_syn.algorithms.set_sharing.perturbation import perturb_weights
 from fedjax_syn.core.keys import fold
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
@@ -12,7 +12,7 @@ from tests.float64 import model as tiny
 
 def in_ball(key, w, radius):
   """w plus a standard normal vector, cut to the radius; around zeros and unbounded, the library gives the vector."""
-  d = lib.flat(perturbation.sample(key, lib.tree(np.zeros(tiny.SIZE)), 1e9))
+  d = lib.flat(perturb_weights(key, lib.tree(np.zeros(tiny.SIZE)), 1e9))
   norm = np.linalg.norm(d)
   return w + d * min(norm, radius) / norm
 

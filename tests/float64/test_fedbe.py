@@ -12,7 +12,7 @@ from tests.float64 import model as tiny
 
 COVERS = ('fedbe',)
 SAMPLES, SCALE, POWER, LR, BATCH = 2, 0.4, 2.0, 0.1, 2
-STEPS, FROM, EVERY = 6, 2, 3  # weights are averaged after the steps 2 and 5, counted from 0
+STEPS, FROM, EVERY = 12, 6, 5  # weights are averaged after the steps 6 and 11, counted from 0
 
 
 def noise(key):
@@ -29,16 +29,7 @@ def test_a_round(weighting):
   p_i = {'size': lib.SIZES / lib.SIZES.sum(), 'uniform': np.full(3, 1 / 3)}[weighting]
   method = fs.chain(
     lib.base(weighting=weighting),
-    fs.FedBE(
-      samples=SAMPLES,
-      scale=SCALE,
-      sharpen=POWER,
-      steps=STEPS,
-      average_from=FROM / STEPS,
-      average_every=EVERY,
-      lr=LR,
-      batch_size=BATCH,
-    ),
+    fs.FedBE(samples=SAMPLES, scale=SCALE, steps=STEPS, lr=LR, batch_size=BATCH),
   )
   (_, (state, _)) = lib.rounds(method, 1, proxy=True)
   trained = [lib.local(1, k, lib.W0) for k in lib.CLIENTS]

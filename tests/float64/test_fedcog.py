@@ -1,11 +1,11 @@
 """FedCOG in numpy (Ye et al., 2024, Algorithm 1, Eqs. 1-3, A.1.1, A.3.2): complementary data, and distillation on them."""
 
+import jax
 import numpy as np
 
 import fedjax_syn as fs
-from fedjax_syn.algorithms.dynafed.synthetic_set import minibatch
-from fedjax_syn.algorithms.fedcog import generation as comp
 from fedjax_syn.core.keys import fold
+from fedjax_syn.core.sampling import minibatch
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
@@ -32,7 +32,7 @@ def jensen_shannon(p, q):
 
 def generate(key, w, previous, y):
   """Eq. 1: Adam with betas 0.5 and 0.9 on pixels that begin as noise."""
-  x = np.asarray(comp.noise(fold(key, 0, 1), SAMPLES, (2, 2, 1))).reshape(SAMPLES, -1)
+  x = np.asarray(jax.random.normal(fold(key, 0, 1), (SAMPLES, 2, 2, 1))).reshape(SAMPLES, -1)
   adam = tiny.Adam(LR, 0.5, 0.9)
 
   def loss(x):

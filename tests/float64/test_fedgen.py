@@ -11,7 +11,7 @@ from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
 COVERS = ('fedgen',)
-ALPHA, BETA, DECAY, DIVERSITY = 0.7, 0.9, 0.8, 0.6
+ALPHA, BETA, DECAY = 0.7, 0.9, 0.8
 NOISE, HIDDEN, STEPS, BATCH, LR, WEIGHT_DECAY = 2, 3, 2, 5, 0.02, 0.05
 SHAPES = {
   'first': (NOISE + tiny.CLASSES, HIDDEN),
@@ -50,14 +50,14 @@ def generate(g, y, eps, moments=None):
 
 
 def generator_loss(g, clients, y, eps):
-  """sum_k w_{k,y} CE_k(G(y, eps), y) + diversity exp(-mean over pairs of |eps_i - eps_j|^2 |z_i - z_j|)."""
+  """sum_k w_{k,y} CE_k(G(y, eps), y) + exp(-mean over pairs of |eps_i - eps_j|^2 |z_i - z_j|)."""
   z, total = generate(g, y, eps), 0.0
   for w, counts in zip(clients, lib.COUNTS, strict=True):
     ce = -tiny.log_softmax(tiny.head(w, z))[np.arange(len(y)), y]
     total += np.mean(counts[y] / lib.COUNTS.sum(axis=0)[y] * ce)
   apart = lambda a: a[:, None] - a[None]
   pairs = (apart(eps) ** 2).mean(axis=-1) * np.abs(apart(z)).mean(axis=-1)
-  return total + DIVERSITY * np.exp(-pairs.mean())
+  return total + np.exp(-pairs.mean())
 
 
 def train_generator(g, moments, adam, clients, key):
@@ -96,7 +96,6 @@ def test_two_rounds():
       alpha=ALPHA,
       beta=BETA,
       decay=DECAY,
-      diversity=DIVERSITY,
       steps=STEPS,
       batch_size=BATCH,
       lr=LR,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn.algorithms.dynafed.synthetic_set import minibatch
 from fedjax_syn.algorithms.fedcog import generation as comp
 from fedjax_syn.client.local import STEP
 from fedjax_syn.core.keys import fold
+from fedjax_syn.core.sampling import minibatch
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 from tests.float64.test_feddecorr import penalty

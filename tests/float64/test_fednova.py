@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn.algorithms.fednova import pulled_steps
+from fedjax_syn.algorithms.fednova import proximal_steps
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
@@ -71,6 +71,6 @@ def test_the_steps_weights_are_those_of_unit_gradients(momentum, decay):
         moved += velocity
       weights.append(moved)
     np.testing.assert_allclose(
-      pulled_steps(tau, momentum, decay), np.abs(weights).sum(), rtol=1e-12
+      proximal_steps(tau, momentum, decay), np.abs(weights).sum(), rtol=1e-12
     )
-  assert pulled_steps(0, momentum, decay) == 0
+  assert proximal_steps(0, momentum, decay) == 0

@@ -3,15 +3,14 @@
 import numpy as np
 
 import fedjax_syn as fs
-from fedjax_syn.algorithms.dynafed.synthetic_set import minibatch
-from fedjax_syn.algorithms.vhl.vhl import ORDER
-from fedjax_syn.algorithms.vhl.virtual_data import noise_set
+from fedjax_syn.algorithms.vhl import ORDER, noise_set
 from fedjax_syn.core.keys import Purpose, fold, stream
+from fedjax_syn.core.sampling import minibatch
 from tests.float64 import library as lib
 from tests.float64 import model as tiny
 
 COVERS = ('vhl',)
-LAMBDA, ALIGNMENT, CONTRAST, TAU, SPREAD = 0.8, 0.7, 0.3, 0.5, 0.4
+LAMBDA, ALIGNMENT, CONTRAST, TAU = 0.8, 0.7, 0.1, 0.5
 PER_CLASS, NOISE_BATCH, ALIGNED_EPOCHS, EPOCHS = 2, 4, 1, 2
 OWN = slice(
   0, tiny.SIZE
@@ -56,9 +55,7 @@ def test_a_round():
     fs.VHL(
       lambda_noise=LAMBDA,
       alignment=ALIGNMENT,
-      noise_contrast=CONTRAST,
       temperature=TAU,
-      spread=SPREAD,
       align_epochs=ALIGNED_EPOCHS,
       noise_batch=NOISE_BATCH,
       images_per_class=PER_CLASS,
@@ -71,7 +68,7 @@ def test_a_round():
   )
   w0, trained = everything(start.params), []
   key = stream(1, Purpose.SHARED)  # of a seed of its own
-  drawn = noise_set(key, 'gaussian', (2, 2, 1), tiny.CLASSES, PER_CLASS, SPREAD)
+  drawn = noise_set(key, 'gaussian', (2, 2, 1), tiny.CLASSES, PER_CLASS)
   noise, kind = np.asarray(drawn.z), np.asarray(drawn.y)  # 2 x 2 pixels need no enlargement
   for k in lib.CLIENTS:
     key, w = lib.visit_key(1, k), w0

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_syn.algorithms.dynafed import dynamics, finetuning, synthetic_set, trajectory
+from fedjax_syn.algorithms.dynafed import dynamics, synthetic_set, trajectory
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.chunks import Chunks
@@ -17,8 +17,13 @@ from fedjax_syn.core.contexts import Task
 from fedjax_syn.core.fields import field
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.mesh import place, replicated
+<<<<<<< HEAD
 from fedjax_syn.core.microbatches import Microbatches
 from fedjax_syn.core.optimizers import OPTIMIZERS
+=======
+from fedjax_syn.core.microbatches import Split
+from fedjax_syn.core.optimizers import optimize, training_step
+>>>>>>> b744bde (Methods: one function trains by an optimizer over batches; thirteen fields are constants; help texts of one line)
 from fedjax_syn.core.programs import bounded
 from fedjax_syn.core.types import Array, Measured, Model, Params, PRNGKey, PyTree, Stats, Variables
 from fedjax_syn.data.augment import parse_strategy
@@ -48,108 +53,26 @@ class DynaFed(Layer):
   paper leaves d open). alpha is learned with X and y (code). The fields say where each default comes from.
   """
 
-  length: int = field(
-    default=20, help='L, rounds before synthesis (paper 20, code 24)', low=1, high=10**5
-  )
-  segment: int = field(
-    default=5, help='s, rounds from w^t to w^{t+s} (paper 5, code 3)', low=1, high=10**5
-  )
-  inner_steps: int = field(
-    default=20, help="s', steps on the set (paper silent, code 20)", low=1, high=10**5
-  )
-  iterations: int = field(
-    default=1000, help='N, outer iterations (paper 1000, code 3000)', low=1, high=10**7
-  )
-  images_per_class: int = field(
-    default=15, help='synthetic images (code 15; paper 150 in all)', low=1, high=10**5
-  )
-  include_initial: bool = field(
-    default=True,
-    help='w^0 belongs to the trajectory (paper: yes in Section 4.1, no in Eq. 3; code yes)',
-  )
+  length: int = field(20, 'L, rounds before synthesis (paper 20, code 24)', low=1, high=10**5)
+  segment: int = field(5, 's, rounds from w^t to w^{t+s} (paper 5, code 3)', low=1, high=10**5)
+  inner_steps: int = field(20, "s', steps on the set (code 20)", low=1, high=10**5)
+  iterations: int = field(1000, 'N, outer iterations (paper 1000, code 3000)', low=1, high=10**7)
+  images_per_class: int = field(15, 'synthetic images (code 15)', low=1, high=10**5)
+  include_initial: bool = field(True, 'w^0 belongs to the trajectory (code yes; Eq. 3: no)')
   targets: int = field(
-    default=2,
-    help='checkpoints drawn from w^{t+1}..w^{t+s}, whose mean is w* (paper 2, code 2 or 3); 0: w* is w^{t+s}',
-    low=0,
-    high=10_000,
+    2, 'checkpoints whose mean is w* (paper 2, code 2 or 3); 0: w^{t+s}', low=0, high=10_000
   )
   distance: str = field(
-    default='squared',
-    help="d(w~, w*): 'squared', divided by ||w^t - w*||^2 (code), or 'cosine'",
-    choices=('squared', 'cosine'),
+    'squared', "d(w~, w*): 'squared' (code) or 'cosine'", choices=tuple(trajectory.DISTANCES)
   )
-  inner_batch: int = field(default=0, help='images per inner step; 0: all', low=0, high=10**9)
-  inner_lr: float = field(default=0.04, help='initial alpha (paper 1e-5, code 0.04)', above=0.0)
-  inner_lr_lr: float = field(
-    default=1e-2, help='Adam rate of log alpha (code 1e-5 on alpha, which moves nothing)', low=0.0
-  )
-  image_lr: float = field(
-    default=5e-2, help='Adam rate of the images (paper and code 5e-2)', low=0.0
-  )
-  label_lr: float = field(
-    default=5e-2, help='Adam rate of the label logits (paper 5e-2, code 1e-2)', low=0.0
-  )
-  augment: str = field(
-    default='',
-    help="DSA operations of the inner loop, 'colour_crop_cutout_flip_scale_rotate'; '': none",
-  )
-  segments: int = field(
-    default=1, help='segments matched at once in an iteration', low=1, high=1000
-  )
-  adjoint: str = field(
-    default='jvp',
-    help="backward pass of the unroll; 'stored' is faster and keeps all activations",
-    choices=tuple(trajectory.ADJOINTS),
-  )
-  together: int = field(
-    default=1,
-    help='inner steps per iteration of the compiled loop: small networks run faster, compile slower',
-    low=1,
-    high=1000,
-  )
-  pieces: int = field(
-    default=0,
-    help='pieces into which an inner step divides the images, shared by the devices; 1: all at once, on one device;'
-    ' 0: the fastest',
-    low=0,
-    high=10**5,
-  )
-  finetune_steps: int = field(
-    default=20, help='fine-tuning steps in every round after L (code 20)', low=0, high=10**7
-  )
-  finetune_lr: float = field(default=1e-4, help='fine-tuning rate (code 1e-4)', above=0.0)
-  finetune_optimizer: str = field(default='adam', help='fresh in every round', choices=OPTIMIZERS)
-  finetune_batch: int = field(
-    default=0, help='images per fine-tuning step; 0: all (code 256)', low=0, high=10**9
-  )
-  finetune_augment: str = field(default='', help="DSA operations of fine-tuning; '': none")
-
-  def check(self):
-    checkpoints = self.length + self.include_initial
-    if checkpoints < self.segment + 1:
-      raise ValueError(
-        f'dynafed.segment={self.segment} needs {self.segment + 1} checkpoints, but dynafed.length={self.length} '
-        f'gives {checkpoints}; try --config.dynafed.segment={max(checkpoints - 1, 1)}, or raise length'
-      )
-    for key in ('augment', 'finetune_augment'):
-      try:
-        parse_strategy(getattr(self, key))
-      except ValueError as error:
-        raise ValueError(f'dynafed.{key}: {error}') from error
-
-  def resolve(self, run):
-    if self.length >= run.rounds:
-      raise ValueError(
-        f'dynafed.length={self.length} must be smaller than rounds={run.rounds}: no round would be fine-tuned;'
-        f' try --config.dynafed.length={max(run.rounds // 2, 1)}'
-      )
-    return self
-
-  def phases(self):
-    return (self.length,)  # task.first_round <= L in rounds 1..L only
-
-  def requires(self):
-    return frozenset({'one class', 'pixels', 'full history'})
+  inner_lr: float = field(0.04, 'initial alpha (paper 1e-5, code 0.04)', above=0.0)
+  inner_lr_lr: float = field(1e-2, 'Adam rate of log alpha (code: of alpha, 1e-5)', low=0.0)
+  image_lr: float = field(5e-2, 'Adam rate of the images (paper and code 5e-2)', low=0.0)
+  label_lr: float = field(5e-2, 'Adam rate of the label logits (paper 5e-2, code 1e-2)', low=0.0)
+  augment: str = field('', "DSA operations of the inner loop, as 'colour_crop'; '': none")
+  finetune_steps: int = field(20, 'fine-tuning steps in a round (code 20)', low=0, high=10**7)
+  finetune_lr: float = field(1e-4, 'their rate, Adam anew in every round (code 1e-4)', above=0.0)
+  finetune_augment: str = field('', "DSA operations of fine-tuning; '': none")
 
   def server_init(self, task, key, params, messages):
     self._microbatches(task)  # raises ValueError before round 1 if `pieces` does not fit
@@ -209,25 +132,24 @@ class DynaFed(Layer):
   ) -> Synthesis:
     """Takes one outer iteration n: Algorithm 1, lines 3 to 6."""
     key = fold(key, state.iteration)
+<<<<<<< HEAD
     loss = trajectory.inner_loss(model, stats, trajectory.augmentation(self.augment), *batches)
+=======
+    path = state.trajectory, self._first_t, self.length, self.segment, self.targets
+    w_t, w_star = trajectory.draw_segment(fold(key, 0, 0), *path)  # line 3: t ~ U, w^t and w*
+    loss = trajectory.inner_loss(model, stats, trajectory.augmentation(self.augment), *split)
+>>>>>>> b744bde (Methods: one function trains by an optimizer over batches; thirteen fields are constants; help texts of one line)
 
-    def distance(syn, j):  # Eq. 3 for one segment
-      path = state.trajectory, self._first_t, self.length, self.segment, self.targets
-      w_t, w_star = trajectory.draw_segment(fold(key, j, 0), *path)  # line 3: t ~ U, w^t and w*
+    def distance(syn):  # Eq. 3
       # Line 4, Eq. 4: w~ by s' steps w <- w - alpha grad L(w; X, y) from w^t.
       options = {'batch_size': self.inner_batch, 'adjoint': self.adjoint, 'together': self.together}
-      w_end = trajectory.unroll(loss, w_t, syn, fold(key, j, 1), self.inner_steps, **options)
+      w_end = trajectory.unroll(loss, w_t, syn, fold(key, 0, 1), self.inner_steps, **options)
       # Line 5: d(w~, w*); for 'squared' ||w~ - w*||^2 / ||w^t - w*||^2.
       return trajectory.DISTANCES[self.distance](w_end, w_star, w_t)
 
-    def mean_distance(syn):
-      if self.segments == 1:
-        return distance(syn, 0)
-      return jax.vmap(distance, (None, 0))(syn, jnp.arange(self.segments)).mean()
-
-    value, grads = jax.value_and_grad(mean_distance)(state.syn)  # line 5, for X, y and log alpha
-    updates, opt_state = self._optimizer().update(grads, state.opt_state, state.syn)
-    syn = optax.apply_updates(state.syn, updates)  # line 6, by Adam (Appendix B)
+    # Lines 5 and 6: a step of Adam (Appendix B) for X, y and log alpha.
+    step = training_step(distance, self._optimizer())
+    (syn, opt_state), value = step((state.syn, state.opt_state))
     done = state.iteration + 1
     return state._replace(
       syn=syn,
@@ -275,6 +197,54 @@ class DynaFed(Layer):
   def server_metrics(self, state):
     loss = Measured(state.losses[state.iteration - 1], state.iteration > 0)
     return {'iterations': state.iteration, 'loss': loss}
+
+  def check(self):
+    checkpoints = self.length + self.include_initial
+    if checkpoints < self.segment + 1:
+      raise ValueError(
+        f'dynafed.segment={self.segment} needs {self.segment + 1} checkpoints, but dynafed.length={self.length} '
+        f'gives {checkpoints}; try --config.dynafed.segment={max(checkpoints - 1, 1)}, or raise length'
+      )
+    for key in ('augment', 'finetune_augment'):
+      try:
+        parse_strategy(getattr(self, key))
+      except ValueError as error:
+        raise ValueError(f'dynafed.{key}: {error}') from error
+
+  def resolve(self, run):
+    if self.length >= run.rounds:
+      raise ValueError(
+        f'dynafed.length={self.length} must be smaller than rounds={run.rounds}: no round would be fine-tuned;'
+        f' try --config.dynafed.length={max(run.rounds // 2, 1)}'
+      )
+    return self
+
+  def phases(self):
+    return (self.length,)  # task.first_round <= L in rounds 1..L only
+
+  def requires(self):
+    return frozenset({'one class', 'pixels', 'full history'})
+
+  # How an iteration is computed, and in which batches.
+
+  inner_batch: int = field(0, 'images per inner step; 0: all', low=0, high=10**9)
+  finetune_batch: int = field(
+    0, 'images per fine-tuning step; 0: all (code 256)', low=0, high=10**9
+  )
+  adjoint: str = field(
+    'jvp',
+    "backward pass of the unroll; 'stored' keeps all activations",
+    choices=tuple(trajectory.ADJOINTS),
+  )
+  together: int = field(
+    1, 'inner steps per iteration of the compiled loop (docs/speed.md)', low=1, high=1000
+  )
+  pieces: int = field(
+    0,
+    'microbatches of an inner step, shared by the devices; 1: one, on one device; 0: the fastest',
+    low=0,
+    high=10**5,
+  )
 
   @property
   def _first_t(self) -> int:
@@ -339,10 +309,24 @@ def finetune(
   key: PRNGKey,
   record: Callable[[Params], PyTree] = lambda w: None,
 ) -> tuple[Params, PyTree]:
-  """Fine-tunes a model on D_syn (Algorithm 2, line 12); `finetuning.finetune` documents `record` and the results."""
-  loss = trajectory.inner_loss(model, w.stats, trajectory.augmentation(layer.finetune_augment))
-  optimizer = getattr(optax, layer.finetune_optimizer)(layer.finetune_lr)
-  steps, batch_size = layer.finetune_steps, layer.finetune_batch
-  return finetuning.finetune(
-    loss, optimizer, w.params, syn, key, steps, batch_size=batch_size, record=record
-  )
+  """Fine-tunes a model on D_syn with a fresh Adam (Algorithm 2, line 12).
+
+  Args:
+    layer: gives steps, rate, batch size and augmentation.
+    model: the network.
+    w: the aggregated global model; its running statistics are held fixed.
+    syn: D_syn; its own step size is not used.
+    key: for augmentation and batches.
+    record: what to keep of the parameters after every step.
+
+  Returns:
+    The parameters, and the records, leaves [steps, ...].
+  """
+  inner = trajectory.inner_loss(model, w.stats, trajectory.augmentation(layer.finetune_augment))
+
+  def loss(params, i):
+    x, y = synthetic_set.batch(syn, key, layer.finetune_batch, i)
+    return inner(params, x, y, fold(key, i))
+
+  steps = jnp.arange(layer.finetune_steps)
+  return optimize(loss, optax.adam(layer.finetune_lr), w.params, steps, record)

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet, minibatch, soft_cross_entropy
-from fedjax_syn.core.keys import fold
+from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet, batch, soft_cross_entropy
+from fedjax_syn.core.optimizers import training_step
 from fedjax_syn.core.types import Model, Params, PRNGKey, Stats, Variables
 
 
@@ -47,21 +47,17 @@ def train_from_scratch(
   Returns:
     Steps, accuracies and the trained network. The paper gives neither optimizer nor steps of its figure.
   """
-  images = syn.x.shape[0]
 
   def loss(w, stats, x, y):
     out = model.apply(Variables(w, stats), x, train=True)
     return soft_cross_entropy(out.logits, y), out.stats
 
+  take = training_step(loss, optimizer, has_aux=True)
+
   def step(syn, carry, i):
     (w, stats), opt_state = carry
-    x, y = syn.x, syn.y
-    if 0 < batch_size < images:
-      rows = minibatch(fold(key, 0, 1), images, batch_size, i)
-      x, y = x[rows], y[rows]
-    grads, stats = jax.grad(loss, has_aux=True)(w, stats, x, y)
-    updates, opt_state = optimizer.update(grads, opt_state, w)
-    return Variables(optax.apply_updates(w, updates), stats), opt_state
+    (w, opt_state), (_, stats) = take((w, opt_state), stats, *batch(syn, key, batch_size, i))
+    return Variables(w, stats), opt_state
 
   @jax.jit
   def advance(carry, syn, first, last):

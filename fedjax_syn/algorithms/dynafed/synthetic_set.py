@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_syn.core.keys import fold
+from fedjax_syn.core.sampling import minibatch
 from fedjax_syn.core.types import Array, PRNGKey
 
 SNAPSHOTS = 9  # of the set along the synthesis, in every checkpoint: before, after and between
@@ -83,21 +85,20 @@ def soft_cross_entropy(logits: Array, label_logits: Array) -> Array:
   return -jnp.mean(jnp.sum(jax.nn.softmax(label_logits) * jax.nn.log_softmax(logits), axis=-1))
 
 
-def minibatch(key: PRNGKey, images: int, batch_size: int, step: Array) -> Array:
-  """Positions of one batch of a shuffled cycle through the set.
+def batch(syn: SyntheticSet, key: PRNGKey, batch_size: int, step: Array) -> tuple[Array, Array]:
+  """Returns images [batch, ...] and label logits [batch, classes] of a step.
 
   Args:
-    key: of the cycle; each pass is shuffled anew.
-    images: size of the set.
-    batch_size: at most `images`; the last batch of a pass is filled up from the pass's beginning.
+    syn: the set.
+    key: of a training run; batches are those of `minibatch`.
+    batch_size: images per step; 0 is all of them.
     step: [], 0, 1, ...
-
-  Returns:
-    int32 [batch_size].
   """
-  per_pass = -(-images // batch_size)
-  order = jax.random.permutation(jax.random.fold_in(key, step // per_pass), images)
-  return order[(step % per_pass * batch_size + jnp.arange(batch_size)) % images]
+  images = syn.x.shape[0]
+  if not 0 < batch_size < images:
+    return syn.x, syn.y
+  rows = minibatch(fold(key, 0, 1), images, batch_size, step)
+  return syn.x[rows], syn.y[rows]
 
 
 def to_numpy(sets: SyntheticSet) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet, minibatch, soft_cross_entropy
+from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet, batch, soft_cross_entropy
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.microbatches import microbatched
 from fedjax_syn.core.types import Array, Model, Params, PRNGKey, Stats, Variables
@@ -58,6 +58,29 @@ def inner_loss(
   return loss
 
 
+class Adjoint(NamedTuple):
+  """What the backward pass of a step needs, and how it is computed."""
+
+  # (value_and_grad of the loss in (w, S), w) -> (gradient in w, what is kept for the backward pass)
+  forward: Callable[..., tuple[Params, Any]]
+  # (value_and_grad of the loss in (w, S), kept, v) -> its tangents along v: of l, (of g, of dl/dS)
+  tangent: Callable[..., tuple[Array, tuple[Params, SyntheticSet]]]
+
+
+def _linearized(gradient, w):
+  (_, (g, _)), linear = jax.linearize(gradient, w)
+  return g, linear
+
+
+ADJOINTS = {
+  'jvp': Adjoint(
+    lambda gradient, w: (gradient(w)[1][0], w),
+    lambda gradient, w, v: jax.jvp(gradient, (w,), (v,))[1],
+  ),
+  'stored': Adjoint(_linearized, lambda gradient, linear, v: linear(v)),
+}
+
+
 def unroll(
   loss: InnerLoss,
   w: Params,
@@ -69,127 +92,68 @@ def unroll(
   adjoint: str = 'jvp',
   together: int = 1,
 ) -> Params:
-  """Trains from w on a synthetic set; differentiable in the set, by a chosen adjoint.
+  """Trains from w on a synthetic set; differentiable in w and in the set.
+
+  With w' = w - a g(w, S) and the cotangent v of w': the cotangents of w, S and log a are v - a H v,
+  -a d/dS <g, v> and -a <g, v>. H v and d/dS <g, v> are the tangents of the gradient in (w, S) along
+  v, since mixed partial derivatives commute, and <g, v> is the tangent of the loss.
 
   Args:
     loss: the inner loss.
     w: the start w^t.
     syn: the set; images [n, ...], label logits [n, classes], log step size [].
-    key: for augmentation and batches, fresh in every step and replayed in the backward pass.
+    key: for augmentation and batches; the backward pass draws the same as the forward pass.
     steps: s'.
     batch_size: images per step; 0 is all of them.
-    adjoint: 'jvp': the backward pass is one JVP of the gradient per step (mixed partial derivatives
-      commute), which keeps only the parameters; 'stored': the same, which keeps the activations too and
-      computes nothing twice; 'reverse': reverse over reverse with each step rematerialised; 'plain':
-      reverse over reverse that stores everything, for tests. All give the same gradients.
-    together: steps compiled as one piece; more is faster for small networks and slower to compile.
+    adjoint: 'jvp' keeps the parameters of each step, and computes one JVP of the gradient; 'stored'
+      keeps the activations too, and computes nothing twice. Both give the same gradients.
+    together: steps per iteration of the compiled loop; more is faster for small networks and slower
+      to compile.
 
   Returns:
-    The end of the unroll, w~_{s'}; same structure as w.
+    The end of the unroll, w~_{s'}; structure of w.
   """
-  images = syn.x.shape[0]
+  forward, tangent = ADJOINTS[adjoint]
 
-  def select(syn, i, key):
-    if not batch_size or batch_size >= images:
-      return syn.x, syn.y
-    rows = minibatch(fold(key, 0, 1), images, batch_size, i)
-    return syn.x[rows], syn.y[rows]
+  def gradient(syn, i, key):
+    def step_loss(w, syn):
+      x, y = batch(syn, key, batch_size, i)
+      return loss(w, x, y, fold(key, i))
 
-  def step_loss(w, syn, i, key):
-    x, y = select(syn, i, key)
-    return loss(w, x, y, fold(key, i))
+    return lambda w: jax.value_and_grad(step_loss, argnums=(0, 1))(w, syn)
 
-  return ADJOINTS[adjoint](step_loss, w, syn, key, steps, min(together, steps))
+  def scan(body, start, inputs, reverse=False):
+    return jax.lax.scan(body, start, inputs, reverse=reverse, unroll=min(together, steps))
 
+  def run_forward(w, syn, key):
+    a = jnp.exp(syn.log_step)
 
-def _descend(step_loss, w, syn, i, key):
-  a = jnp.exp(syn.log_step)
-  return jax.tree.map(lambda p, g: p - a * g, w, jax.grad(step_loss)(w, syn, i, key))
+    def descend(w, i):
+      g, kept = forward(gradient(syn, i, key), w)
+      return jax.tree.map(lambda p, g: p - a * g, w, g), kept
 
+    end, kept = scan(descend, w, jnp.arange(steps))
+    return end, (kept, syn, key)
 
-def _unroll_plain(step_loss, w, syn, key, steps, together):
-  del together
-  for i in range(steps):
-    w = _descend(step_loss, w, syn, i, key)
-  return w
+  def run_backward(residuals, v):
+    kept, syn, key = residuals
+    a = jnp.exp(syn.log_step)
 
+    def step(carry, inputs):
+      v, bar = carry
+      kept, i = inputs
+      along, (hv, mixed) = tangent(gradient(syn, i, key), kept, v)
+      change = SyntheticSet(a * mixed.x, a * mixed.y, a * along)
+      v = jax.tree.map(lambda v, h: v - a * h, v, hv)
+      return (v, jax.tree.map(jnp.subtract, bar, change)), None
 
-def _unroll_reverse(step_loss, w, syn, key, steps, together):
-  step = jax.checkpoint(lambda w, syn, i: _descend(step_loss, w, syn, i, key), prevent_cse=False)
-  descend = lambda w, i: (step(w, syn, i), None)
-  return jax.lax.scan(descend, w, jnp.arange(steps), unroll=together)[0]
+    start = (v, jax.tree.map(jnp.zeros_like, syn))
+    (v, bar), _ = scan(step, start, (kept, jnp.arange(steps)), reverse=True)
+    return v, bar, None
 
-
-def _commuting(forward, tangent):
-  """An unroll whose backward pass is a JVP of the gradient per step, with what is kept of it as a choice.
-
-  With w' = w - a g(w, S) and the cotangent v of w': the cotangents of w, S and log a are v - a H v,
-  -a d/dS <g, v> and -a <g, v>. H v and d/dS <g, v> are the tangents of grad_(w,S) l along v, and <g, v>
-  is that of l itself, which spares the gradient's products.
-
-  Args:
-    forward: (value_and_grad of (w, S), w) -> (gradient of w, kept).
-    tangent: (value_and_grad of (w, S), kept, v) -> tangents (of l, (of g, of d/dS l)) along v.
-  """
-
-  def unroll(step_loss, w, syn, key, steps, together):
-    def at(syn, i, key):
-      return lambda w: jax.value_and_grad(step_loss, argnums=(0, 1))(w, syn, i, key)
-
-    def scan(body, start, inputs, reverse=False):
-      return jax.lax.scan(body, start, inputs, reverse=reverse, unroll=together)
-
-    @jax.custom_vjp
-    def run(w, syn, key):
-      return scan(lambda w, i: (_descend(step_loss, w, syn, i, key), None), w, jnp.arange(steps))[0]
-
-    def run_forward(w, syn, key):
-      a = jnp.exp(syn.log_step)
-
-      def descend(w, i):
-        g, kept = forward(at(syn, i, key), w)
-        return jax.tree.map(lambda p, g: p - a * g, w, g), kept
-
-      end, kept = scan(descend, w, jnp.arange(steps))
-      return end, (kept, syn, key)
-
-    def run_backward(residuals, v):
-      kept, syn, key = residuals
-      a = jnp.exp(syn.log_step)
-
-      def step(carry, inputs):
-        v, bar = carry
-        kept, i = inputs
-        along, (hv, mixed) = tangent(at(syn, i, key), kept, v)
-        moved = SyntheticSet(a * mixed.x, a * mixed.y, a * along)
-        v = jax.tree.map(lambda v, h: v - a * h, v, hv)
-        return (v, jax.tree.map(jnp.subtract, bar, moved)), None
-
-      start = (v, jax.tree.map(jnp.zeros_like, syn))
-      (v, bar), _ = scan(step, start, (kept, jnp.arange(steps)), reverse=True)
-      return v, bar, None
-
-    run.defvjp(run_forward, run_backward)
-    return run(w, syn, key)
-
-  return unroll
-
-
-def _keep_start(gradient, w):
-  return gradient(w)[1][0], w
-
-
-def _keep_linear(gradient, w):
-  (_, (g, _)), linear = jax.linearize(gradient, w)
-  return g, linear
-
-
-ADJOINTS: dict[str, Callable[[Any, Params, SyntheticSet, PRNGKey, int, int], Params]] = {
-  'jvp': _commuting(_keep_start, lambda gradient, w, v: jax.jvp(gradient, (w,), (v,))[1]),
-  'stored': _commuting(_keep_linear, lambda gradient, linear, v: linear(v)),
-  'reverse': _unroll_reverse,
-  'plain': _unroll_plain,
-}
+  run = jax.custom_vjp(lambda w, syn, key: run_forward(w, syn, key)[0])
+  run.defvjp(run_forward, run_backward)
+  return run(w, syn, key)
 
 
 def _squared_norm(tree):
@@ -241,25 +205,6 @@ def draw_segment(
     ahead = at[None] + segment
   target = jax.tree.map(lambda leaf: leaf[ahead].mean(axis=0), trajectory)
   return Segment(jax.tree.map(lambda leaf: leaf[at], trajectory), target)
-
-
-def matching_loss(
-  loss: InnerLoss,
-  syn: SyntheticSet,
-  segment: Segment,
-  key: PRNGKey,
-  *,
-  steps: int,
-  batch_size: int,
-  distance: str,
-  adjoint: str,
-  together: int = 1,
-) -> Array:
-  """d(A(X, y, w^t, s'), w*) of one segment, []; see `unroll` and `DISTANCES`."""
-  end = unroll(
-    loss, segment.start, syn, key, steps, batch_size=batch_size, adjoint=adjoint, together=together
-  )
-  return DISTANCES[distance](end, segment.target, segment.start)
 
 
 def smallest_move(trajectory: Params, first: int, length: int, segment: int) -> Array:

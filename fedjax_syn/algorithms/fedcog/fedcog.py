@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.algorithms.dynafed.synthetic_set import minibatch
-from fedjax_syn.algorithms.fedcog import generation as comp
+from fedjax_syn.algorithms.fedcog import generation
 from fedjax_syn.core.contexts import Task
 from fedjax_syn.core.fields import field
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.objectives import negative_log_likelihood, per_sample
+from fedjax_syn.core.sampling import minibatch
 from fedjax_syn.core.types import Array, Output, PRNGKey, Variables
 from fedjax_syn.layer import Layer, when
 
@@ -59,118 +59,52 @@ class FedCOG(Layer):
   weights='free' scales the whole loss of the layers before this one, not L_c alone.
 
   With several labels per sample, each label is a distribution over absent and present. Losses, divergences and
-  distillation are then means over the labels, and `complementary.label_sets` deals the target labels. For tokens, the
+  distillation are then means over the labels, and `generation.label_sets` chooses the target labels. For tokens, the
   generated data are embeddings (A.1.2). The model in training embeds the real tokens, and the layers before this one
   compute their loss from these embeddings.
   """
 
   start: int = field(
-    default=50,
-    help='T0: generation from round T0 + 1 on (paper and code 50)',
-    low=0,
-    high=2**31 - 1,
+    50, 'T0: generation from round T0 + 1 on (paper and code 50)', low=0, high=2**31 - 1
   )
-  samples: int = field(
-    default=256,
-    help='generated samples of a client in a round (paper and code 256)',
-    low=1,
-    high=10**6,
-  )
-  steps: int = field(default=100, help='generation steps (paper 100, code 500)', low=0, high=10**7)
-  lr: float = field(
-    default=0.01, help="generation's rate, Adam with betas 0.5 and 0.9 (code)", above=0.0
-  )
+  samples: int = field(256, 'generated samples of a client (paper and code 256)', low=1, high=10**6)
+  steps: int = field(100, 'generation steps (paper 100, code 500)', low=0, high=10**7)
+  lr: float = field(0.01, 'their rate, Adam with betas 0.5 and 0.9 (code)', above=0.0)
   source: str = field(
-    default='global+local',
-    help="Table 5: 'noise', 'global' (no disagreement) or 'global+local'",
+    'global+local',
+    "Table 5: 'noise', 'global' (no disagreement) or 'global+local'",
     choices=SOURCES,
   )
-  lambda_dis: float = field(
-    default=0.1, help='weight of the disagreement (paper and code 0.1)', low=0.0
-  )
+  lambda_dis: float = field(0.1, 'weight of the disagreement (paper and code 0.1)', low=0.0)
   divergence: str = field(
-    default='paper',
-    help="Jensen-Shannon as in Eq. 2, or clipped as in the 'code'",
-    choices=tuple(comp.DIVERGENCES),
+    'paper',
+    "Jensen-Shannon as in Eq. 2, or clipped as in the 'code'",
+    choices=tuple(generation.DIVERGENCES),
   )
   labels: str = field(
-    default='complementary',
-    help="target labels: 'complementary' (A.1.1, code) or 'uniform'",
+    'complementary',
+    "target labels: A.1.1 (code) or 'uniform'",
     choices=('complementary', 'uniform'),
   )
   weights: str = field(
-    default='free',
-    help="weights of L_c and L_kd: 'free', by what the client lacks (A.3.2, code), or 'fixed': 1 and lambda_kd (Eq. 3)",
+    'free',
+    "of L_c and L_kd: A.3.2 (code), or 'fixed': 1 and lambda_kd (Eq. 3)",
     choices=('free', 'fixed'),
   )
-  lambda_kd: float = field(
-    default=0.01, help="weight of the distillation for weights='fixed' (paper 0.01)", low=0.0
-  )
+  lambda_kd: float = field(0.01, "weight of L_kd for weights='fixed' (paper 0.01)", low=0.0)
   supervision: str = field(
-    default='soft',
-    help="'soft': the global model's predictions, or 'hard': the target labels",
-    choices=('soft', 'hard'),
+    'soft', "the global model's predictions, or 'hard': the target labels", choices=('soft', 'hard')
   )
-  kd_batch: int = field(
-    default=64, help='generated samples in a local step (code 64)', low=1, high=10**9
-  )
-  batch: int = field(
-    default=0,
-    help='samples generated at a time, which changes memory and time and not the result; 0: 32 on a CPU, else all',
-    low=0,
-    high=10**9,
-  )
-  shared: bool = field(
-    default=False,
-    help="one set for all clients, from the global model alone (A.2); needs source 'global'",
-  )
-  generator: bool = field(
-    default=False, help='a convolutional generator between noise and images (A.5.1)'
-  )
-  total_variation: float = field(
-    default=0.0, help='weight of the total variation (code: none)', low=0.0, static=True
-  )
-  statistics: float = field(
-    default=0.0, help='weight of the BatchNorm statistics (code: 0)', low=0.0, static=True
-  )
-
-  def check(self):
-    if self.shared and self.source == 'global+local':
-      raise ValueError(
-        "fedcog.shared=True needs fedcog.source='global' or 'noise': local models differ by client"
-      )
-    if self.batch and self._all_at_once():
-      raise ValueError(
-        f'fedcog.batch={self.batch}: with a generator or BatchNorm statistics samples depend on each other; use 0'
-      )
-
-  def resolve(self, run):
-    if self.start >= run.rounds:
-      raise ValueError(
-        f'fedcog.start={self.start} must be smaller than rounds={run.rounds}: nothing would be generated'
-      )
-    return self
-
-  def phases(self):
-    return (self.start,) if self.start else ()
-
-  def requires(self):
-    return frozenset({'pixels'} if self.generator or self.total_variation else ())
-
-  def conflicts(self):
-    if self.weights == 'fixed':
-      return {}
-    return {
-      'fednova+proximal term inside': "'fednova' knows the proximal term of 'fedprox' by its mu, and"
-      " fedcog.weights='free' scales it by client: use fedcog.weights='fixed', or fedcog+fedprox"
-    }
+  kd_batch: int = field(64, 'generated samples in a local step (code 64)', low=1, high=10**9)
+  shared: bool = field(False, "one set for all clients (A.2); source 'global' or 'noise'")
+  generator: bool = field(False, 'a convolutional generator between noise and images (A.5.1)')
 
   def client_init(self, task, initial, shard):
     return Previous(initial, jnp.zeros((), bool))
 
   @generating_shared
   def common(self, task, key, round, w):  # line 5 as in A.2: one set for all clients
-    y = comp.target_labels(None, 1.0, self.samples, task.num_classes, task.data.y.ndim > 1)
+    y = generation.target_labels(None, 1.0, self.samples, task.num_classes, task.data.y.ndim > 1)
     return self._generate(task, key, w, None, y)
 
   @generating
@@ -181,11 +115,13 @@ class FedCOG(Layer):
     else:
       labels_each = counts.sum() / jnp.maximum(client.shard.size, 1)  # labels per sample
       d = counts if self.labels == 'complementary' else None  # A.1.1: d_k
-      y = comp.target_labels(d, labels_each, self.samples, task.num_classes, task.data.y.ndim > 1)
+      y = generation.target_labels(
+        d, labels_each, self.samples, task.num_classes, task.data.y.ndim > 1
+      )
       w = Variables(client.params, client.stats)
       previous = client.state if self.source == 'global+local' else None
       generated = self._generate(task, fold(client.key, 0), w, previous, y)
-    weights = comp.loss_weights(counts) if self.weights == 'free' else (1.0, self.lambda_kd)
+    weights = generation.loss_weights(counts) if self.weights == 'free' else (1.0, self.lambda_kd)
     return Prepared(fold(client.key, 0, 1), generated, *weights)
 
   def _generate(
@@ -196,32 +132,24 @@ class FedCOG(Layer):
     def log_p(model, x):
       return task.objective.log_distribution(task.model.apply(model, x, train=False).logits)
 
-    def l_gen(x, y):  # Eq. 1 for each sample, whose mean `optimise` takes: L_c + lambda_dis L_dis
+    def l_gen(x, y):  # Eq. 1 for each sample, whose mean `minimise` takes: L_c + lambda_dis L_dis
       log_p_global = log_p(w, x)
       loss = negative_log_likelihood(log_p_global, y)  # L_c
       if previous is not None:
-        # A second pass. One pass of both models under vmap has as many operations; on a CPU it took 1.15 times as long
-        # on Fashion-MNIST's images and 0.85 times on CIFAR's.
+        # One pass of both models under vmap has as many operations; on a CPU it took 1.15 times as
+        # long on Fashion-MNIST's images and 0.85 times on CIFAR's.
         log_p_local = log_p(previous.model, x)
         # Eq. 2: L_dis = 1 - JS(p, q), JS = (KL(p, m) + KL(q, m)) / 2, p of the global and q of the local model,
         # m = (p + q) / 2 (the paper's p with a bar). divergence='code' clips and exchanges KL's arguments.
-        l_dis = 1 - per_sample(comp.DIVERGENCES[self.divergence](log_p_global, log_p_local))
+        l_dis = 1 - per_sample(generation.DIVERGENCES[self.divergence](log_p_global, log_p_local))
         loss += jnp.where(previous.visited, self.lambda_dis, 0.0) * l_dis
-      if self.total_variation:
-        loss += self.total_variation * comp.total_variation(x)
-      if self.statistics:
-        loss += self.statistics * comp.statistics_gap(task.model, w, x)
       return loss
 
-    shape = comp.input_shape(task.model, w.params, task.data.x)
-    inputs, images = comp.starting_point(key, self.samples, shape, self.generator)
-    inputs = comp.optimise(
-      lambda inputs, y: l_gen(images(inputs), y),
-      inputs,
-      y,
-      steps=0 if self.source == 'noise' else self.steps,
-      lr=self.lr,
-      batch_size=self._at_a_time(),
+    shape = generation.input_shape(task.model, w.params, task.data.x)
+    inputs, images = generation.starting_point(key, self.samples, shape, self.generator)
+    steps, loss = 0 if self.source == 'noise' else self.steps, lambda x, y: l_gen(images(x), y)
+    inputs = generation.minimise(
+      loss, inputs, y, steps=steps, lr=self.lr, batch_size=self._at_a_time()
     )
     x = images(inputs)
     return Generated(x, y, log_p(w, x))
@@ -257,10 +185,45 @@ class FedCOG(Layer):
     recognised = jnp.argmax(generated.log_p, axis=-1) == generated.y
     return {'recognised': recognised.mean(), 'kd_weight': client.prepared.kd_weight}
 
-  def _all_at_once(self) -> bool:
-    """Says whether samples depend on each other: through a generator's weights, or BatchNorm statistics of a batch."""
-    return self.generator or bool(self.statistics)
+  def check(self):
+    if self.shared and self.source == 'global+local':
+      raise ValueError(
+        "fedcog.shared=True needs fedcog.source='global' or 'noise': local models differ by client"
+      )
+    if self.batch and self.generator:
+      raise ValueError(
+        f'fedcog.batch={self.batch}: with a generator samples depend on each other; use 0'
+      )
+
+  def resolve(self, run):
+    if self.start >= run.rounds:
+      raise ValueError(
+        f'fedcog.start={self.start} must be smaller than rounds={run.rounds}: nothing would be generated'
+      )
+    return self
+
+  def phases(self):
+    return (self.start,) if self.start else ()
+
+  def requires(self):
+    return frozenset({'pixels'} if self.generator else ())
+
+  def conflicts(self):
+    if self.weights == 'fixed':
+      return {}
+    return {
+      'fednova+proximal term inside': "'fednova' knows the proximal term of 'fedprox' by its mu,"
+      " and fedcog.weights='free' scales it by client: use fedcog.weights='fixed', or"
+      ' fedcog+fedprox'
+    }
+
+  batch: int = field(
+    0,
+    'samples generated at a time, which does not change the result; 0: 32 on a CPU, else all',
+    low=0,
+    high=10**9,
+  )
 
   def _at_a_time(self) -> int:
-    """Returns how many samples are generated at a time; 0: all."""
-    return 0 if self._all_at_once() else self.batch or comp.AT_A_TIME.get(jax.default_backend(), 0)
+    """Returns the number of samples generated at a time; 0: all, since a generator's weights depend on all."""
+    return 0 if self.generator else self.batch or generation.AT_A_TIME.get(jax.default_backend(), 0)

@@ -1,4 +1,4 @@
-"""What methods whose clients send sets of images have in common (FedDM, FedDualMatch)."""
+"""Common parts of methods whose clients send sets of images (FedDM, FedDualMatch)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +6,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
-from fedjax_syn.algorithms.set_sharing import server as sets_lib
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet, bytes_of, gather
+from fedjax_syn.client import microbatches
 from fedjax_syn.core.contexts import Message, Task
-from fedjax_syn.core.types import Array, Measured
+from fedjax_syn.core.keys import fold
+from fedjax_syn.core.microbatches import in_pieces
+from fedjax_syn.core.optimizers import optimize
+from fedjax_syn.core.types import Array, Measured, Params, PRNGKey, Stats, Variables
 from fedjax_syn.layer import Layer, Numbers
 
 # (images of a class [images, ...], class number, iteration) -> its loss, []
@@ -20,8 +24,8 @@ ClassLoss = Callable[[Array, Array, Any], Array]
 class SetSharing(Layer):
   """Clients distil sets of images and send them; the server trains on the sets.
 
-  A client sends no model: the global one stays as it is until `server_update`. A subclass has `images_per_class`, and
-  says by `_present` of which classes a client sends images.
+  Clients send no model, so that `server_update` alone changes the global one. A subclass has `images_per_class`, and its
+  `_present` says of which classes a client sends images.
   """
 
   def requires(self):
@@ -38,43 +42,46 @@ class SetSharing(Layer):
     raise NotImplementedError
 
   def _message(self, own: ClassSet, loss: ClassLoss, iterations: int) -> tuple[Message, Numbers]:
-    """Returns the message with a set, and what its distillation left of the loss."""
+    """Returns the message with a set, and numbers: the mean loss after distillation among them."""
     classes = jnp.arange(len(own.present), dtype=jnp.int32)
     left = jnp.where(own.present, jax.lax.map(lambda c: loss(own.x[c], c, iterations), classes), 0)
     numbers = {
-      # A client that has too little of every class has distilled nothing.
+      # A client with too few samples of every class has distilled nothing.
       'loss': Measured(left.sum() / jnp.maximum(own.present.sum(), 1), own.present.any()),
       'finite': jnp.isfinite(own.x).all(),
       'classes': own.present.sum().astype(own.x.dtype),
     }
     weight = own.present.any().astype(own.x.dtype)
-    return Message(weight, {self.name: sets_lib.sent(own)}), numbers
+    # Numbers, so that sums of messages are defined.
+    sent = {'x': own.x, 'present': own.present.astype(own.x.dtype)}
+    return Message(weight, {self.name: sent}), numbers
 
   def _received(self, payload: dict[str, Any]) -> ClassSet:
-    """Returns the sets that the clients of a round sent, leaves [clients, ...]."""
-    return sets_lib.received(payload[self.name])
+    """Returns the sets in the messages of a round, leaves [clients, ...]."""
+    sent = payload[self.name]
+    return ClassSet(sent['x'], sent['present'] > 0)
 
   def _none_yet(self, task: Task) -> ClassSet:
-    """Returns sets without an image in the shape of a round's, leaves [cohort, ...]."""
+    """Returns empty sets in the shape of a round's, leaves [cohort, ...]."""
     shape = task.cohort_size, task.num_classes, self.images_per_class, *task.data.x.shape[1:]
     return ClassSet(jnp.zeros(shape), jnp.zeros(shape[:2], bool))
 
 
 def blank(start: Array, present: Array) -> ClassSet:
-  """Returns a set to begin with: images [classes, images, height, width, channels], those of absent classes are zeros."""
+  """Returns a set of the given images [classes, images, height, width, channels], with zeros for absent classes."""
   return ClassSet(start * present.reshape(-1, 1, 1, 1, 1), present)
 
 
 def listed(sets: ClassSet, iterations: int) -> dict[str, np.ndarray] | None:
-  """Lists the images that the clients of the last round sent, for files and pictures.
+  """Lists the images that the clients of the last round sent, for files and figures.
 
   Args:
     sets: leaves [cohort, ...].
-    iterations: by which they were distilled.
+    iterations: of their distillation.
 
   Returns:
-    One snapshot, as in synthetic.npz: 'x' [1, images, height, width, channels], 'y' [1, images, classes] of zeros and
-    ones, 'iterations' [1]; None if nobody sent any.
+    One snapshot, as in synthetic.npz: 'x' [1, images, height, width, channels], 'y' [1, images, classes] one-hot,
+    'iterations' [1]; None if there is no image.
   """
   x, y, order, count = map(np.asarray, gather(sets))
   rows = order[: int(count)]
@@ -82,3 +89,48 @@ def listed(sets: ClassSet, iterations: int) -> dict[str, np.ndarray] | None:
     return None
   labels = np.eye(sets.present.shape[-1], dtype=np.float32)[y[rows]]
   return {'x': x[rows][None], 'y': labels[None], 'iterations': np.array([iterations])}
+
+
+def train(
+  key: PRNGKey,
+  task: Task,
+  w: Params,
+  stats: Stats,
+  sets: list[ClassSet],
+  optimizer: optax.GradientTransformation,
+  *,
+  steps: int,
+  batch_size: int,
+) -> Params:
+  """Trains on the union of sets.
+
+  Args:
+    key: for the batches.
+    task: gives the network.
+    w: the start.
+    stats: running statistics, held fixed.
+    sets: each with leaves [clients, ...].
+    optimizer: an optax optimizer.
+    steps: number of steps.
+    batch_size: images in a step, drawn with replacement from all that are present.
+
+  Returns:
+    The trained parameters; w itself where no image is present.
+  """
+  union = ClassSet(*(jnp.concatenate(leaves) for leaves in zip(*sets, strict=True)))
+  x, y, order, count = gather(union)
+
+  def mean(w, x, y):
+    logits = task.model.apply(Variables(w, stats), x, train=False).logits
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+  parts = microbatches.count(task.model, x.shape[-3:], x.dtype, batch_size)
+  loss = in_pieces(mean, parts)
+
+  def batch_loss(w, i):
+    drawn = jax.random.randint(fold(key, i), (batch_size,), 0, jnp.maximum(count, 1))
+    rows = order[drawn]
+    return loss(w, x[rows], y[rows])
+
+  trained, _ = optimize(batch_loss, optimizer, w, jnp.arange(steps))
+  return jax.tree.map(lambda t, w: jnp.where(count > 0, t, w), trained, w)

@@ -1,4 +1,4 @@
-"""Sets of images by class, of which each client has only some: padded, with a mask (FedDM, FedDualMatch)."""
+"""Sets of images by class, padded where a client has no images of a class (FedDM, FedDualMatch)."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,19 +10,14 @@ from fedjax_syn.core.types import Array, PyTree
 
 
 class ClassSet(NamedTuple):
-  """A client's distilled set; absent classes are zeros that nothing looks at."""
+  """A client's distilled set; absent classes are zeros."""
 
   x: Array  # [classes, images per class, height, width, channels], normalised pixels
   present: Array  # [classes], bool
 
 
-def present_first(present: Array) -> tuple[Array, Array]:
-  """Returns the class numbers with the present ones first, [classes], and how many are present, []."""
-  return jnp.argsort(~present, stable=True).astype(jnp.int32), present.sum()
-
-
 def over_present(present: Array, body: Callable[[Array, PyTree], PyTree], start: PyTree) -> PyTree:
-  """Folds a function over the present classes only: absent ones cost nothing.
+  """Folds a function over the present classes; absent ones cost no time.
 
   Args:
     present: [classes], bool.
@@ -32,19 +27,19 @@ def over_present(present: Array, body: Callable[[Array, PyTree], PyTree], start:
   Returns:
     The last carry.
   """
-  order, count = present_first(present)
-  return jax.lax.fori_loop(0, count, lambda i, carry: body(order[i], carry), start)
+  order = jnp.argsort(~present, stable=True).astype(jnp.int32)  # present classes first
+  return jax.lax.fori_loop(0, present.sum(), lambda i, carry: body(order[i], carry), start)
 
 
 def gather(sets: ClassSet) -> tuple[Array, Array, Array, Array]:
-  """Lists the images of several clients' sets, the present ones first.
+  """Lists the images of several clients' sets.
 
   Args:
     sets: leaves [clients, ...].
 
   Returns:
-    Images [n, ...] (all, also the padding), labels [n], the numbers of the present ones first [n], and how
-    many are present, [].
+    Images [n, ...], padding included; labels [n]; the rows of the images, present ones first, [n]; the number of
+    present images, [].
   """
   clients, classes, per_class = sets.x.shape[:3]
   x = sets.x.reshape(-1, *sets.x.shape[3:])
@@ -54,7 +49,7 @@ def gather(sets: ClassSet) -> tuple[Array, Array, Array, Array]:
 
 
 def bytes_of(present: Any, per_class: int, shape: tuple[int, int, int]) -> Any:
-  """Bytes of the present classes' images in float32, and one byte per class that says which they are.
+  """Returns the bytes of the present classes' images in float32, and one byte for each class's presence.
 
   Args:
     present: [..., classes], bool.

@@ -1,4 +1,4 @@
-"""Distribution matching: a small set whose features have the class means of a client's data.
+"""Distribution matching: a small set whose mean features by class are those of a client's data.
 
 Source: FedDualMatch, Section 4.1 (Eqs. 2 and 3); FedDM (Xiong et al., 2023); Zhao and Bilen (2023).
 """
@@ -18,7 +18,7 @@ Layers = tuple[Array, ...]  # [samples, features of the layer] each, from the fi
 
 
 def layers(model: Model, variables: Variables, x: Array, which: str) -> Layers:
-  """Runs a network as an embedding h_w.
+  """Returns a network's outputs as an embedding h_w.
 
   Args:
     model: a network of this library (it returns its stages).
@@ -43,18 +43,18 @@ LAYERS = ('pooled', 'pooled+logits', 'last+logits')
 
 
 def distance(real: Array, synthetic: Array, squared: bool) -> Array:
-  """||real - synthetic|| of two means [features], squared or not, []; its gradient at 0 is 0."""
+  """Returns ||real - synthetic|| of two means [features], squared or not, []; its gradient at 0 is 0."""
   square = jnp.sum((real - synthetic) ** 2)
   return square if squared else jnp.sqrt(jnp.where(square > 0, square, 1.0)) * (square > 0)
 
 
 def at_a_time() -> int:
-  """Says how many real images are embedded at once: on a CPU as many as leave their activations in cache."""
+  """Returns how many real images are embedded at once; on a CPU their activations stay in cache."""
   return 32 if jax.default_backend() == 'cpu' else 256
 
 
 def means(x: Array, embed: Callable[[Array], Layers]) -> Layers:
-  """Mean features of images, which a CPU takes in pieces where `at_a_time` divides them.
+  """Returns the mean features of images, in microbatches where `at_a_time` divides them.
 
   Args:
     x: normalised images [images, height, width, channels].
@@ -64,14 +64,14 @@ def means(x: Array, embed: Callable[[Array], Layers]) -> Layers:
     [features] per layer.
   """
   size = at_a_time() if x.shape[0] % at_a_time() == 0 else x.shape[0]
-  of = lambda part: tuple(z.mean(0) for z in embed(part))
-  return tuple(z.mean(0) for z in jax.lax.map(of, x.reshape(-1, size, *x.shape[1:])))
+  mean = lambda part: tuple(z.mean(0) for z in embed(part))
+  return tuple(z.mean(0) for z in jax.lax.map(mean, x.reshape(-1, size, *x.shape[1:])))
 
 
 def class_means(
   data: federated.FederatedData, shard: Shard, embed: Callable[[Array], Layers], batch: int = 0
 ) -> Layers:
-  """Mean features of every class over all samples of a client.
+  """Returns the mean features of every class over all samples of a client.
 
   Args:
     data: the partitioned training set.
@@ -102,8 +102,8 @@ def by_class(data: federated.FederatedData, shard: Shard) -> tuple[Array, Array]
   """Sorts a client's positions by class.
 
   Returns:
-    Positions [bound] in the order of their classes, those beyond the client's size last, and where each
-    class begins, [classes].
+    Positions [bound] in the order of their classes, those beyond the client's size last; the first index of each
+    class in them, [classes].
   """
   flat = jnp.minimum(shard.start + data.positions, data.order.shape[0] - 1)
   y = data.y[data.order[flat]]
@@ -129,7 +129,7 @@ def draw(
     shard: the client.
     sorted_: its positions, as of `by_class`.
     c: the class, [].
-    rows: samples; of an absent class they are of no meaning.
+    rows: number of samples; those of an absent class are arbitrary.
 
   Returns:
     Normalised images, [rows, height, width, channels].
@@ -140,7 +140,7 @@ def draw(
 
 
 def backward_stages(count: int) -> Array:
-  """Weights of the layers in the stages p = J, J - 1, ..., 1: stage p has the layers q >= p, [stages, layers]."""
+  """Returns the layers' weights in the stages p = J, J - 1, ..., 1: stage p has the layers q >= p, [stages, layers]."""
   stage = jnp.arange(count)[:, None]
   return (jnp.arange(count)[None] >= count - 1 - stage).astype(jnp.float32)
 
@@ -153,30 +153,30 @@ class Noise(NamedTuple):
 
 
 def bounded(embed: Callable[[Array], Layers], clip: Array) -> Callable[[Array], Layers]:
-  """Cuts the features of every sample, all layers together, to norm C; a shorter vector stays as it is."""
+  """Returns an embedding that clips the features of every sample, all layers together, to norm C."""
 
-  def cut(x):
-    found = embed(x)
-    square = sum(jnp.sum(z * z, axis=-1) for z in found)
+  def clipped(x):
+    features = embed(x)
+    square = sum(jnp.sum(z * z, axis=-1) for z in features)
     long = square > clip**2
     scale = jnp.where(long, clip / jnp.sqrt(jnp.where(long, square, 1.0)), 1.0)
-    return tuple(scale[:, None] * z for z in found)
+    return tuple(scale[:, None] * z for z in features)
 
-  return cut
+  return clipped
 
 
 def noised_means(key: PRNGKey, means: Layers, counts: Array, noise: Noise) -> Layers:
-  """Adds noise to the class means of samples whose features were `bounded`.
+  """Adds noise to the class means of `bounded` features.
 
   Args:
     key: for the noise.
     means: [classes, features] per layer.
     counts: samples of each class, [classes].
     noise: of standard deviation sigma C on the sum of a class, that is sigma C / n_c on its mean. Exchanging a
-      sample for another of its class moves the sum by at most 2 C.
+      sample for another of its class changes the sum by at most 2 C.
 
   Returns:
-    The means; those of absent classes stay zeros.
+    The means, structure of `means`; zeros for absent classes.
   """
   scale = (noise.sigma * noise.clip / jnp.maximum(counts, 1) * (counts > 0))[:, None]
   drawn = (jax.random.normal(fold(key, i), z.shape, z.dtype) for i, z in enumerate(means))
@@ -190,7 +190,7 @@ def privatise(key: PRNGKey, grads: Array, present: Array, noise: Noise) -> Array
     key: for the noise.
     grads: [classes, images, ...].
     present: [classes].
-    noise: the mechanism; one sample's exchange may move the clipped gradient by 2 C.
+    noise: the mechanism; exchanging a sample changes the clipped gradient by at most 2 C.
 
   Returns:
     The noised gradient, with noise of standard deviation sigma C / images. Source: FedDualMatch, Algorithm 1, lines 13-16.
@@ -211,27 +211,24 @@ def descend(
   momentum: float,
   noise: Callable[[Array, Array], Array] | None = None,
 ) -> ClassSet:
-  """Moves a client's set by SGD; a class's images have their own loss, so that only present ones are run.
+  """Optimises a client's set by SGD; each class has its own loss, and absent classes cost no time.
 
   Args:
     loss: (images of a class [images, ...], class number, step) -> its loss, [].
-    start: the set at first.
+    start: the initial set.
     steps: iterations.
     lr: SGD's rate.
     momentum: heavy ball.
     noise: (gradient of the whole set, step) -> gradient, for differential privacy.
 
   Returns:
-    The moved set.
+    The set after the last step.
   """
 
   def iterate(i, carry):
     x, velocity = carry
-
-    def one(c, grads):
-      return grads.at[c].set(jax.grad(loss)(x[c], c, i))
-
-    grads = over_present(start.present, one, jnp.zeros_like(x))
+    add = lambda c, grads: grads.at[c].set(jax.grad(loss)(x[c], c, i))
+    grads = over_present(start.present, add, jnp.zeros_like(x))
     if noise is not None:
       grads = noise(grads, i)
     velocity = momentum * velocity + grads

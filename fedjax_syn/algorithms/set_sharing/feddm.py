@@ -1,4 +1,4 @@
-"""FedDM: clients send sets whose features match theirs, the server trains on the union (Xiong et al., CVPR 2023)."""
+"""FedDM: clients send sets that match their features, the server trains on the union (Xiong et al., CVPR 2023)."""
 
 import functools
 from collections.abc import Callable
@@ -9,14 +9,15 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.algorithms.set_sharing import distribution_matching as dm
-from fedjax_syn.algorithms.set_sharing import perturbation
-from fedjax_syn.algorithms.set_sharing import server as sets_lib
-from fedjax_syn.algorithms.set_sharing.base import SetSharing, blank, listed
+from fedjax_syn.algorithms.set_sharing.base import SetSharing, blank, listed, train
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet
+from fedjax_syn.algorithms.set_sharing.perturbation import perturb_weights
 from fedjax_syn.core.contexts import ClientContext
 from fedjax_syn.core.fields import field
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.types import Array, PRNGKey, Variables
+
+WEIGHT_DECAY = 5e-4  # of the server
 
 Real = Callable[[PRNGKey, Array, int], Array]  # (key, class, rows) -> real images of the client
 
@@ -29,48 +30,25 @@ class Server(NamedTuple):
 
 
 class FedDM(SetSharing):
-  """Matches ||mean features||^2 and ||mean logits||^2 of each class under models drawn around the global one.
+  """Matches the mean features and mean logits of each class, under models drawn around the global one.
 
-  Clients send their sets and keep nothing; the server trains the global model on the union of the sets. There is no
-  official code: constants are those of re-implementations. A server's batch is drawn with replacement.
+  Clients send their sets and keep nothing; the server trains the global model on the union of the sets, in batches drawn
+  with replacement. There is no official code: constants are those of re-implementations.
   """
 
-  images_per_class: int = field(
-    default=10, help='distilled images of each class that a client has', low=1, high=10**5
-  )
-  iterations: int = field(
-    default=1000, help='matching iterations of a client in a round', low=1, high=10**7
-  )
-  lr: float = field(default=1.0, help='rate of the images, SGD', above=0.0)
-  momentum: float = field(default=0.5, help='of the images', low=0.0, high=1.0)
-  real_batch: int = field(
-    default=256,
-    help='real samples per class and iteration, drawn with replacement',
-    low=1,
-    high=10**6,
-  )
-  radius: float = field(
-    default=5.0,
-    help='rho: a model is drawn within it around the global one in every iteration',
-    low=0.0,
-  )
-  least: int = field(
-    default=10, help='samples below which a class of a client is left out', low=1, high=10**9
-  )
-  init: str = field(
-    default='real', help="images begin as 'real' ones or as 'noise'", choices=('real', 'noise')
-  )
-  server_steps: int = field(
-    default=1000,
-    help="the server's steps in a round (500 passes over about two batches)",
-    low=1,
-    high=10**7,
-  )
-  server_batch: int = field(default=256, help="images in a server's step", low=1, high=10**6)
-  server_lr: float = field(default=0.01, help="the server's rate, SGD with momentum 0.9", above=0.0)
-  server_weight_decay: float = field(default=5e-4, help="the server's weight decay", low=0.0)
+  images_per_class: int = field(10, 'distilled images of each class', low=1, high=10**5)
+  iterations: int = field(1000, 'matching iterations of a client in a round', low=1, high=10**7)
+  lr: float = field(1.0, 'rate of the images, SGD', above=0.0)
+  momentum: float = field(0.5, 'of the images', low=0.0, high=1.0)
+  real_batch: int = field(256, 'real samples per class and iteration', low=1, high=10**6)
+  radius: float = field(5.0, 'rho, around the global model, of the drawn models', low=0.0)
+  least: int = field(10, 'samples that a class of a client must have', low=1, high=10**9)
+  init: str = field('real', "images start as 'real' ones or 'noise'", choices=('real', 'noise'))
+  server_steps: int = field(1000, "the server's steps in a round", low=1, high=10**7)
+  server_batch: int = field(256, "images in a server's step", low=1, high=10**6)
+  server_lr: float = field(0.01, "the server's rate, SGD with momentum 0.9", above=0.0)
 
-  # Clients: each distils its data.
+  # Clients distil their data.
 
   def client_update(self, client):
     data, shard = client.task.data, client.shard
@@ -85,16 +63,16 @@ class FedDM(SetSharing):
     return message, None, numbers
 
   def _first(self, client: ClientContext, real: Real, c: Array) -> Array:
-    """Returns the images that a class begins with."""
+    """Returns the initial images of a class."""
     key = fold(client.key, c, 1)
     if self.init == 'noise':
       return jax.random.normal(key, (self.images_per_class, *client.task.data.x.shape[1:]))
     return real(key, c, self.images_per_class)
 
   def _loss(self, client: ClientContext, real: Real, x: Array, c: Array, i: Array) -> Array:
-    """Compares the features and logits of a class's images with those of a batch of real ones, at a w within rho."""
+    """Returns ||mean features||^2 + ||mean logits||^2 of a class's images less real ones, at a drawn w, []."""
     key = fold(client.key, i)
-    w = Variables(perturbation.sample(fold(key, 0), client.params, self.radius), client.stats)
+    w = Variables(perturb_weights(fold(key, 0), client.params, self.radius), client.stats)
     embed = lambda x: dm.layers(client.task.model, w, x, 'last+logits')
     goal = dm.means(real(fold(key, c, 1), c, self.real_batch), embed)
     return sum(
@@ -105,23 +83,17 @@ class FedDM(SetSharing):
   def _present(self, class_counts):
     return class_counts >= self.least
 
-  # Server: it trains on the union of the sets.
+  # The server trains on the union of the sets.
 
   def server_init(self, task, key, params, messages):
     return Server(jnp.zeros(()), self._none_yet(task))
 
   def server_update(self, round, new):
     sets = self._received(round.messages.payload)
-    w = sets_lib.train(
-      round.key,
-      round.task,
-      new,
-      round.stats,
-      [sets],
-      self._server_optimizer(),
-      steps=self.server_steps,
-      batch_size=self.server_batch,
-    )
+    decay = optax.add_decayed_weights(WEIGHT_DECAY)
+    sgd = optax.chain(decay, optax.sgd(self.server_lr, momentum=0.9))
+    sizes = {'steps': self.server_steps, 'batch_size': self.server_batch}
+    w = train(round.key, round.task, new, round.stats, [sets], sgd, **sizes)
     images = sets.present.sum().astype(round.state.images.dtype) * self.images_per_class
     return w, Server(images, sets)
 
@@ -130,7 +102,3 @@ class FedDM(SetSharing):
 
   def artifacts(self, task, state):
     return listed(state.sets, self.iterations)
-
-  def _server_optimizer(self) -> optax.GradientTransformation:
-    decay = optax.add_decayed_weights(self.server_weight_decay)
-    return optax.chain(decay, optax.sgd(self.server_lr, momentum=0.9))

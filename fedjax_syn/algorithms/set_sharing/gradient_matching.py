@@ -1,23 +1,24 @@
-"""Gradient matching: sets whose gradient points where another set's does (FedDualMatch, Eq. 4; DC, Zhao et al., 2021)."""
+"""Gradient matching: sets with the gradient of another set (FedDualMatch, Eq. 4; DC, Zhao et al., 2021)."""
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet, over_present
 from fedjax_syn.core.types import Array, Model, Params, Stats, Variables
 
-EPSILON = 1e-6  # beside the product of the norms, as in DC's code
+EPSILON = 1e-6  # added to the product of the norms, as in DC's code
 
 
 def distance(a: Params, b: Params) -> Array:
-  """Sum over layers and output units of 1 - cos between two gradients.
+  """Returns the sum over layers and output units of 1 - cos between two gradients.
 
   Args:
     a: gradients; a leaf of two or more axes has one row per output unit, its last axis.
     b: the same.
 
   Returns:
-    The distance, []; leaves of one axis (biases, norms) count for nothing. Source: DC's layer-wise distance.
+    The distance, []; leaves of one axis (biases, norms) do not count. Source: DC's layer-wise distance.
   """
 
   def layer(a, b):
@@ -32,18 +33,18 @@ def distance(a: Params, b: Params) -> Array:
 
 
 def _safe_sqrt(x: Array) -> Array:
-  """sqrt whose derivative at 0 is 0."""
+  """Returns the square root with derivative 0 at 0."""
   return jnp.sqrt(jnp.where(x > 0, x, 1.0)) * (x > 0)
 
 
 def class_loss(model: Model, w: Params, stats: Stats, x: Array, c: Array) -> Array:
-  """Sum of the cross-entropy of a class's images [images, ...], []."""
+  """Returns the summed cross-entropy of a class's images [images, ...], []."""
   logits = model.apply(Variables(w, stats), x, train=False).logits
   return -jnp.sum(jax.nn.log_softmax(logits)[:, c])
 
 
 def set_gradient(model: Model, w: Params, stats: Stats, own: ClassSet) -> Params:
-  """Gradient in w of the mean cross-entropy on one client's set; zeros for an empty one."""
+  """Returns the gradient in w of the mean cross-entropy on one client's set; zeros for an empty one."""
 
   def add(c, total):
     grads = jax.grad(class_loss, argnums=1)(model, w, stats, own.x[c], c)
@@ -55,7 +56,7 @@ def set_gradient(model: Model, w: Params, stats: Stats, own: ClassSet) -> Params
 
 
 def union_gradient(model: Model, w: Params, stats: Stats, sets: ClassSet) -> Params:
-  """Gradient in w of the mean cross-entropy on the union of all clients' sets, leaves of `sets` [clients, ...]."""
+  """Returns the gradient in w of the mean cross-entropy on the union of sets, leaves of `sets` [clients, ...]."""
   counts = sets.present.sum(axis=-1)
 
   def add(total, inputs):
@@ -77,10 +78,10 @@ def match(
   steps: int,
   lr: Array | float,
 ) -> tuple[ClassSet, Array]:
-  """Moves one client's set so that its gradient at w comes near a target.
+  """Optimises one client's set so that its gradient at w approaches a target.
 
-  d/dX dist(g(X), target) = d/dX <grad_w l(X), v> with v = d dist / d g, and that is the derivative of
-  grad_X l along v: one tangent per class, so that absent classes cost nothing.
+  d/dX dist(g(X), target) = d/dX <grad_w l(X), v> with v = d dist / d g, which is the derivative of grad_X l along
+  v: one tangent per class, so that absent classes cost no time.
 
   Args:
     model: the network.
@@ -92,7 +93,7 @@ def match(
     lr: their rate.
 
   Returns:
-    The moved set, and the distance before the last step, [].
+    The set after the last step, and the distance before it, [].
   """
   images = jnp.maximum(start.present.sum() * start.x.shape[1], 1)
 
@@ -112,14 +113,11 @@ def match(
 
 
 def radius(model: Model, w: Params, stats: Stats, sets: ClassSet, lr: Array | float) -> Array:
-  """R_t = max_k ||w^{S_k} - w^S||, each one gradient step of size lr from w, []. Source: Algorithm 1, line 4."""
+  """Returns R_t = max_k ||w^{S_k} - w^S||, each one gradient step of rate lr from w, []. Source: Algorithm 1, line 4."""
   union = union_gradient(model, w, stats, sets)
 
-  def apart(own):
-    g = set_gradient(model, w, stats, own)
-    square = sum(
-      jnp.sum((a - b) ** 2) for a, b in zip(*map(jax.tree.leaves, (g, union)), strict=True)
-    )
-    return jnp.where(own.present.any(), jnp.sqrt(square), 0.0)
+  def distance(own):
+    difference = optax.tree.sub(set_gradient(model, w, stats, own), union)
+    return jnp.where(own.present.any(), optax.tree.norm(difference), 0.0)
 
-  return lr * jax.lax.map(apart, sets).max()
+  return lr * jax.lax.map(distance, sets).max()

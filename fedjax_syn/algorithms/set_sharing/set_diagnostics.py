@@ -1,8 +1,8 @@
-"""What FedDualMatch's argument rests on, measured: sigma_d, sigma_g and how far clients' gradients spread.
+"""Measures the assumptions of FedDualMatch: sigma_d, sigma_g and the spread of clients' gradients.
 
-Assumption 3 bounds ||E h(D_k) - E h(S_k)|| by sigma_d, Assumption 4 E ||grad L(w, S_k) - grad L(w, S)|| by sigma_g; Figures
-1 and 3 say that the gradients of distilled sets spread further than those of the data, and that gradient matching
-brings them together.
+Assumption 3 bounds ||E h(D_k) - E h(S_k)|| by sigma_d, and Assumption 4 bounds E ||grad L(w, S_k) - grad L(w, S)|| by
+sigma_g. Figures 1 and 3 show that the gradients of distilled sets spread more than those of the data, and that gradient
+matching reduces the spread.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from fedjax_syn.data import federated
 
 
 def spread(grads: Params, present: Array) -> Array:
-  """Root mean square distance of clients' gradients from their mean, over the length of that mean.
+  """Returns the root mean square distance of clients' gradients from their mean, over the norm of that mean.
 
   Args:
     grads: leaves [clients, ...].
-    present: [clients], bool; clients without data count for nothing.
+    present: [clients], bool; clients without data do not count.
 
   Returns:
-    [], 0 if all are equal.
+    The ratio, []; 0 if all gradients are equal.
   """
   weight = present / jnp.maximum(present.sum(), 1)
   mean = jax.tree.map(lambda g: jnp.tensordot(weight, g, 1), grads)
@@ -75,7 +75,7 @@ def on_sets(model: Model, w: Params, stats: Stats, sets: ClassSet) -> Params:
 
 
 def gradient_difference(model: Model, w: Params, stats: Stats, sets: ClassSet) -> Array:
-  """Mean over clients of ||grad L(w, S_k) - grad L(w, S)||, []; sigma_g bounds it. Source: Assumption 4."""
+  """Returns the mean over clients of ||grad L(w, S_k) - grad L(w, S)||, []; sigma_g bounds it. Source: Assumption 4."""
   union = gradient_matching.union_gradient(model, w, stats, sets)
   each = on_sets(model, w, stats, sets)
   apart = jax.vmap(lambda g: optax.tree.norm(optax.tree.sub(g, union)))(each)
@@ -89,10 +89,10 @@ def feature_difference(
   shard: Shard,
   own: ClassSet,
 ) -> tuple[Array, Array]:
-  """||E h(D_k) - E h(S_k)|| of one client, all layers together; sigma_d bounds it.
+  """Returns ||E h(D_k) - E h(S_k)|| of one client, all layers together; sigma_d bounds it.
 
-  A set has equally many images of each class, whatever the client has: with such a set, Assumption 3 read word for
-  word is about the shares of the classes as well. The second number weighs the classes of the set as the client's.
+  A set has the same number of images of each class, whatever the client has. So the distance as stated in Assumption 3
+  also depends on the shares of the classes. The second number weights the classes of the set by the client's shares.
 
   Args:
     embed: h_w.

@@ -14,11 +14,12 @@ import numpy as np
 
 from fedjax_syn import config as config_lib
 from fedjax_syn.algorithms.set_sharing import distribution_matching as dm
-from fedjax_syn.algorithms.set_sharing import gradient_matching, perturbation, set_diagnostics
-from fedjax_syn.algorithms.set_sharing import server as sets_lib
+from fedjax_syn.algorithms.set_sharing import gradient_matching, set_diagnostics
+from fedjax_syn.algorithms.set_sharing.base import train
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet
 from fedjax_syn.algorithms.set_sharing.feddm import FedDM
 from fedjax_syn.algorithms.set_sharing.feddualmatch import FedDualMatch
+from fedjax_syn.algorithms.set_sharing.perturbation import perturb_weights
 from fedjax_syn.core.contexts import State
 from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.types import Variables
@@ -78,7 +79,8 @@ def distil(subject: Subject) -> ClassSet:
   """Distils every client's set of the round after the checkpoint, leaves [clients, ...]."""
   message = functools.partial(subject.engine.message, subject.seed, subject.state)
   sent = (message(client) for client in range(subject.engine.setting.num_clients))
-  found = [sets_lib.received(one.payload[subject.name]) for one in sent]
+  layer = subject.engine.chain.client_update
+  found = [layer._received(one.payload) for one in sent]
   return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
 
 
@@ -106,7 +108,7 @@ def measure(subject: Subject, sets: ClassSet) -> dict[str, float | None]:
 
   @jax.jit
   def at(i, data, sets):
-    drawn = perturbation.sample(fold(key, i), w, radius)
+    drawn = perturb_weights(fold(key, i), w, radius)
     variables = Variables(drawn, stats)
     own = sets.present.any(axis=-1)
     embed = lambda x: dm.layers(task.model, variables, x, layers)
@@ -150,7 +152,7 @@ def _sigma_g(subject: Subject, sets: ClassSet) -> float:
 
   @functools.partial(jax.jit, static_argnums=1)
   def at(sets, steps):
-    tuned = sets_lib.train(
+    tuned = train(
       key,
       task,
       w,

@@ -10,10 +10,9 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn.algorithms.dynafed.client_losses import round_losses
-from fedjax_syn.algorithms.dynafed.finetuning import finetune
-from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
 from fedjax_syn.algorithms.dynafed.trajectory import inner_loss
 from fedjax_syn.core.keys import Purpose, fold, stream
+from fedjax_syn.core.optimizers import optimize
 from fedjax_syn.core.sampling import SAMPLERS
 from fedjax_syn.core.types import Variables
 from tests import tiny
@@ -21,13 +20,8 @@ from tests import tiny
 
 def towards(target, steps):
   """Fine-tuning that halves the distance to a target: SGD with rate 1/2 on (w - target)^2 / 2."""
-  syn = SyntheticSet(jnp.zeros((1, 1, 1, 1)), jnp.zeros((1, 1)), jnp.zeros(()))
-  loss = lambda w, x, y, key: 0.5 * (w['w'] - target) ** 2
-
-  def tune(w, stats, record):
-    return finetune(loss, optax.sgd(0.5), w, syn, jax.random.key(0), steps, record=record)
-
-  return tune
+  loss = lambda w, i: 0.5 * (w['w'] - target) ** 2
+  return lambda w, stats, record: optimize(loss, optax.sgd(0.5), w, jnp.arange(steps), record)
 
 
 def hand(every=1, clients=(0, 1), steps=2, weighting='uniform'):
@@ -107,9 +101,8 @@ def test_it_ends_where_the_engine_s_round_ends(optimizer):
   syn = jax.tree.map(jnp.asarray, state.server['dynafed'].syn)
 
   def tune(w, stats, record):
-    key = fold(stream(0, Purpose.SERVER, 3), 0)
-    loss = inner_loss(model, stats, None)
-    return finetune(loss, optax.adam(0.01), w, syn, key, 3, record=record)
+    loss = lambda w, i: inner_loss(model, stats, None)(w, syn.x, syn.y, None)
+    return optimize(loss, optax.adam(0.01), w, jnp.arange(3), record)
 
   client = engine.client_context(0, state, 0)
   found = round_losses(engine.task(3), client, keys, clients, tune)

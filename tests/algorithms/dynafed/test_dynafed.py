@@ -141,13 +141,12 @@ def test_without_the_initial_model_the_trajectory_starts_at_one():
   assert np.isfinite(engine.artifacts(state)['losses']).all()
 
 
-def test_several_segments_mini_batches_augmentation_and_cosine():
+def test_minibatches_augmentation_and_cosine():
   engine = engine_of(
     fs.chain(
       base(),
       fs.DynaFed(
         **FIELDS,
-        segments=2,
         inner_batch=4,
         finetune_batch=4,
         distance='cosine',

@@ -1,4 +1,4 @@
-"""Trajectory matching: meta-gradients, adjoints, segments and the synthetic set's pieces."""
+"""Trajectory matching: meta-gradients, adjoints, segments and the synthetic set."""
 
 import functools
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedjax_syn.algorithms.dynafed import synthetic_set, trajectory
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
+from fedjax_syn.core.keys import fold
 from fedjax_syn.data.augment import dsa
 from tests import tiny
 
@@ -21,7 +22,16 @@ def x64():
     yield
 
 
-def problem(adjoint='jvp', steps=4, batch_size=0, distance='squared', augment=None, together=1):
+def plain_unroll(loss, w, syn, key, steps, *, batch_size=0):
+  """The steps one by one, which JAX differentiates in reverse over reverse."""
+  for i in range(steps):
+    x, y = synthetic_set.batch(syn, key, batch_size, i)
+    g = jax.grad(loss)(w, x, y, fold(key, i))
+    w = jax.tree.map(lambda w, g: w - jnp.exp(syn.log_step) * g, w, g)
+  return w
+
+
+def problem(unroll, distance='squared', augment=None, **options):
   """A matching loss on six 3x3 images with three classes, and the set to differentiate it in."""
   model = tiny.net(9, 3)
   start, target = (model.init(jax.random.key(seed)).params for seed in (0, 1))
@@ -32,17 +42,11 @@ def problem(adjoint='jvp', steps=4, batch_size=0, distance='squared', augment=No
     jnp.log(jnp.asarray(0.3)),
   )
   loss = trajectory.inner_loss(model, {}, augment)
-  matching = functools.partial(
-    trajectory.matching_loss,
-    loss,
-    segment=trajectory.Segment(start, target),
-    key=jax.random.key(3),
-    steps=steps,
-    batch_size=batch_size,
-    distance=distance,
-    adjoint=adjoint,
-    together=together,
-  )
+
+  def matching(syn):
+    end = unroll(loss, start, syn, jax.random.key(3), 4, **options)
+    return trajectory.DISTANCES[distance](end, target, start)
+
   return jax.jit(matching), syn
 
 
@@ -54,7 +58,7 @@ def central_difference(f, syn, field, index, h=1e-5):
 @pytest.mark.parametrize('adjoint', trajectory.ADJOINTS)
 @pytest.mark.parametrize('distance', trajectory.DISTANCES)
 def test_meta_gradients_equal_finite_differences(x64, adjoint, distance):
-  f, syn = problem(adjoint, distance=distance)
+  f, syn = problem(trajectory.unroll, distance=distance, adjoint=adjoint)
   gradient = jax.grad(f)(syn)
   for index in [(0, 0, 0, 0), (3, 1, 2, 0), (5, 2, 2, 0)]:
     assert float(gradient.x[index]) == pytest.approx(
@@ -72,23 +76,21 @@ def test_meta_gradients_equal_finite_differences(x64, adjoint, distance):
 
 @pytest.mark.parametrize(
   ('batch_size', 'together'),
-  [(4, 1), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((4, 9), (0, 1), (0, 9)))],
+  [
+    (4, 1),
+    *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((4, 9), (0, 1), (0, 9))),
+  ],  # 9 is more than there are steps
 )
-def test_adjoints_agree(x64, batch_size, together):
-  """With and without rematerialisation, as loop and as scan, by JVP and by reverse over reverse; the DSA
-  draws of every step (cutout, scale, colour in turn) must be replayed for that to hold."""
+def test_adjoints_are_reverse_over_reverse(x64, batch_size, together):
+  """The DSA draws of every step (cutout, scale, colour in turn) must be replayed for that to hold."""
   augment = functools.partial(dsa, operations=('colour', 'cutout', 'scale'))
-  results = {}
-  for adjoint in trajectory.ADJOINTS:
-    if adjoint == 'stored' and together > 1:
-      continue  # it shares the loop of 'jvp'
-    more = {} if adjoint == 'plain' else {'together': together}  # 9 is more than there are steps
-    f, syn = problem(adjoint, batch_size=batch_size, augment=augment, **more)
-    results[adjoint] = jax.value_and_grad(f)(syn)
-  reference = jax.tree.leaves(results.pop('plain'))
+  plain, syn = problem(plain_unroll, augment=augment, batch_size=batch_size)
+  reference = jax.tree.leaves(jax.value_and_grad(plain)(syn))
   assert max(float(jnp.abs(leaf).max()) for leaf in reference[1:]) > 1e-3
-  for result in results.values():
-    for a, b in zip(reference, jax.tree.leaves(result), strict=True):
+  for adjoint in trajectory.ADJOINTS:
+    options = {'batch_size': batch_size, 'together': together, 'adjoint': adjoint}
+    f, syn = problem(trajectory.unroll, augment=augment, **options)
+    for a, b in zip(reference, jax.tree.leaves(jax.value_and_grad(f)(syn)), strict=True):
       np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
@@ -167,17 +169,16 @@ def test_soft_cross_entropy_against_numpy():
   ) == pytest.approx(expected, rel=1e-5)
 
 
-@settings(max_examples=20, deadline=None)
-@given(images=st.integers(1, 20), batch=st.integers(1, 20), seed=st.integers(0, 9))
-def test_minibatches_pass_through_the_whole_set(images, batch, seed):
-  batch = min(batch, images)
-  per_pass = -(-images // batch)
-  rows = [
-    np.asarray(synthetic_set.minibatch(jax.random.key(seed), images, batch, i))
-    for i in range(per_pass)
-  ]
-  assert all(len(set(r)) == batch for r in rows)
-  assert set(np.concatenate(rows)) == set(range(images))
+def test_batches_are_rows_of_images_and_labels():
+  x = jnp.arange(4.0).reshape(4, 1, 1, 1)
+  syn, key = SyntheticSet(x, x.reshape(4, 1), jnp.zeros(())), jax.random.key(0)
+  batches = [synthetic_set.batch(syn, key, 2, i) for i in range(2)]
+  for images, labels in batches:
+    np.testing.assert_array_equal(images.ravel(), labels.ravel())
+  seen = np.concatenate([labels.ravel() for _, labels in batches])
+  assert sorted(seen) == [0, 1, 2, 3]
+  for size in (0, 4, 9):  # all
+    np.testing.assert_array_equal(synthetic_set.batch(syn, key, size, 0)[0], x)
 
 
 def test_a_new_set_has_equal_labels_and_unit_noise():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedjax_syn as fs
-from fedjax_syn.algorithms.fedcog import generation as comp
+from fedjax_syn.algorithms.fedcog import generation
 from fedjax_syn.core.contexts import Messages, Round, Run
 from fedjax_syn.core.objectives import cross_entropy
 from fedjax_syn.core.types import Step, Variables
@@ -22,10 +22,10 @@ from tests import tiny
 def test_complementary_labels_of_the_papers_example():
   """d = [500, 0, 400, 200, 400] lacks [0, 500, 100, 300, 100]; a budget of 20 is dealt 0, 10, 2, 6, 2."""
   d = jnp.array([500, 0, 400, 200, 400])
-  np.testing.assert_array_equal(comp.complement(d), [0, 500, 100, 300, 100])
-  labels = np.asarray(comp.complementary_labels(d, 20))
+  np.testing.assert_array_equal(generation.complement(d), [0, 500, 100, 300, 100])
+  labels = np.asarray(generation.class_labels(generation.complement(d), 20))
   np.testing.assert_array_equal(np.bincount(labels, minlength=5), [0, 10, 2, 6, 2])
-  full = np.asarray(comp.complementary_labels(d, 1000))
+  full = np.asarray(generation.class_labels(generation.complement(d), 1000))
   np.testing.assert_array_equal(np.bincount(full, minlength=5), [0, 500, 100, 300, 100])
 
 
@@ -38,7 +38,7 @@ def test_complementary_labels_of_the_papers_example():
   st.sampled_from([1, 7, 300]),
 )
 def test_the_budget_is_used_up_and_shares_are_within_one(counts, budget):
-  labels = np.asarray(comp.complementary_labels(jnp.array(counts), budget))
+  labels = np.asarray(generation.class_labels(generation.complement(jnp.array(counts)), budget))
   dealt = np.bincount(labels, minlength=len(counts))
   assert len(labels) == budget and dealt.sum() == budget
   lacking = max(counts) - np.array(counts, float)
@@ -46,10 +46,9 @@ def test_the_budget_is_used_up_and_shares_are_within_one(counts, budget):
   assert np.abs(dealt - budget * lacking / lacking.sum()).max() < 1 + 1e-3
 
 
-def test_a_balanced_client_gets_equal_shares_and_no_distillation_weight():
-  labels = np.asarray(comp.complementary_labels(jnp.array([7, 7, 7]), 7))
+def test_a_client_that_lacks_nothing_gets_equal_shares():
+  labels = np.asarray(generation.class_labels(jnp.zeros(3), 7))
   np.testing.assert_array_equal(np.bincount(labels, minlength=3), [3, 2, 2])
-  np.testing.assert_array_equal(np.bincount(comp.uniform_labels(3, 7), minlength=3), [3, 2, 2])
 
 
 def test_divergences_by_hand():
@@ -57,18 +56,18 @@ def test_divergences_by_hand():
 
   Clipped: m = (1/2, 1/2) against 0.99 and 0.01: KL(M||P) + KL(M||Q), each 1/2 ln(1/4 / 0.0099), halved and added."""
   sure = jnp.log(jnp.array([[1 - 1e-7, 1e-7]]))
-  np.testing.assert_allclose(comp.jensen_shannon(sure, sure[:, ::-1]), [np.log(2)], rtol=1e-5)
+  np.testing.assert_allclose(generation.jensen_shannon(sure, sure[:, ::-1]), [np.log(2)], rtol=1e-5)
   p, q = np.array([0.5, 0.5]), np.array([0.25, 0.75])
   m = (p + q) / 2
   want = 0.5 * (p * np.log(p / m) + q * np.log(q / m)).sum()
-  np.testing.assert_allclose(comp.jensen_shannon(jnp.log(p), jnp.log(q)), want, rtol=1e-5)
+  np.testing.assert_allclose(generation.jensen_shannon(jnp.log(p), jnp.log(q)), want, rtol=1e-5)
   want = 0.5 * np.log(0.25 / 0.0099)
   np.testing.assert_allclose(
-    comp.clipped_jensen_shannon(sure, sure[:, ::-1]), [min(want, 1)], rtol=1e-5
+    generation.clipped_jensen_shannon(sure, sure[:, ::-1]), [min(want, 1)], rtol=1e-5
   )
   reverse = 0.5 * (m * (np.log(m / p) + np.log(m / q))).sum()
   np.testing.assert_allclose(
-    comp.clipped_jensen_shannon(jnp.log(p), jnp.log(q)), reverse, rtol=1e-5
+    generation.clipped_jensen_shannon(jnp.log(p), jnp.log(q)), reverse, rtol=1e-5
   )
 
 
@@ -76,7 +75,7 @@ def test_divergences_by_hand():
 @given(st.lists(st.floats(-40, 40), min_size=6, max_size=6))
 def test_disagreement_lies_between_0_and_1(logits):
   log_p, log_q = jax.nn.log_softmax(jnp.array(logits, jnp.float32).reshape(2, 3))
-  for divergence in comp.DIVERGENCES.values():
+  for divergence in generation.DIVERGENCES.values():
     value = 1 - float(divergence(log_p, log_q))
     assert -1e-6 <= value <= 1 + 1e-6
 
@@ -158,7 +157,7 @@ def test_the_batch_of_generation_changes_no_result(batch):
 def test_more_samples_than_a_cache_holds_are_generated_in_parts_on_a_cpu(monkeypatch):
   """70 samples, 32 at a time: the last part is filled up with samples that are dropped."""
   whole, start = (setup(samples=70, steps=n, batch=70) for n in (5, 0))
-  monkeypatch.setattr(comp, 'AT_A_TIME', {jax.default_backend(): 32})
+  monkeypatch.setattr(generation, 'AT_A_TIME', {jax.default_backend(): 32})
   parts = setup(samples=70, steps=5)
 
   def text(layer, client, _):
@@ -309,8 +308,6 @@ def test_a_shared_set_is_the_same_for_all_clients_and_costs_no_bytes():
   'fields',
   [
     pytest.param({'generator': True, 'steps': 2}, marks=pytest.mark.slow),  # many convolutions
-    pytest.param({'total_variation': 0.1}, marks=pytest.mark.slow),
-    {'statistics': 0.1},
     {'divergence': 'code'},
     pytest.param({'supervision': 'hard'}, marks=pytest.mark.slow),
     {'weights': 'fixed', 'lambda_kd': 1.0},
@@ -321,8 +318,7 @@ def test_options_run_and_change_the_result(fields):
   assert all(np.isfinite(value) for value in changed[2].values())
   leaves = [jax.tree.leaves(result[1].params) for result in (base, changed)]
   difference = max(float(np.abs(a - b).max()) for a, b in zip(*leaves, strict=True))
-  # Without BatchNorm there are no statistics to be near.
-  assert (difference == 0) == (fields == {'statistics': 0.1})
+  assert difference > 0
 
 
 @pytest.mark.slow
