@@ -97,17 +97,11 @@ def _full_gradient(client: ClientContext) -> Params:
   """Returns g_i(x), the gradient of the client's mean loss over all its samples at the global model (option I)."""
   task, shard, x = client.task, client.shard, client.params
   batch = 128  # samples at a time; fewer on a CPU whose cache does not hold the activations of 128
-<<<<<<< HEAD
   batch //= microbatches.num_microbatches(
     task.model, task.data.x.shape[1:], task.data.mean.dtype, batch
   )
-  # Under BatchNorm the loss of a sample depends on its batch. The gradient is that of local training's loss, so batches
-  # have the local size and are normalised by their own statistics.
-=======
-  batch //= microbatches.count(task.model, task.data.x.shape[1:], task.data.mean.dtype, batch)
   # Under BatchNorm the loss of a sample depends on its batch. The gradient is that of the loss in local training: the
   # batch size is the local one, and batches are normalised by their own statistics.
->>>>>>> b744bde (Methods: one function trains by an optimizer over batches; thirteen fields are constants; help texts of one line)
   train = bool(jax.tree.leaves(client.stats))
   if train:
     batch = min(task.local.batch_size, task.data.positions.shape[0])

@@ -17,13 +17,8 @@ from fedjax_syn.core.contexts import Task
 from fedjax_syn.core.fields import field
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.mesh import place, replicated
-<<<<<<< HEAD
 from fedjax_syn.core.microbatches import Microbatches
-from fedjax_syn.core.optimizers import OPTIMIZERS
-=======
-from fedjax_syn.core.microbatches import Split
 from fedjax_syn.core.optimizers import optimize, training_step
->>>>>>> b744bde (Methods: one function trains by an optimizer over batches; thirteen fields are constants; help texts of one line)
 from fedjax_syn.core.programs import bounded
 from fedjax_syn.core.types import Array, Measured, Model, Params, PRNGKey, PyTree, Stats, Variables
 from fedjax_syn.data.augment import parse_strategy
@@ -132,13 +127,9 @@ class DynaFed(Layer):
   ) -> Synthesis:
     """Takes one outer iteration n: Algorithm 1, lines 3 to 6."""
     key = fold(key, state.iteration)
-<<<<<<< HEAD
-    loss = trajectory.inner_loss(model, stats, trajectory.augmentation(self.augment), *batches)
-=======
     path = state.trajectory, self._first_t, self.length, self.segment, self.targets
     w_t, w_star = trajectory.draw_segment(fold(key, 0, 0), *path)  # line 3: t ~ U, w^t and w*
-    loss = trajectory.inner_loss(model, stats, trajectory.augmentation(self.augment), *split)
->>>>>>> b744bde (Methods: one function trains by an optimizer over batches; thirteen fields are constants; help texts of one line)
+    loss = trajectory.inner_loss(model, stats, trajectory.augmentation(self.augment), *batches)
 
     def distance(syn):  # Eq. 3
       # Line 4, Eq. 4: w~ by s' steps w <- w - alpha grad L(w; X, y) from w^t.

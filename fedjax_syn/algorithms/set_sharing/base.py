@@ -9,10 +9,9 @@ import numpy as np
 import optax
 
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet, bytes_of, gather
-from fedjax_syn.client import microbatches
+from fedjax_syn.core import microbatches
 from fedjax_syn.core.contexts import Message, Task
 from fedjax_syn.core.keys import fold
-from fedjax_syn.core.microbatches import in_pieces
 from fedjax_syn.core.optimizers import optimize
 from fedjax_syn.core.types import Array, Measured, Params, PRNGKey, Stats, Variables
 from fedjax_syn.layer import Layer, Numbers
@@ -124,8 +123,8 @@ def train(
     logits = task.model.apply(Variables(w, stats), x, train=False).logits
     return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
-  parts = microbatches.count(task.model, x.shape[-3:], x.dtype, batch_size)
-  loss = in_pieces(mean, parts)
+  number = microbatches.num_microbatches(task.model, x.shape[-3:], x.dtype, batch_size)
+  loss = microbatches.microbatched(mean, number)
 
   def batch_loss(w, i):
     drawn = jax.random.randint(fold(key, i), (batch_size,), 0, jnp.maximum(count, 1))
