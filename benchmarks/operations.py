@@ -1,7 +1,7 @@
-"""How many operations some work needs.
+"""The operations of some work.
 
-Operations are those of matrix products and convolutions, two for each multiplication, the work that
-the definition asks for: what a program computes a second time to save memory counts once.
+Operations are those of matrix products and convolutions by definition, two for each multiplication.
+Work that a program repeats to save memory counts once.
 """
 
 import math
@@ -47,19 +47,19 @@ def forward_operations(work: Work) -> list[int]:
 def training_operations(work: Work) -> int:
   """Returns the operations of one image in a training step.
 
-  A layer y = W x is applied, then transposed twice, for W and for x: 3 products; the first layer's
-  x needs no gradient.
+  A layer y = W x needs 3 products: W x, W' dy and dy x'. The first layer does not need W' dy.
   """
   layers = forward_operations(work)
   return 3 * sum(layers) - layers[0]
 
 
 def matching_operations(work: Unroll) -> int:
-  """Returns the operations of an outer iteration: inner steps, and their adjoint.
+  """Returns the operations of an outer iteration: the inner steps and their adjoint.
 
-  A step has 3 products a layer (y = W x, W' dy, dy x'). Its adjoint differentiates each of the three
-  in both factors: 6 more. The first layer: y = W x and dy x' in the step; in the adjoint one product
-  for each of these, as the images are given, and both factors of W' dy, the gradient of the images.
+  A step needs 3 products a layer (y = W x, W' dy, dy x'). The adjoint differentiates each product
+  in both factors: 6 more. The first layer needs y = W x and dy x' in the step, and in the adjoint
+  one product for each of these (the images are constants there) and two for W' dy, the gradient of
+  the images.
   """
   layers = forward_operations(work)
   return work.images * work.steps * (9 * sum(layers) - 3 * layers[0])

@@ -1,8 +1,9 @@
-"""The plain PyTorch loop that `launch/benchmark.py --peer=torch` compares with; a process of its own.
+"""The plain PyTorch loop of `launch/benchmark.py --peer=torch`, in a process of its own.
 
-It reads lines of JSON on stdin and answers each with one on stdout: the work first (the field `data`
-is a file of arrays), then {"clients": [...]} for one unit of work each, answered by its seconds.
-Nothing of it depends on JAX, whose threads and PyTorch's would get into each other's way.
+It reads lines of JSON from stdin and answers each of them by one line on stdout. The first line is
+the work, whose field `data` is a file of arrays. Each further line, {"clients": [...]}, is one unit
+of work, answered by its seconds. It does not import JAX: the threads of JAX and PyTorch would
+compete for the cores.
 """
 
 import json
@@ -69,7 +70,7 @@ def make_model(work: dict) -> nn.Module:
 
 
 def rounds(work: dict, data: dict[str, np.ndarray]) -> Callable[[Sequence[int]], None]:
-  """Returns a round of FedAvg: (clients) -> None, which moves the global model."""
+  """Returns a round of FedAvg, (clients) -> None, which updates the global model."""
   pixels = torch.from_numpy(data['x']).float() / 255
   x = ((pixels - torch.from_numpy(data['mean'])) / torch.from_numpy(data['std'])).to(DEVICE)
   x = x.permute(0, 3, 1, 2).contiguous()
@@ -101,7 +102,7 @@ def rounds(work: dict, data: dict[str, np.ndarray]) -> Callable[[Sequence[int]],
 
 
 def unroll(work: dict, data: dict[str, np.ndarray]) -> Callable[[Sequence[int]], None]:
-  """Returns an outer iteration of trajectory matching, which moves images, labels and step size."""
+  """Returns an outer iteration of trajectory matching: a step of images, labels and step size."""
   del data
   model = make_model(work)
   start = {name: value.detach() for name, value in model.named_parameters()}
@@ -141,7 +142,7 @@ def synchronise() -> None:
 
 
 def peak_bytes() -> int:
-  """Returns the most memory held so far: of the accelerator, else resident memory of the process."""
+  """Returns the peak memory so far, of the accelerator or else of the process."""
   if DEVICE.type == 'cuda':
     return torch.cuda.max_memory_allocated()
   unit = 1 if sys.platform == 'darwin' else 1024

@@ -1,15 +1,13 @@
-"""The work of `launch/benchmark.py` as programs that are ready to be timed, with what they cost at least.
+"""The work of `launch/benchmark.py` as compiled programs, with their least cost.
 
-Bytes are those that no program can avoid: pixels read once; models, sets and moments read and written
-once. Operations: see `benchmarks/operations.py`.
+Bytes are those that no program can avoid: pixels are read once; models, sets and moments are read
+and written once. Operations: see `benchmarks/operations.py`.
 """
 
 import functools
 import math
-import os
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -23,22 +21,21 @@ from benchmarks.operations import (
   parameter_count,
   training_operations,
 )
+from benchmarks.timing import Program
 from benchmarks.workloads import CLASSES, Rounds, Unroll, Variant, Work
 from fedjax_syn import engine as engine_lib
 from fedjax_syn import models
 from fedjax_syn.algorithms.dynafed import synthetic_set, trajectory
 from fedjax_syn.algorithms.fedavg import FedAvg
-from fedjax_syn.core import microbatches, paths
+from fedjax_syn.core import microbatches
 from fedjax_syn.core.keys import Purpose, stream
 from fedjax_syn.core.mesh import mesh_of, place, replicated
 from fedjax_syn.core.optimizers import training_step
 from fedjax_syn.core.sampling import SAMPLERS
-from fedjax_syn.core.types import Model
+from fedjax_syn.core.types import Array, Model
 from fedjax_syn.data import datasets, federated
 from fedjax_syn.data import partition as partition_lib
 from fedjax_syn.data.augment import dsa
-from fedjax_syn.data.builders import arrays, prepared
-from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.models.classifier import as_model
 from fedjax_syn.models.init import INITS
 from fedjax_syn.models.layers import FORMS, Conv, Dense, max_pool
@@ -46,25 +43,15 @@ from fedjax_syn.models.layers import FORMS, Conv, Dense, max_pool
 SEED, FLOAT = 0, 4
 
 
-class Program(NamedTuple):
-  """Work that is ready to be timed."""
-
-  state: Any
-  advance: Callable[[Any, int], Any]  # (state, units) -> state, once it is there
-  compile_seconds: float
-  peak_bytes: int | None  # temporary arrays of the compiled program
-  cohorts: Callable[[int, int], list[list[int]]]  # (first, last unit) -> clients of each unit
-  cost: Callable[[int, int], tuple[float, float]]  # (first, last unit) -> operations, bytes of all
-
-
 class Cnn(nn.Module):
-  """pfl-research's CIFAR-10 network: two 3x3 convolutions without padding, 2x2 max pooling, a dense layer."""
+  """pfl-research's CIFAR-10 network: two unpadded 3x3 convolutions, max pooling, a dense layer."""
 
   width: int
   form: str
 
   @nn.compact
-  def __call__(self, x, train, mask):
+  def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
+    """Returns the features, [batch, 4 width]."""
     del train, mask
     form, weights = FORMS[self.form], INITS['torch']
     z = form.swap(x)
@@ -83,45 +70,25 @@ def make_model(work: Work, form: str) -> Model:
   return models.create(work.model, shape=work.shape, num_classes=CLASSES, **size)
 
 
-def load_data(work: Rounds, data_dir: str) -> tuple[federated.FederatedData, datasets.Split, str]:
-  """Returns clients' data, test images, and what they are: a data set found, else random pixels."""
-  name = 'fashion_mnist' if work.shape[-1] == 1 else 'cifar10'
-  dataset, note = _find(name, work, data_dir), f'{name} as found'
-  if dataset is None:
-    note = 'random pixels and labels; the speed does not depend on their values'
-    rng = np.random.default_rng(SEED)
-    draw = lambda rows: datasets.Split(
-      rng.integers(0, 256, (rows, *work.shape), np.uint8),
-      rng.integers(0, CLASSES, rows, np.int32),
-    )
-    scale = datasets.Normalisation('half', (0.5,) * work.shape[-1], (0.5,) * work.shape[-1])
-    train, test = draw(work.rows), draw(work.test_rows)
-    dataset = datasets.Dataset(name, name, train, test, None, CLASSES, scale, '', None)
+def make_data(work: Rounds) -> tuple[federated.FederatedData, datasets.Split]:
+  """Returns the clients' data and the test rows: random pixels and labels."""
+  rng = np.random.default_rng(SEED)
+  draw = lambda rows: datasets.Split(
+    rng.integers(0, 256, (rows, *work.shape), np.uint8), rng.integers(0, CLASSES, rows, np.int32)
+  )
+  scale = datasets.Normalisation('half', (0.5,) * work.shape[-1], (0.5,) * work.shape[-1])
+  train, test = draw(work.rows), draw(work.test_rows)
+  dataset = datasets.Dataset('random', 'random', train, test, None, CLASSES, scale, '', None)
   kind = {'alpha': work.alpha} if work.alpha else {}
   part = partition_lib.partition(
-    'dirichlet' if work.alpha else 'iid', dataset.train.y, work.clients, num_classes=CLASSES, **kind
+    'dirichlet' if work.alpha else 'iid', train.y, work.clients, num_classes=CLASSES, **kind
   )
-  return federated.from_partition(dataset, part), dataset.test, note
+  return federated.from_partition(dataset, part), test
 
 
-def _find(name: str, work: Rounds, data_dir: str) -> datasets.Dataset | None:
-  home = data_dir or os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets'
-  folder = paths.given(home, '--data_dir')
-  try:
-    here = any(map(arrays.is_folder, (folder / name, folder)))
-    # Looked for first, as `load` would go on to download what is nowhere.
-    if not (here or prepared.find(SOURCES[name], folder) or prepared.locate(SOURCES[name], folder)):
-      return None
-    found = datasets.load(name, str(folder))
-  except (ImportError, OSError, ValueError):
-    return None
-  fits = found.shape == work.shape and found.num_classes == CLASSES
-  return found if fits and len(found.train.y) == work.rows else None
-
-
-def prepare_rounds(work: Rounds, variant: Variant, data_dir: str = '') -> Program:
+def prepare_rounds(work: Rounds, variant: Variant) -> Program:
   """Builds the engine, and compiles it by running the first round."""
-  data, test, _ = load_data(work, data_dir)
+  data, test = make_data(work)
   began = time.perf_counter()
   method = FedAvg(lr=work.lr, optimizer=work.optimizer, batch_size=work.batch)
   model = make_model(work, variant.form)
@@ -171,16 +138,15 @@ def prepare_rounds(work: Rounds, variant: Variant, data_dir: str = '') -> Progra
   return Program(states, advance, compile_seconds, None, cohorts, cost)
 
 
-def prepare_unroll(work: Unroll, variant: Variant, data_dir: str = '') -> Program:
+def prepare_unroll(work: Unroll, variant: Variant) -> Program:
   """Compiles outer iterations: gradients of the matching loss and Adam, many in one program."""
-  del data_dir  # a synthetic set starts from noise
   began = time.perf_counter()
   model = make_model(work, variant.form)
   start, target = (model.init(jax.random.key(seed)) for seed in (SEED, SEED + 1))
   segment = trajectory.Segment(start.params, target.params)
-  mesh = mesh_of(engine_lib.Layout(devices=jax.device_count()))
+  mesh = mesh_of(jax.device_count())
   batches = microbatches.synthetic_microbatches(variant.pieces, work.images, model, mesh, 'pieces')
-  augment = functools.partial(dsa) if variant.augment else None
+  augment = dsa if variant.dsa else None
   loss = trajectory.inner_loss(model, start.stats, augment, *batches)
   labels = synthetic_set.SyntheticSet('x', 'y', 'step')
   rates = {'x': optax.adam(5e-2), 'y': optax.adam(5e-2), 'step': optax.adam(1e-2)}
@@ -211,7 +177,6 @@ def prepare_unroll(work: Unroll, variant: Variant, data_dir: str = '') -> Progra
   with jax.default_matmul_precision(variant.precision):
     program = iterations.lower(state, segment, jnp.int32(1)).compile()
   compile_seconds = time.perf_counter() - began
-  memory = program.memory_analysis()
 
   def advance(state, count):
     state = program(state, segment, jnp.int32(count))
@@ -225,8 +190,8 @@ def prepare_unroll(work: Unroll, variant: Variant, data_dir: str = '') -> Progra
     weights = 2 * work.steps * parameter_count(model)  # where each step starts, for the adjoint
     return count * matching_operations(work), count * FLOAT * (adam + weights)
 
-  peak = getattr(memory, 'temp_size_in_bytes', None)
-  # Warm, as the first round of `prepare_rounds` makes it.
+  peak = getattr(program.memory_analysis(), 'temp_size_in_bytes', None)
+  # Warm after its first unit, as in `prepare_rounds`.
   return Program(advance(state, 1), advance, compile_seconds, peak, lambda *_: [], cost)
 
 

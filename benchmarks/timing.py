@@ -1,4 +1,4 @@
-"""Timing for `launch/benchmark.py`: medians, pairs with a peer process, and the machine's own speed."""
+"""Timing for `launch/benchmark.py`: medians, pairs with a peer process, and the machine's speed."""
 
 import contextlib
 import dataclasses
@@ -11,14 +11,28 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from benchmarks import workloads
+
 REPEATS = 5
+QUIET = 0.3  # seconds after which the threads of the other process sleep
+
+Ask = Callable[[Sequence[int]], dict[str, Any]]  # (clients) -> the peer's answer to one unit
 
 
-QUIET = 0.3  # seconds after which the threads of the other side have stopped spinning
+class Program(NamedTuple):
+  """Compiled work. A unit is a round or an outer iteration; units are counted from 1."""
+
+  state: Any
+  advance: Callable[[Any, int], Any]  # (state, units) -> state, when it is computed
+  compile_seconds: float
+  peak_bytes: int | None  # temporary arrays of the compiled program
+  cohorts: Callable[[int, int], list[list[int]]]  # (first, last unit) -> clients of each unit
+  cost: Callable[[int, int], tuple[float, float]]  # (first, last unit) -> operations, bytes of all
+  done: int = 1  # units so far; the first one is the warm-up
 
 
 class Rates(NamedTuple):
-  """What this machine does, all devices together."""
+  """Speed of this machine, all devices together."""
 
   operations: float  # a second, in a large matrix product
   bytes: float  # a second, read and written by a large copy
@@ -40,7 +54,12 @@ def _best(run: Callable[[], Any]) -> float:
 
 
 def measure_rates(precision: str, small: bool) -> Rates:
-  """Times a large matrix product and a large copy on all devices at once."""
+  """Times a large matrix product and a large copy on all devices at once.
+
+  Args:
+    precision: of the matrix product.
+    small: uses small arrays, for which the rates mean nothing.
+  """
   import jax
   import jax.numpy as jnp
 
@@ -51,36 +70,43 @@ def measure_rates(precision: str, small: bool) -> Rates:
   mesh = jax.sharding.Mesh(devices, ('lanes',))
   spec = jax.sharding.PartitionSpec('lanes')
   on_all = lambda f: jax.jit(jax.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec))
-  spread = lambda *shape: jax.device_put(
+  ones = lambda *shape: jax.device_put(
     jnp.ones((len(devices), *shape)), jax.sharding.NamedSharding(mesh, spec)
   )
   with jax.default_matmul_precision(precision):
-    a, product, calls = spread(side, side), on_all(lambda a: a @ a), 5 if gpu else 1
-    # Several products in one go hide the launch; they wait for one another on the device.
+    a, product, calls = ones(side, side), on_all(lambda a: a @ a), 5 if gpu else 1
+    # Several products hide the time of a launch; the device computes them one after the other.
     seconds = _best(lambda: [product(a) for _ in range(calls)][-1].block_until_ready()) / calls
-  v, copy = spread(length), on_all(lambda v: -v)
+  v, copy = ones(length), on_all(lambda v: -v)
   copying = _best(lambda: copy(v).block_until_ready())
   return Rates(len(devices) * 2 * side**3 / seconds, len(devices) * 2 * 4 * length / copying)
 
 
 @contextlib.contextmanager
-def peer_process(command: Sequence[str], job, data_dir: str) -> Iterator[Callable[..., dict]]:
-  """Starts the peer on a job's work; yields (clients) -> its answer to one unit.
+def peer_process(command: Sequence[str], job: workloads.Job) -> Iterator[Ask]:
+  """Starts the peer with a job's work.
+
+  Args:
+    command: of the peer's process.
+    job: its work.
+
+  Yields:
+    A function (clients) -> the peer's answer to one unit.
 
   Raises:
-    ValueError: if it does not start.
+    ValueError: the peer's process ended.
   """
   import numpy as np
 
-  from benchmarks import programs, workloads
+  from benchmarks import programs
 
   with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile('w+') as errors:
     work = dataclasses.asdict(job.work) | {'kind': type(job.work).__name__, 'data': ''}
     if isinstance(job.work, workloads.Rounds):
-      data = programs.load_data(job.work, data_dir)[0]
+      data = programs.make_data(job.work)[0]
       work['data'] = str(pathlib.Path(folder) / 'data.npz')
-      there = {k: np.asarray(v) for k, v in data._asdict().items() if v is not None}
-      np.savez(work['data'], **there)
+      arrays = {k: np.asarray(v) for k, v in data._asdict().items() if v is not None}
+      np.savez(work['data'], **arrays)
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process:
 
@@ -90,8 +116,8 @@ def peer_process(command: Sequence[str], job, data_dir: str) -> Iterator[Callabl
         answer = process.stdout.readline()
         if not answer:
           errors.seek(0)
-          said = errors.read().strip().splitlines() or ['nothing']
-          raise ValueError(f'--peer: {" ".join(command)} ended; the last it said: {said[-1]}')
+          lines = errors.read().strip().splitlines() or ['nothing']
+          raise ValueError(f'--peer: {" ".join(command)} ended; its last line: {lines[-1]}')
         return json.loads(answer)
 
       try:
@@ -101,47 +127,47 @@ def peer_process(command: Sequence[str], job, data_dir: str) -> Iterator[Callabl
         process.kill()
 
 
-def timed(program, state, units: int) -> tuple[Any, float]:
-  """Runs some units; returns the new state and the seconds of one unit."""
+def run_units(program: Program, units: int) -> tuple[Program, float]:
+  """Runs some units; returns the program after them and the seconds of one unit."""
   began = time.perf_counter()
-  state = program.advance(state, units)
-  return state, (time.perf_counter() - began) / units
+  state = program.advance(program.state, units)
+  seconds = (time.perf_counter() - began) / units
+  return program._replace(state=state, done=program.done + units), seconds
 
 
-def measure(program, state, units: int) -> tuple[Any, list[float]]:
-  """Times the program alone, after the warm-up that preparing it was."""
+def measure(program: Program, units: int) -> tuple[Program, list[float]]:
+  """Times a program; returns it after all units, and REPEATS times the seconds of one unit."""
   seconds = []
   for _ in range(REPEATS):
-    state, one = timed(program, state, units)
-    seconds.append(one)
-  return state, seconds
+    program, unit = run_units(program, units)
+    seconds.append(unit)
+  return program, seconds
 
 
 def measure_pairs(
-  program, state, first: int, units: int, ask
-) -> tuple[Any, list[float], list[float], int]:
-  """Times the program and the peer in turn on the same clients.
+  program: Program, units: int, ask: Ask
+) -> tuple[Program, list[float], list[float], int]:
+  """Times the program and the peer, alternating, on the same clients.
 
   Args:
-    program: ours, warm.
-    state: after `first - 1` units.
-    first: number of the first unit.
-    units: in one of a pair.
-    ask: (clients) -> the peer's answer.
+    program: ours.
+    units: of each side in a pair.
+    ask: of `peer_process`.
 
   Returns:
-    The state, our seconds of one unit, the peer's, and the most memory that the peer took.
+    The program after all units, our seconds of one unit, the peer's, and the peer's peak memory in
+    bytes.
   """
-  last = first + REPEATS * units - 1
-  cohorts = program.cohorts(first - 1, last) or [[]] * (last - first + 2)
-  answer = ask(cohorts[0])  # its warm-up is ours: the unit before the first
-  ours, theirs = [], []
-  for start in range(1, len(cohorts), units):
+  count = REPEATS * units
+  cohorts = program.cohorts(program.done, program.done + count) or [[]] * (count + 1)
+  answer = ask(cohorts[0])  # the peer's warm-up is our last unit
+  ours, peer = [], []
+  for start in range(1, count + 1, units):
     time.sleep(QUIET)
-    state, one = timed(program, state, units)
+    program, unit = run_units(program, units)
+    ours.append(unit)
     time.sleep(QUIET)
     answers = [ask(clients) for clients in cohorts[start : start + units]]
+    peer.append(statistics.fmean(a['seconds'] for a in answers))
     answer = answers[-1]
-    ours.append(one)
-    theirs.append(statistics.fmean(a['seconds'] for a in answers))
-  return state, ours, theirs, answer['peak_bytes']
+  return program, ours, peer, answer['peak_bytes']

@@ -1,4 +1,4 @@
-"""The work of `launch/benchmark.py`: what is done, in which ways, and in which order."""
+"""The work of `launch/benchmark.py`, its variants and their order."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -9,30 +9,26 @@ CLASSES = 10
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-  """How the work is done; what a kind of work has no use for, it ignores."""
+  """A way of doing the work; each kind of work ignores the fields of the other."""
 
   precision: str = 'float32'
   form: str = 'auto'  # of the convolutions
-  lanes: int = 0  # clients side by side; 0: the library's choice
-  seeds: int = 1  # seeds side by side
+  lanes: int = 0  # clients in a vmapped block; 0: the library's choice
+  seeds: int = 1  # seeds in a vmapped program
   adjoint: str = 'jvp'
-  together: int = 1  # inner steps compiled as one piece
-  augment: bool = False  # DSA in every inner step
-  pieces: int = 0  # in which a step takes the images; 0: the library's choice
+  together: int = 1  # inner steps in one compiled piece
+  dsa: bool = False  # augments the images in each inner step
+  pieces: int = 0  # microbatches of the images in an inner step; 0: the library's choice
 
   def label(self) -> str:
-    """Names what differs from the defaults, as in 'tensorfloat32/xla/lanes=32'."""
-    parts = [self.precision if self.precision != 'float32' else '']
-    parts += [self.form if self.form != 'auto' else '']
-    parts += [f'lanes={self.lanes}' if self.lanes else '']
-    parts += [f'seeds={self.seeds}' if self.seeds > 1 else '']
-    parts += [self.adjoint if self.adjoint != 'jvp' else '']
-    parts += [
-      f'together={self.together}' if self.together > 1 else '',
-      'dsa' if self.augment else '',
-      f'pieces={self.pieces}' if self.pieces else '',
-    ]
-    return '/'.join(filter(None, parts))
+    """Names the fields that differ from the defaults, as in 'tensorfloat32/xla/lanes=32'."""
+    parts = []
+    for field in dataclasses.fields(self):
+      value = getattr(self, field.name)
+      if value != field.default:
+        named = f'{field.name}={value}' if field.type is int else field.name
+        parts.append(value if isinstance(value, str) else named)
+    return '/'.join(parts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,32 +69,26 @@ Work = Rounds | Unroll
 
 
 class Job(NamedTuple):
-  """One line of the suite: work, and the ways of doing it that are compared."""
+  """Work, and its variants that are compared."""
 
   name: str
   work: Work
   variants: Sequence[Variant] = (Variant(),)
-  whole: bool = False  # also from nothing to the last unit, compilation included
+  whole: bool = False  # also times a complete run with compilation
   units: int = 1  # in one timed call
+
+  def label(self, variant: Variant) -> str:
+    """Names the job with one of its variants."""
+    return '/'.join(filter(None, (self.name, variant.label())))
 
 
 FASHION = Rounds((28, 28, 1), 'mlp', 128, 2)
-
-
 MATCHING = Unroll((28, 28, 1), 'mlp', 128, 2)
-
-
 CIFAR_ROUND = Rounds((32, 32, 3), 'convnet', 128, 3, rows=50_000)
-
-
 CIFAR_MATCHING = Unroll((32, 32, 3), 'convnet', 128, 3)
-
-
 PFL = Rounds(
   (32, 32, 3), 'cnn', 32, 2, 1000, 50, 50_000, 10, 'sgd', 0.05, units=1500, eval_every=10
 )
-
-
 SIDE_BY_SIDE = [Variant(), Variant(seeds=3)]
 
 
@@ -117,21 +107,21 @@ def _cpu() -> list[Job]:
 
 
 def _gpu() -> list[Job]:
-  """Most important first; the last jobs are those that a short budget leaves out."""
+  """Returns the jobs, the most important first: a short budget omits the last ones."""
   g3 = dataclasses.replace(CIFAR_MATCHING, units=1000)
   rounds = lambda precision: [
     Variant(precision, form, lanes) for form in ('xla', 'patches', 'chwn') for lanes in (32, 8)
   ]
   first = lambda precision: [
     *(Variant(precision, form) for form in ('xla', 'patches', 'chwn')),
-    # 30 images of width 128 are 16 MB an activation: they stay in a large GPU's second-level cache.
+    # An activation of 30 images of width 128 has 16 MB and fits the second-level cache of a GPU.
     *(Variant(precision, form, pieces=5) for form in ('xla', 'patches')),
     Variant(precision, 'xla', adjoint='reverse'),
   ]
   rest = lambda precision: [
     *(Variant(precision, form, adjoint='reverse') for form in ('patches', 'chwn')),
-    *(Variant(precision, form, augment=True) for form in ('xla', 'patches')),
-    Variant(precision, 'xla', adjoint='reverse', augment=True),
+    *(Variant(precision, form, dsa=True) for form in ('xla', 'patches')),
+    Variant(precision, 'xla', adjoint='reverse', dsa=True),
   ]
   tf32, full = 'tensorfloat32', 'float32'
   return [
@@ -150,7 +140,7 @@ SUITES: dict[str, Callable[[], list[Job]]] = {'cpu': _cpu, 'gpu': _gpu}
 
 
 def smoke(job: Job) -> Job:
-  """Shrinks a job until it shows only that everything runs; the numbers then mean nothing."""
+  """Returns a tiny version of a job, which shows only that it runs."""
   work, shape = job.work, (12, 12, job.work.shape[-1])
   small = {'shape': shape, 'width': 4, 'depth': min(job.work.depth, 2), 'units': min(work.units, 4)}
   if isinstance(work, Rounds):

@@ -56,9 +56,8 @@ def test_cohorts_are_those_of_the_engine_and_cost_counts_their_images(monkeypatc
   """Clients whose kept optimizer state moves in a round are those that took part in it."""
   work = workloads.smoke(jobs()['w3']).work
   monkeypatch.setattr(programs, 'FedAvg', functools.partial(fs.FedAvg, persistent=True))
-  program = programs.prepare_rounds(work, workloads.Variant(), '')
-  data, _, note = programs.load_data(work, '')
-  assert 'random' in note
+  program = programs.prepare_rounds(work, workloads.Variant())
+  data, _ = programs.make_data(work)
   moved = np.zeros(work.clients, bool)
   for leaf in jax.tree.leaves(program.state[0].clients):
     moved |= np.asarray(leaf).reshape(work.clients, -1).any(axis=1)
@@ -81,55 +80,51 @@ def test_floor_is_the_longer_of_the_two():
 def test_a_peer_works_on_the_same_clients(monkeypatch):
   monkeypatch.setattr(timing, 'QUIET', 0.0)
   advanced, asked = [], []
-  program = types.SimpleNamespace(
+  program = timing.Program(
+    state=3,
     advance=lambda state, units: advanced.append(state + units) or state + units,
+    compile_seconds=0.0,
+    peak_bytes=None,
     cohorts=lambda first, last: [[10 * number] for number in range(first, last + 1)],
+    cost=None,
+    done=3,
   )
 
   def ask(clients):
     asked.append(clients)
     return {'seconds': float(clients[0]), 'peak_bytes': len(asked)}
 
-  state, ours, theirs, peak = timing.measure_pairs(program, 3, 4, 1, ask)
-  assert advanced == [4, 5, 6, 7, 8] and state == 8 and len(ours) == 5
+  after, ours, theirs, peak = timing.measure_pairs(program, 1, ask)
+  assert advanced == [4, 5, 6, 7, 8] and after.state == after.done == 8 and len(ours) == 5
   assert asked == [[30], [40], [50], [60], [70], [80]]  # the first is its warm-up
   assert theirs == [40, 50, 60, 70, 80] and peak == 6
 
   # Two units in one of a pair: the peer's mean of clients 40 and 50, 60 and 70, ...
   advanced.clear()
-  _, _, theirs, _ = timing.measure_pairs(program, 3, 4, 2, ask)
+  _, _, theirs, _ = timing.measure_pairs(program, 2, ask)
   assert advanced == [5, 7, 9, 11, 13] and theirs == [45, 65, 85, 105, 125]
 
 
-def test_a_result_is_the_median_of_pairs(capsys):
+def test_a_result_is_the_median_of_pairs_and_json_is_a_list_of_objects(capsys, tmp_path):
   """Ours 1, 2, 4 s, the peer's 16, 4, 6 s: ratios 16, 2, 1.5, median 2; that of the medians is 3.
 
   30 operations in 3 units at 10 a second: a floor of 1 s for each.
   """
-  recorded = []
-  rates = lambda precision: timing.Rates(10.0, 1e9)
-  setting = __main__.Setting([], '', True, 0.0, rates, recorded.append)
-  program = types.SimpleNamespace(cost=lambda a, b: (30.0, 0.0), peak_bytes=None)
+  suite = __main__.Suite([], tmp_path / 'out.json', smoke=True)
+  suite.known['float32'] = timing.Rates(10.0, 1e9)
+  program = types.SimpleNamespace(
+    cost=lambda a, b: (10.0 * (b - a + 1), 0.0), peak_bytes=None, done=4
+  )
   theirs = [16.0, 4.0, 6.0]
-  result = __main__.finish(setting, 'float32', 'w', [1.0, 2.0, 4.0], program, (2, 4), theirs)
-  assert recorded == [result]
+  result = suite.add('w', 'float32', program, [1.0, 2.0, 4.0], 3, theirs)
+  assert suite.results == [result]
   assert result == ('w', 2.0, (1.0, 4.0), 6.0, 2.0, 1.0, None)
   assert '50.0%' in capsys.readouterr().out
-
-
-def test_json_is_a_list_of_objects(tmp_path):
-  result = __main__.Result('w1', 1.0, (0.5, 2.0), None, None, 0.25, None)
-  __main__.write_json(str(tmp_path / 'out.json'), [result])
   (read,) = json.loads((tmp_path / 'out.json').read_text())
-  assert read == {
-    'name': 'w1',
-    'seconds': 1.0,
-    'spread': [0.5, 2.0],
-    'peer_seconds': None,
-    'ratio': None,
-    'floor_seconds': 0.25,
-    'peak_memory_bytes': None,
-  }
+  assert read == result._asdict() | {'spread': [1.0, 4.0]}
+  # One value is for all units: 30 operations, 3 s at least.
+  assert suite.add('w/all', 'float32', program, [6.0], 3).floor_seconds == 3.0
+  assert len(json.loads((tmp_path / 'out.json').read_text())) == 2
 
 
 def test_a_peer_gets_the_clients_data(capsys):
@@ -140,7 +135,7 @@ data = dict(numpy.load(json.loads(sys.stdin.readline())['data']))
 print(json.dumps({name: list(value.shape) for name, value in data.items()}), flush=True)
 """
   job = workloads.smoke(jobs()['w3'])
-  with timing.peer_process([sys.executable, '-c', reader], job, ''):
+  with timing.peer_process([sys.executable, '-c', reader], job):
     pass
   out = capsys.readouterr().out
   assert "'x': [160, 12, 12, 1]" in out and "'start': [8]" in out and 'proxy' not in out
@@ -156,7 +151,7 @@ def test_seeds_side_by_side_are_the_work_of_seeds_one_after_the_other():
     ends.append(program.state)
     cohorts = program.cohorts(1, 2)
     assert [len(cohort) for cohort in cohorts] == [3 * job.work.sampled] * 2
-    data = programs.load_data(job.work, '')[0]
+    data = programs.make_data(job.work)[0]
     images = np.asarray(data.size)[cohorts[0]].sum()
     assert program.cost(1, 1)[0] == images * operations.training_operations(job.work)
   alone, together = ends
@@ -167,14 +162,14 @@ def test_seeds_side_by_side_are_the_work_of_seeds_one_after_the_other():
 
 def test_a_peer_answers_lines_and_its_end_is_explained(capsys):
   job = jobs()['w4']
-  with timing.peer_process([sys.executable, '-c', FAKE_PEER], job, '') as ask:
+  with timing.peer_process([sys.executable, '-c', FAKE_PEER], job) as ask:
     assert ask([1, 2, 3]) == {'seconds': 3, 'peak_bytes': 7}
     assert ask([]) == {'seconds': 0, 'peak_bytes': 7}
   assert 'Unroll' in capsys.readouterr().out
   broken = [sys.executable, '-c', 'import a_module_that_is_not_there']
   with (
     pytest.raises(ValueError, match="No module named 'a_module_that_is_not_there'"),
-    timing.peer_process(broken, job, ''),
+    timing.peer_process(broken, job),
   ):
     pass
 
@@ -206,3 +201,14 @@ def test_the_most_important_comes_first_and_smoke_keeps_every_job():
   assert [workloads.smoke(job).name for job in gpu] == [job.name for job in gpu]
   labels = [f'{job.name}/{v.label()}' for job in gpu for v in job.variants]
   assert len(set(labels)) == len(labels)
+
+
+def test_an_outer_iteration_costs_its_products_and_moves_the_set():
+  """10 images, 2 steps; MLP 144-4-4-10: layers 1,152, 32 and 80 operations, 650 parameters."""
+  program = programs.prepare_unroll(workloads.smoke(jobs()['w4']).work, workloads.Variant())
+  operations_needed, moved_bytes = program.cost(1, 3)
+  assert operations_needed == 3 * 10 * 2 * (9 * 1_264 - 3 * 1_152)
+  assert moved_bytes == 3 * 4 * (6 * 10 * (144 + 10) + 2 * 2 * 650)
+  before = np.asarray(program.state[0].x)
+  after = program.advance(program.state, 1)[0].x
+  assert np.isfinite(after).all() and not np.array_equal(before, after)
