@@ -94,6 +94,10 @@ class Chain:
     acts = lambda layer: any(has(layer, hook, task) for hook in SERVER_HOOKS for task in tasks)
     return [layer for layer in self.layers if acts(layer)]
 
+  def numbered(self, hook: str, task: Task) -> list[tuple[int, Layer]]:
+    """Returns the layers that have a hook, each with its number in `on_server`."""
+    return [(i, layer) for i, layer in enumerate(self.on_server) if has(layer, hook, task)]
+
   @property
   def local(self) -> Any:
     """The settings of local training, FedAvg's as the other layers' `local` changed them."""

@@ -172,6 +172,13 @@ class LocalClient:
       metrics |= {f'{layer.name}/{name}': value for name, value in numbers.items()}
     return Message(weight, payload), state, metrics
 
+  def update(self, client: ClientContext) -> tuple[Message, dict[str, PyTree], dict[str, Array]]:
+    """Runs a client with its own number of steps; returns what `end` returns."""
+    steps = self.steps(client.shard.size)
+    return self.end(
+      jax.lax.fori_loop(0, steps, lambda _, carry: self.step(carry), self.begin(client))
+    )
+
   def personal(self, carry: Carry) -> Variables | None:
     """Returns what is evaluated as this client's model; None: the trained model."""
     having = self.having('personal', carry.client)

@@ -100,7 +100,6 @@ def _single_counts(logits, y, mask):
   found = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=mask.dtype)
   return {
     'right': jnp.sum(right),
-    'hits': jnp.zeros(logits.shape[-1], right.dtype).at[y].add(right),
     'predicted': mask @ found,
   }
 

@@ -1,4 +1,4 @@
-"""How many bytes a round sends, read off the shapes; nothing is computed."""
+"""How many bytes a round sends, computed from shapes alone."""
 
 import jax
 import jax.numpy as jnp
@@ -8,16 +8,15 @@ from fedjax_syn.client.local import bind
 from fedjax_syn.core.contexts import State, Task
 from fedjax_syn.core.keys import Purpose, stream
 from fedjax_syn.core.types import Params, PyTree
-from fedjax_syn.engine.clients import run_one
-from fedjax_syn.engine.inputs import RoundInputs, client_context, downlink
+from fedjax_syn.engine.inputs import broadcasts, client_context, round_inputs
 from fedjax_syn.layer import overrides
 
 
 def bytes_per_round(task: Task, state: State) -> tuple[int, int]:
   """Counts the bytes of one round.
 
-  What stays on the clients (`Layer.private`) counts neither among the parameters nor in any other part
-  that has the parameters' structure (SCAFFOLD's control variates, say).
+  What stays on the clients (`Layer.private`) counts neither among the parameters nor in any other
+  part with the structure of the parameters (SCAFFOLD's control variates, for example).
 
   Args:
     task: the experiment, its first round that of the phase in question.
@@ -28,31 +27,21 @@ def bytes_per_round(task: Task, state: State) -> tuple[int, int]:
   """
   cohort = task.cohort_size
 
-  def message(state):
-    sent, alike = downlink(task, stream(0, Purpose.SHARED), jnp.int32(1), state)
-    inputs = RoundInputs(
-      stream(0, Purpose.CLIENT, 1),
-      jnp.int32(1),
-      task.chain,
-      task.data,
-      state.params,
-      state.stats,
-      sent | alike,
-      jax.tree.map(lambda leaf: leaf[:cohort], state.clients),
-      jnp.zeros(cohort, jnp.int32),
-    )
-    up = run_one(bind(task), client_context(inputs, jnp.int32(0)))[0].payload
-    return up, {'params': state.params, 'stats': state.stats, 'broadcast': sent}
+  def sent(state):
+    rows = state._replace(clients=jax.tree.map(lambda leaf: leaf[:cohort], state.clients))
+    keys = stream(0, Purpose.CLIENT, 1), stream(0, Purpose.SHARED)
+    inputs = round_inputs(task, *keys, jnp.int32(1), rows, jnp.zeros(cohort, jnp.int32))
+    up = bind(task).update(client_context(inputs, jnp.int32(0)))[0].payload
+    return up, [state.params, state.stats, *broadcasts(task, state).values()]
 
-  up, down = jax.eval_shape(message, state)
-  down |= {f'broadcast/{name}': part for name, part in down.pop('broadcast').items()}
-  count = lambda parts: sum(_size(task, part, state.params) for part in parts.values())
-  layer, each = task.chain.client_update, count(up)
-  if layer is not None and overrides(
-    layer, 'message_bytes'
-  ):  # sets of different classes: the mean client
+  up, down = jax.eval_shape(sent, state)
+  each = sum(_size(task, part, state.params) for part in up.values())
+  layer = task.chain.client_update
+  if layer is not None and overrides(layer, 'message_bytes'):
+    # Sets of different classes: the mean client.
     each = float(np.mean(layer.message_bytes(task, np.asarray(task.data.class_counts))))
-  return round(task.expected_cohort * each), round(task.expected_cohort * count(down))
+  received = sum(_size(task, part, state.params) for part in down)
+  return round(task.expected_cohort * each), round(task.expected_cohort * received)
 
 
 def _size(task: Task, part: PyTree, params: Params) -> int:

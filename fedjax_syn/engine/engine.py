@@ -18,21 +18,13 @@ from fedjax_syn.core.mesh import place, replicated
 from fedjax_syn.core.privacy import promises
 from fedjax_syn.core.types import Array, Model, Variables
 from fedjax_syn.data.federated import FederatedData
-from fedjax_syn.engine import communication, inspection, noise, rounds, validation
-from fedjax_syn.engine import server_work as between
+from fedjax_syn.engine import communication, inspection, noise, rounds, server_work, validation
 from fedjax_syn.engine.evaluate import Evaluator, make_evaluator
 from fedjax_syn.engine.layout import Layout
 from fedjax_syn.engine.personal import Personal, make_split, measure_all
 from fedjax_syn.engine.round_metrics import each_numbers, numbers
 from fedjax_syn.engine.setting import make_setting
 from fedjax_syn.layer import Layer, overrides
-
-_RENAMED = {  # what versions before 0.2 had
-  'between': 'server_work',
-  'method': 'chain',
-  'run_together': 'run_side_by_side',
-  'synthetic': 'artifacts',
-}
 
 
 class Engine:
@@ -53,7 +45,6 @@ class Engine:
     model: Model,
     data: FederatedData,
     *,
-    num_classes: int | None = None,
     participation: float = 1.0,
     sampler: str = 'fixed',
     layout: Layout = Layout(),  # noqa: B008 (an immutable NamedTuple)
@@ -67,7 +58,6 @@ class Engine:
       method: a chain, or one layer.
       model: the network; the method's `model` hooks are applied to it.
       data: the partitioned training set.
-      num_classes: classes; default: columns of `data.class_counts`.
       participation: share of the clients in a round, 0 < p <= 1.
       sampler: 'fixed' or 'poisson'.
       layout: how clients lie on devices; zeros are filled in from the table.
@@ -86,7 +76,6 @@ class Engine:
       self.chain,
       model,
       data,
-      num_classes=num_classes or data.class_counts.shape[1],
       participation=participation,
       sampler=sampler,
       layout=layout,
@@ -105,10 +94,6 @@ class Engine:
       self._check_noise()
     elif any(overrides(layer, 'server_init') for layer in self.chain):
       self._shapes()  # what `server_init` refuses is said before a run begins
-
-  def __getattr__(self, name: str) -> Any:
-    new = f'is {_RENAMED[name]!r} now' if name in _RENAMED else 'does not exist'
-    raise AttributeError(f'Engine.{name} {new}', name=name, obj=self)
 
   # -- Training.
 
@@ -213,7 +198,7 @@ class Engine:
 
   def pending(self, state: State) -> bool:
     """Says whether work between rounds is unfinished."""
-    return bool(between.unfinished(self.chain, state))
+    return bool(server_work.unfinished(self.chain, state))
 
   def server_work(
     self, seed: int, state: State, seconds: float
@@ -223,7 +208,7 @@ class Engine:
     Returns:
       The state, whether all is done, and numbers for the log.
     """
-    state, report = between.work(self.setting, self.chain, self._data, seed, state, seconds)
+    state, report = server_work.work(self.setting, self.chain, self._data, seed, state, seconds)
     return state, not self.pending(state), report
 
   def warm_up(self, runs: int = 1) -> None:

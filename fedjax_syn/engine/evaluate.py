@@ -21,6 +21,7 @@ class Evaluator(NamedTuple):
   sums: Callable[[Params, Stats], tuple[dict[str, Array], Array]]  # counts, sum of the losses
   objective: Objective
   y: np.ndarray  # labels, [rows] or multi-hot [rows, labels]
+  num_classes: int
   rows: Callable[[Params, Stats], Array]  # the class that each row is taken for, int32 [rows]
 
   def __call__(self, params: Params, stats: Stats) -> dict[str, float]:
@@ -32,11 +33,7 @@ class Evaluator(NamedTuple):
 
   def by_class(self, params: Params, stats: Stats) -> np.ndarray | None:
     """Returns the accuracy on the rows of each class, [classes]; nan without rows, None with several labels per row."""
-    hits = self.sums(params, stats)[0].get('hits')
-    if hits is None:
-      return None
-    rows = np.bincount(self.y, minlength=len(hits))
-    return np.divide(hits, rows, out=np.full(len(rows), np.nan), where=rows > 0)
+    return self.by_owner(params, stats, self.y, self.num_classes)
 
   def by_owner(
     self, params: Params, stats: Stats, owners: np.ndarray, clients: int
@@ -55,6 +52,27 @@ class Evaluator(NamedTuple):
     rows = np.bincount(owners[owned], minlength=clients)
     hits = np.bincount(owners[owned], right[owned], minlength=clients)
     return np.divide(hits, rows, out=np.full(clients, np.nan), where=rows > 0)
+
+
+def into_batches(rows: int, batch_size: int, devices: int = 1) -> Callable[..., np.ndarray]:
+  """Returns a function that pads arrays [rows, ...] and reshapes them to [batches, batch, ...].
+
+  Args:
+    rows: of the arrays.
+    batch_size: rows of a batch, at most.
+    devices: a divisor of the number of batches.
+
+  Returns:
+    A function of an array and of options of `np.pad`, which pads with zeros by default.
+  """
+  batch_size = min(batch_size, -(-rows // devices))
+  batches = -(-rows // (batch_size * devices)) * devices
+
+  def cut(array, **padding):
+    width = [(0, batches * batch_size - rows), *[(0, 0)] * (np.ndim(array) - 1)]
+    return np.pad(array, width, **padding).reshape(batches, batch_size, *np.shape(array)[1:])
+
+  return cut
 
 
 def make_evaluator(
@@ -80,17 +98,11 @@ def make_evaluator(
   Returns:
     The evaluator.
   """
-  rows, devices, labels = len(y), mesh.devices.size, np.asarray(y)
-  batch_size = min(batch_size, -(-rows // devices))
-  batches = -(-rows // (batch_size * devices)) * devices
-  fill = batches * batch_size - rows
-  mask = np.concatenate([np.ones(rows, np.float32), np.zeros(fill, np.float32)])
-  x = np.concatenate([x, np.repeat(x[:1], fill, axis=0)])
-  y = np.concatenate([y, np.repeat(y[:1], fill, axis=0)])
-  spec = jax.sharding.PartitionSpec('lanes')
-  sharding = jax.sharding.NamedSharding(mesh, spec)
-  cut = lambda a: place(a.reshape(batches, batch_size, *a.shape[1:]), sharding)
-  x, y, mask = cut(x), cut(y.astype(np.int32)), cut(mask)
+  rows, labels, num_classes = len(y), np.asarray(y), data.class_counts.shape[1]
+  cut = into_batches(rows, batch_size, mesh.devices.size)
+  batches = cut(x, mode='edge'), cut(y.astype(np.int32)), cut(np.ones(rows, np.float32))
+  sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec('lanes'))
+  x, y, mask = place(batches, sharding)
 
   few = jax.tree.map(lambda leaf: np.asarray(leaf[:1]), (data.x, data.y, data.order))
   small = place(data._replace(x=few[0], y=few[1], order=few[2], proxy=None), replicated(mesh))
@@ -103,7 +115,7 @@ def make_evaluator(
     variables = place(Variables(params, stats), replicated(mesh))
     return np.asarray(_classes(model, mesh, variables, small, x)).reshape(-1)[:rows]
 
-  return Evaluator(sums, objective, labels, classes)
+  return Evaluator(sums, objective, labels, num_classes, classes)
 
 
 @bounded

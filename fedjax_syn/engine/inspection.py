@@ -16,8 +16,7 @@ from fedjax_syn.core.programs import bounded
 from fedjax_syn.core.sampling import FEWEST
 from fedjax_syn.core.types import Array
 from fedjax_syn.data.federated import FederatedData
-from fedjax_syn.engine.clients import run_one
-from fedjax_syn.engine.inputs import RoundInputs, client_context, downlink
+from fedjax_syn.engine.inputs import client_context, round_inputs
 from fedjax_syn.engine.setting import Setting
 from fedjax_syn.layer import overrides
 
@@ -45,8 +44,7 @@ def one_message(
     data: the partitioned training set.
   """
   task = setting.task(chain, data, first_round)
-  context = context_of(setting, task, seed, state, client)
-  return run_one(bind(task), context)[0]
+  return bind(task).update(context_of(setting, task, seed, state, client))[0]
 
 
 def context_of(
@@ -54,18 +52,9 @@ def context_of(
 ) -> ClientContext:
   """Returns the context of one client in the next round; see `one_message`."""
   number = state.round + 1
-  sent, alike = downlink(task, stream(seed, Purpose.SHARED, number), number, state)
-  inputs = RoundInputs(
-    setting.stream(seed, Purpose.CLIENT, number),
-    number,
-    task.chain,
-    task.data,
-    state.params,
-    state.stats,
-    sent | alike,
-    jax.tree.map(lambda leaf: leaf[None], state.clients),
-    jnp.asarray(client)[None],
-  )
+  keys = setting.stream(seed, Purpose.CLIENT, number), stream(seed, Purpose.SHARED, number)
+  state = state._replace(clients=jax.tree.map(lambda leaf: leaf[None], state.clients))
+  inputs = round_inputs(task, *keys, number, state, jnp.asarray(client)[None])
   return client_context(inputs, jnp.int32(0))
 
 
@@ -109,8 +98,7 @@ def diagnose(task: Task, mesh: jax.sharding.Mesh, seed: int, state: State) -> di
   """Returns what the layers' `evaluate` hooks measure, on one device."""
   state = alone(state._replace(clients={}), mesh)
   task, report = task._replace(data=alone(task.data, mesh)), {}
-  for i, layer in enumerate(task.chain.on_server):
-    if overrides(layer, 'evaluate'):
-      key = fold(stream(seed, Purpose.DIAGNOSE), i)
-      report |= layer.evaluate(task, key, state.server.get(layer.name), state.stats)
+  for i, layer in task.chain.numbered('evaluate', task):
+    key = fold(stream(seed, Purpose.DIAGNOSE), i)
+    report |= layer.evaluate(task, key, state.server.get(layer.name), state.stats)
   return report

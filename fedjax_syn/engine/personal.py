@@ -14,10 +14,11 @@ from fedjax_syn.core.contexts import ClientContext, Message, State, Task
 from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.mesh import place, replicated
 from fedjax_syn.core.programs import bounded
-from fedjax_syn.core.types import Array, Model, Params, Variables
+from fedjax_syn.core.types import Array, Model, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.engine.clients import run_clients
-from fedjax_syn.engine.inputs import RoundInputs, client_context, downlink
+from fedjax_syn.engine.evaluate import into_batches
+from fedjax_syn.engine.inputs import RoundInputs, round_inputs
 from fedjax_syn.engine.setting import Setting
 
 ROWS = 500  # test rows that a block of lanes sees at once
@@ -100,42 +101,41 @@ def _accuracy(
 
 
 class _Local(LocalClient):
-  """Clients that train as in a round, and return what their models are worth instead of a message."""
+  """Clients that train as in a round, and return the quality of their models, not a message."""
 
-  def __init__(self, task: Task, w_global: Params, split: Split):
+  def __init__(self, task: Task, inputs: RoundInputs):
     super().__init__(task)
-    self.measure = functools.partial(_measure, task, w_global, split)
+    self.inputs = inputs
 
   def end(self, carry: Carry) -> tuple[Message, dict, dict]:
     trained = Variables(carry.params, carry.stats)
-    return self.measure(carry.client, trained, self.personal(carry))
+    return _measure(self.task, self.inputs, carry.client, trained, self.personal(carry))
 
 
 class _Direct(DirectClient):
   """Clients that do not train: they have the global model."""
 
-  def __init__(self, task: Task, w_global: Params, split: Split):
+  def __init__(self, task: Task, inputs: RoundInputs):
     super().__init__(task)
-    self.measure = functools.partial(_measure, task, w_global, split)
+    self.inputs = inputs
 
   def update(self, client: ClientContext) -> tuple[Message, dict, dict]:
-    return self.measure(client, Variables(client.params, client.stats), None)
+    return _measure(self.task, self.inputs, client, Variables(client.params, client.stats), None)
 
 
 def _measure(
   task: Task,
-  w_global: Params,
-  split: Split,
+  inputs: RoundInputs,
   context: ClientContext,
   local: Variables,
   own: Variables | None,
 ) -> tuple[Message, dict, dict]:
-  client, counts = context.shard.client, context.shard.class_counts
+  client, counts, split = context.shard.client, context.shard.class_counts, inputs.split
   local_hits = count_hits(task.model, task.data, local, split, client)
   hits = local_hits if own is None else count_hits(task.model, task.data, own, split, client)
   accuracy, present = _accuracy(hits, split, counts, client)
   square = lambda path, a, b: jnp.zeros(()) if task.is_private(path) else jnp.sum((a - b) ** 2)
-  squares = jax.tree_util.tree_map_with_path(square, local.params, w_global)
+  squares = jax.tree_util.tree_map_with_path(square, local.params, inputs.common.params)
   measured = Personal(
     accuracy=accuracy,
     generalisation=local_hits[0].sum() / split.rows.sum(),
@@ -186,22 +186,12 @@ def measure_clients(
   """
   task = setting.task(chain, data, first_round)
   key, number = stream(seed, Purpose.PERSONAL, state.round), jnp.maximum(state.round, 1)
-  sent, alike = downlink(task, fold(key, 0, 1), number, state)
-  down = state.params, state.stats, sent | alike
-  inputs = RoundInputs(key, number, chain, data, *down, state.clients, clients)
-
+  inputs = round_inputs(task, key, fold(key, 0, 1), number, state, clients)
   measuring = _Local if chain.trains_locally else _Direct
-
-  def client_of(both):
-    inputs, split = both
-    return measuring(setting.task(inputs.chain, inputs.data, first_round), inputs.params, split)
-
-  both = inputs, split
   result = run_clients(
-    client_of,
-    lambda both, slot: client_context(both[0], slot),
-    both,
-    client_of(both).steps(setting.sizes(data, clients)),
+    lambda inputs: measuring(setting.task(inputs.chain, inputs.data, first_round), inputs),
+    inputs._replace(split=split),
+    setting.sizes(data, clients),
     setting.layout,
     setting.mesh,
     uniform=True,
@@ -262,24 +252,12 @@ def make_split(x: np.ndarray, y: np.ndarray, owners: np.ndarray | None, setting:
     ValueError: if samples have several labels, so that no class weighs them.
   """
   check(y)
-  batch = max(1, ROWS // setting.layout.lanes)
-  return place(_cut(x, y, owners, setting.num_classes, batch), replicated(setting.mesh))
-
-
-def _cut(
-  x: np.ndarray, y: np.ndarray, owners: np.ndarray | None, classes: int, batch_size: int
-) -> Split:
-  x, y = np.asarray(x), np.asarray(y).astype(np.int32)
-  batch_size = min(batch_size, len(y))
-  batches = -(-len(y) // batch_size)
-  fill = batches * batch_size - len(y)
-  cut = lambda a: a.reshape(batches, batch_size, *a.shape[1:])
-  mask = np.concatenate([np.ones(len(y), np.int32), np.zeros(fill, np.int32)])
-  padded = (np.concatenate([a, np.repeat(a[:1], fill, axis=0)]) for a in (x, y))
-  rows = np.bincount(y, minlength=classes).astype(np.int32)
-  nobody = np.full(fill, -1, np.int32)
-  owner = None if owners is None else cut(np.concatenate([owners, nobody]).astype(np.int32))
-  return Split(*map(cut, padded), cut(mask), rows, owner)
+  y = np.asarray(y, np.int32)
+  cut = into_batches(len(y), max(1, ROWS // setting.layout.lanes))
+  rows = np.bincount(y, minlength=setting.num_classes).astype(np.int32)
+  owner = None if owners is None else cut(np.asarray(owners, np.int32), constant_values=-1)
+  split = Split(cut(x, mode='edge'), cut(y), cut(np.ones(len(y), np.int32)), rows, owner)
+  return place(split, replicated(setting.mesh))
 
 
 def report(measured: Personal) -> dict[str, float]:

@@ -16,9 +16,9 @@ from fedjax_syn.core.programs import bounded
 from fedjax_syn.core.types import Array, Params, PyTree, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.data.federated import FederatedData
-from fedjax_syn.engine import clients as clients_lib
 from fedjax_syn.engine import noise
-from fedjax_syn.engine.inputs import RoundInputs, client_context, downlink
+from fedjax_syn.engine.clients import run_clients
+from fedjax_syn.engine.inputs import round_inputs
 from fedjax_syn.engine.round_metrics import Report, round_report, server_numbers
 from fedjax_syn.engine.setting import Setting
 from fedjax_syn.engine.tracing import traced
@@ -73,12 +73,10 @@ def init(
   drawn = begin is None
   params, stats = setting.model.init(stream(seed, Purpose.INIT)) if drawn else begin
   messages = set_up(setting, chain, seed, data)
-  having = chain.having('server_init', task)
   server = {}
-  for i, layer in enumerate(chain.on_server):
-    if layer in having:
-      key = fold(stream(seed, Purpose.SERVER), i)
-      server[layer.name] = layer.server_init(task, key, params, messages.get(layer.name))
+  for i, layer in chain.numbered('server_init', task):
+    key = fold(stream(seed, Purpose.SERVER), i)
+    server[layer.name] = layer.server_init(task, key, params, messages.get(layer.name))
   first = jnp.arange(setting.clients.rows, dtype=jnp.int32)
   rows = setting.initial_rows(chain, data, Variables(params, stats), first)
   return everywhere(setting, State(jnp.zeros((), jnp.int32), params, stats, server, rows))
@@ -120,16 +118,12 @@ def one_round(
   sampled = setting.sample(seed, number)
   size = setting.sizes(data, sampled)
   rows = setting.clients.read(state.clients, sampled)
-  sent, alike = downlink(task, stream(seed, Purpose.SHARED, number), number, state)
-  key = setting.stream(seed, Purpose.CLIENT, number)
-  down = state.params, state.stats, sent | alike
-  inputs = RoundInputs(key, number, chain, data, *down, rows, sampled)
-  client_of = lambda inputs: bind(setting.task(inputs.chain, inputs.data, first_round))
-  messages, rows, metrics, efficiency = clients_lib.run_clients(
-    client_of,
-    client_context,
+  keys = setting.stream(seed, Purpose.CLIENT, number), stream(seed, Purpose.SHARED, number)
+  inputs = round_inputs(task, *keys, number, state._replace(clients=rows), sampled)
+  messages, rows, metrics, efficiency = run_clients(
+    lambda inputs: bind(setting.task(inputs.chain, inputs.data, first_round)),
     inputs,
-    client_of(inputs).steps(size),
+    size,
     setting.layout,
     setting.mesh,
     uniform=chain.trains_locally and chain.local.weighting == 'uniform',
@@ -178,17 +172,32 @@ def _server_updates(
   round: Round, new: Params, state: State, key: Array
 ) -> tuple[Params, dict[str, PyTree]]:
   chain, server = round.task.chain, dict(state.server)
-  having = chain.having('server_update', round.task)
-  for i, layer in enumerate(chain.on_server):
-    if layer in having:
-      seen = round._replace(key=fold(key, i), state=server.get(layer.name))
-      both = layer.server_update(seen, new)
-      after, own = hook_results.parts(layer, 'server_update', both, 'parameters', 'new state')
-      new = hook_results.like(layer, 'server_update', after, new, 'params')
-      own = hook_results.new_state(layer, 'server_update', own, server)
-      if layer.name in server:
-        server[layer.name] = own
+  for i, layer in chain.numbered('server_update', round.task):
+    seen = round._replace(key=fold(key, i), state=server.get(layer.name))
+    both = layer.server_update(seen, new)
+    after, own = hook_results.parts(layer, 'server_update', both, 'parameters', 'new state')
+    new = hook_results.like(layer, 'server_update', after, new, 'params')
+    own = hook_results.new_state(layer, 'server_update', own, server)
+    if layer.name in server:
+      server[layer.name] = own
   return new, server
+
+
+def _repeat(
+  step: Callable[[PyTree, Report], tuple[PyTree, Report]],
+  state: PyTree,
+  report: Report,
+  rounds: Array,
+) -> tuple[PyTree, Report]:
+  """Repeats a step, given a report's shapes, until all rounds are done or all runs diverged."""
+
+  def go(loop):
+    i, _, report = loop
+    return (i < rounds) & (report['diverged_round'] == 0).any()
+
+  blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), report)
+  body = lambda loop: (loop[0] + 1, *step(*loop[1:]))
+  return jax.lax.while_loop(go, body, (jnp.int32(0), state, blank))[1:]
 
 
 @bounded
@@ -205,18 +214,7 @@ def many_rounds(
   """Runs rounds until they are done or one diverges; the state given is consumed."""
   one = lambda state: one_round(setting, first_round, chain, seed, state, data)
   one, (_, report) = traced(one, state)
-
-  def go(loop):
-    i, _, report = loop
-    return (i < rounds) & (report['diverged_round'] == 0)
-
-  def body(loop):
-    i, state, _ = loop
-    return i + 1, *one(state)
-
-  blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), report)
-  _, state, report = jax.lax.while_loop(go, body, (jnp.int32(0), state, blank))
-  return state, report
+  return _repeat(lambda state, _: one(state), state, report, rounds)
 
 
 @bounded
@@ -253,20 +251,14 @@ def many_rounds_side_by_side(
     one = lambda chain, seed, state: one_round(setting, first_round, chain, seed, state, data, AXIS)
     return jax.vmap(one, (swept, 0, 0), axis_name=AXIS)(chains, seeds, states)
 
-  def go(loop):
-    i, _, report = loop
-    return (i < rounds) & (report['diverged_round'] == 0).any()
-
-  def body(loop):
-    i, *old = loop
-    fine = old[1]['diverged_round'] == 0
+  def step(stacked, report):
+    fine = report['diverged_round'] == 0
     keep = lambda new, old: jnp.where(fine.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-    return i + 1, *jax.tree.map(keep, step(old[0]), tuple(old))
+    return jax.tree.map(keep, all_once(stacked), (stacked, report))
 
   stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-  step, (_, report) = traced(all_runs, stacked)
-  blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), report)
-  _, stacked, report = jax.lax.while_loop(go, body, (jnp.int32(0), stacked, blank))
+  all_once, (_, report) = traced(all_runs, stacked)
+  stacked, report = _repeat(step, stacked, report, rounds)
   return tuple(jax.tree.map(lambda leaf: leaf[i], stacked) for i in range(len(states))), report
 
 

@@ -47,7 +47,7 @@ def work(
   # The work runs on one device, or as the layer says.
   state = alone(state._replace(clients={}), setting.mesh)._replace(clients=state.clients)
   key = fold(stream(np.int32(seed), Purpose.BETWEEN, state.round), i)
-  task = setting.task(chain, data, 1, mesh=setting.mesh)
+  task = setting.task(chain, data, 1)._replace(mesh=setting.mesh)
   w = Variables(state.params, state.stats)
   params, own, report = layer.server_work(task, key, state.server[layer.name], w, seconds)
   return state._replace(params=params, server={**state.server, layer.name: own}), report

@@ -58,14 +58,13 @@ class Setting:
     """How a round reads and writes per-client state."""
     return STORES[self.store](self.num_clients, self.cohort_size)
 
-  def task(self, chain: Chain, data: FederatedData, first_round: int, **other) -> Task:
+  def task(self, chain: Chain, data: FederatedData, first_round: int) -> Task:
     """Returns the experiment as layers see it.
 
     Args:
       chain: the method; traced inside a program.
       data: the partitioned training set.
       first_round: of the static phase.
-      **other: fields of `Task` that differ for work between rounds.
     """
     cohort = self.cohort_size
     expected = self.participation * self.num_clients if self.sampler == 'poisson' else cohort
@@ -81,7 +80,6 @@ class Setting:
       expected,
       self.rounds,
       noised=self.noised,
-      **other,
     )
 
   def initial_rows(
@@ -129,7 +127,6 @@ def make_setting(
   model: Model,
   data: FederatedData,
   *,
-  num_classes: int,
   participation: float,
   sampler: str,
   layout: Layout,
@@ -153,7 +150,7 @@ def make_setting(
     chain.adapt(model, data.x.shape[1:]),
     objective if loss is None else objective._replace(loss=loss),
     num_clients,
-    num_classes,
+    data.class_counts.shape[1],
     participation,
     sampler,
     resolve(layout, cohort_size)._replace(client_state_bytes=0),

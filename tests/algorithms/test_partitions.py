@@ -97,7 +97,7 @@ def partitioned(name: str):
 
 
 def rounds_without_nan(name, data, checks=lambda *_: contextlib.nullcontext()):
-  engine = Engine(small(name), NET(), data, num_classes=3, layout=Layout(devices=1))
+  engine = Engine(small(name), NET(), data, layout=Layout(devices=1))
   state, done = engine.init(0), 0
   while done < 5:
     while engine.pending(state):

@@ -18,7 +18,7 @@ from fedjax_syn.chains import Chain
 from fedjax_syn.client.local import bind, seen_by
 from fedjax_syn.core.contexts import ClientContext, State, Task
 from fedjax_syn.data import federated
-from fedjax_syn.engine import Engine, clients
+from fedjax_syn.engine import Engine
 from fedjax_syn.plotting import figures
 from fedjax_syn.runs import assemble, restore
 
@@ -127,7 +127,7 @@ def training(subject: Subject) -> Callable[[ClientContext, federated.FederatedDa
   """Returns what runs a client's whole round without FedCOG."""
   others = chain(*(layer for layer in subject.method if not isinstance(layer, FedCOG)))
   alone = subject._replace(method=others)
-  return jax.jit(lambda client, data: clients.run_one(bind(alone.task(data)), client)[0])
+  return jax.jit(lambda client, data: bind(alone.task(data)).update(client)[0])
 
 
 def seconds(subject: Subject, samples: Sequence[int], client: int = 0) -> dict[str, float]:
