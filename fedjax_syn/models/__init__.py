@@ -5,11 +5,14 @@ import functools
 import importlib
 import traceback
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from fedjax_syn.core.types import Model
+from fedjax_syn.models.classifier import as_model
 from fedjax_syn.models.convnet import convnet
 from fedjax_syn.models.flax_module import from_class, from_module
 from fedjax_syn.models.init import INITS
@@ -17,11 +20,11 @@ from fedjax_syn.models.layers import FORMS, NORMS, POOLINGS
 from fedjax_syn.models.lenet import cnn3, lenet
 from fedjax_syn.models.mlp import mlp
 from fedjax_syn.models.resnet import resnet18
-from fedjax_syn.models.text import text
+from fedjax_syn.models.text import embed, text
 
 __all__ = ['create', 'from_module', 'names']
 
-MODELS: dict[str, tuple[Callable[..., Model], str]] = {
+MODELS: dict[str, tuple[Callable[..., nn.Module], str]] = {
   'cnn3': (cnn3, 'FedCOG for CIFAR-100: three 3x3 convolutions, 128 hidden units'),
   'convnet': (convnet, 'DynaFed: depth (3) blocks of width (128): conv 3x3, norm, ReLU, pooling'),
   'lenet': (lenet, 'FedCOG: two 5x5 convolutions with max-pooling, 120 and 84 hidden units'),
@@ -102,12 +105,13 @@ def create(
       raise ValueError(f'{argument} = {value}: it must be at least {least}')
   if conv == 'auto':
     given['conv'] = FASTEST.get(jax.default_backend(), 'xla')
-  build = _load(name) if ':' in name else _built_in(_one_of('name', name, MODELS))
+  given |= {'shape': tuple(shape), 'num_classes': num_classes, 'width': width, 'depth': depth}
+  if ':' not in name:
+    return _built_in(_one_of('name', name, MODELS), **given)
+  build = _load(name)
   try:
-    model = build(shape=tuple(shape), num_classes=num_classes, width=width, depth=depth, **given)
+    model = build(**given)
   except Exception as error:
-    if ':' not in name:
-      raise
     where = traceback.extract_tb(error.__traceback__)[-1]
     raise ValueError(
       f'model.name = {name!r}: {type(error).__name__} in {where.filename}:{where.lineno}: {error}'
@@ -117,10 +121,16 @@ def create(
   return model
 
 
-@functools.cache
-def _built_in(name: str) -> Callable[..., Model]:
-  """A network of `MODELS`: equal arguments give one Model, by which compiled programs are looked up."""
-  return functools.cache(MODELS[name][0])
+@functools.cache  # compiled programs are looked up by the model
+def _built_in(
+  name: str, *, shape: tuple[int, ...], num_classes: int, init: str, conv: str, **options: Any
+) -> Model:
+  weights = INITS[init]
+  body = MODELS[name][0](shape=shape, form=FORMS[conv], weights=weights, **options)
+  if name not in TEXT:
+    return as_model(name, body, shape, num_classes, weights)
+  tokens = jax.ShapeDtypeStruct((1, *shape), jnp.int32)
+  return as_model(name, body, shape, num_classes, weights, tokens)._replace(embed=embed)
 
 
 def _one_of(argument: str, value: str, known: Iterable[str]) -> str:
@@ -134,16 +144,16 @@ def _one_of(argument: str, value: str, known: Iterable[str]) -> str:
 def _load(name: str) -> Callable[..., Model]:
   module, _, function = name.partition(':')
   try:
-    found = importlib.import_module(module)
+    imported = importlib.import_module(module)
   except (ImportError, ValueError) as error:
     raise ValueError(
       f'model.name = {name!r}: module {module!r} cannot be imported: {error}'
     ) from error
-  if not callable(getattr(found, function, None)):
-    near = difflib.get_close_matches(function, dir(found))
+  build = getattr(imported, function, None)
+  if not callable(build):
+    near = difflib.get_close_matches(function, dir(imported))
     hint = f'; did you mean {" or ".join(map(repr, near))}?' if near else ''
     raise ValueError(f'model.name = {name!r}: {module!r} has no function {function!r}{hint}')
-  build = getattr(found, function)
   if isinstance(build, type) and issubclass(build, nn.Module):
     return functools.partial(from_class, build, name)
   return build

@@ -2,10 +2,10 @@
 
 import flax.linen as nn
 
-from fedjax_syn.core.types import Array, Model
-from fedjax_syn.models.classifier import as_model, check_fits
-from fedjax_syn.models.init import INITS, Init
-from fedjax_syn.models.layers import FORMS, NORMS, POOLINGS, Conv, Form
+from fedjax_syn.core.types import Array
+from fedjax_syn.models.classifier import check_fits
+from fedjax_syn.models.init import Init
+from fedjax_syn.models.layers import NORMS, POOLINGS, Conv, Form
 
 
 class ConvNet(nn.Module):
@@ -34,21 +34,19 @@ class ConvNet(nn.Module):
 def convnet(
   *,
   shape: tuple[int, int, int],
-  num_classes: int,
   width: int,
   depth: int,
   norm: str,
   pooling: str,
-  init: str,
-  conv: str,
-) -> Model:
-  """Builds a ConvNet; see `fedjax_syn.models.create`. Defaults: 128 wide, 3 blocks.
+  weights: Init,
+  form: Form,
+) -> ConvNet:
+  """Returns the body of a ConvNet. Defaults: 128 wide, 3 blocks.
 
   The first convolution pads images of 28x28 pixels and one channel to 32x32, as the papers' code
   does.
   """
-  depth, first = depth or 3, 3 if tuple(shape) == (28, 28, 1) else 1
+  depth, first = depth or 3, 3 if shape == (28, 28, 1) else 1
   pools = [(2, 2, 0)] * depth if pooling != 'none' else []
   check_fits(shape, 'convnet', (3, 1, first), *pools)  # the other convolutions keep the size
-  body = ConvNet(width or 128, depth, norm, pooling, first, FORMS[conv], INITS[init])
-  return as_model('convnet', body, shape, num_classes, INITS[init])
+  return ConvNet(width or 128, depth, norm, pooling, first, form, weights)

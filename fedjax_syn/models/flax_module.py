@@ -59,68 +59,21 @@ def from_module(
     ValueError: if the module cannot be called like this, has no such layer, or draws random numbers (dropout), for
       which clients have no key.
   """
-  taken = inspect.signature(type(module).__call__).parameters
-  where = f'model.name = {name!r}: {type(module).__name__}'
-
-  def flags(train, mask):
-    return {k: v for k, v in (('train', train), ('mask', mask)) if k in taken}
-
-  def call(variables, x, train, mask):
-    found = {}
-
-    def watch(next_call, args, kwargs, context):
-      out = next_call(*args, **kwargs)
-      if isinstance(context.module, nn.Dense) and context.method_name == '__call__':
-        found['last'] = context.module, args[0]
-      return out
-
-    with nn.intercept_methods(watch):
-      result = module.apply(variables, x, mutable=['batch_stats'], **flags(train, mask))
-    return result, found.get('last')
-
-  def made(key):
-    return module.init(key, jnp.zeros((1, *shape)), **flags(False, None))
-
-  try:
-    shapes = jax.eval_shape(made, jax.random.key(0))
-    last = []
-
-    def trial(variables):
-      (logits, _), dense = call(variables, jnp.zeros((2, *shape)), True, jnp.ones(2))
-      last.append(dense)
-      return logits
-
-    logits = jax.eval_shape(trial, shapes)
-  except Exception as error:  # whatever a user's module does wrong is a refusal
-    reason = (str(error).splitlines() or [''])[0]
-    raise ValueError(f'{where}: cannot be used ({type(error).__name__}: {reason})') from error
-  if getattr(logits, 'shape', None) != (2, num_classes):
-    got = list(getattr(logits, 'shape', [])) or type(logits).__name__
-    raise ValueError(
-      f'{where}: must return logits [batch, {num_classes}], got {got} for a batch of 2'
-    )
-  if last[0] is None or last[0][0].features != num_classes:
-    raise ValueError(
-      f'{where}: its last Dense layer must have the {num_classes} classes: it is the head'
-    )
-  if 'batch_stats' in shapes and 'mask' not in taken:
-    raise ValueError(
-      f'{where}: with BatchNorm, __call__ must take mask and pass it to every BatchNorm: batches are padded'
-    )
-  path, top = last[0][0].path, last[0][0].clone(parent=None, name=None)
+  dense = _head(module, shape, num_classes, f'model.name = {name!r}: {type(module).__name__}')
+  path, top = dense.path, dense.clone(parent=None, name=None)
 
   @jax.jit
   def initialise(key: PRNGKey) -> Variables:
-    variables = made(key)
+    variables = _init(module, shape, key)
     return Variables(variables['params'], variables.get('batch_stats', {}))
 
   def apply(
     variables: Variables, x: Array, train: bool = False, mask: Array | None = None
   ) -> Output:
     collections = {'params': variables.params, 'batch_stats': variables.stats}
-    (logits, changed), dense = call(collections, x, train, mask)
+    logits, changed, last = _call(module, collections, x, train, mask)
     stats = changed.get('batch_stats', {}) if train else variables.stats
-    return Output(logits, dense[1], stats)
+    return Output(logits, last[1], stats)
 
   def head(params: Params, features: Array) -> Array:
     for part in path:
@@ -131,3 +84,63 @@ def from_module(
     return tuple(getattr(part, 'key', part) for part in leaf[: len(path)]) == path
 
   return Model(name, initialise, apply, head, is_head)
+
+
+def _accepts(module: nn.Module, **options: Any) -> dict[str, Any]:
+  """Returns the options that the module's `__call__` has parameters for."""
+  parameters = inspect.signature(type(module).__call__).parameters
+  return {name: value for name, value in options.items() if name in parameters}
+
+
+def _init(module: nn.Module, shape: tuple[int, ...], key: PRNGKey) -> dict[str, Any]:
+  return module.init(key, jnp.zeros((1, *shape)), **_accepts(module, train=False, mask=None))
+
+
+def _call(
+  module: nn.Module, variables: dict[str, Any], x: Array, train: bool, mask: Array | None
+) -> tuple[Array, dict[str, Any], tuple[nn.Dense, Array] | None]:
+  """Returns logits, changed variables, and the last Dense layer that was called with its input."""
+  called: list[tuple[nn.Dense, Array]] = []
+
+  def watch(next_call, args, kwargs, context):
+    out = next_call(*args, **kwargs)
+    if isinstance(context.module, nn.Dense) and context.method_name == '__call__':
+      called.append((context.module, args[0]))
+    return out
+
+  with nn.intercept_methods(watch):
+    options = _accepts(module, train=train, mask=mask)
+    logits, changed = module.apply(variables, x, mutable=['batch_stats'], **options)
+  return logits, changed, called[-1] if called else None
+
+
+def _head(module: nn.Module, shape: tuple[int, ...], num_classes: int, where: str) -> nn.Dense:
+  """Returns the module's last Dense layer; raises the errors of `from_module`."""
+  last = None
+
+  def trial(variables):
+    nonlocal last
+    logits, _, last = _call(module, variables, jnp.zeros((2, *shape)), True, jnp.ones(2))
+    return logits
+
+  try:
+    shapes = jax.eval_shape(lambda key: _init(module, shape, key), jax.random.key(0))
+    logits = jax.eval_shape(trial, shapes)
+  except Exception as error:  # a user's module may fail in any way
+    reason = (str(error).splitlines() or [''])[0]
+    raise ValueError(f'{where}: cannot be used ({type(error).__name__}: {reason})') from error
+  if getattr(logits, 'shape', None) != (2, num_classes):
+    got = list(getattr(logits, 'shape', [])) or type(logits).__name__
+    raise ValueError(
+      f'{where}: must return logits [batch, {num_classes}], got {got} for a batch of 2'
+    )
+  if last is None or last[0].features != num_classes:
+    raise ValueError(
+      f'{where}: its last Dense layer must have the {num_classes} classes: it is the head'
+    )
+  if 'batch_stats' in shapes and not _accepts(module, mask=None):
+    raise ValueError(
+      f'{where}: with BatchNorm, __call__ must take mask and pass it to every BatchNorm: batches'
+      ' are padded'
+    )
+  return last[0]

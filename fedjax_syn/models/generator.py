@@ -1,7 +1,7 @@
 """Generators: features for a label (FedGen, Zhu et al., 2021) and images from noise (FedCOG, Appendix A.5.1)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -24,9 +24,10 @@ class Generator(NamedTuple):
   """A generator as pure functions."""
 
   init: Callable[[PRNGKey], Params]
-  # (params, y, noise, moments or None for the batch's own) -> features, the moments that were used
-  apply: Callable[..., tuple[Array, Moments]]
-  noise: int  # uniform numbers per sample
+  apply: Callable[..., Any]
+  """See `generator` and `image_generator`."""
+  noise: int
+  """Random numbers per sample."""
 
 
 def running(old: Moments, batch: Moments, rows: int) -> Moments:
@@ -103,18 +104,14 @@ class ImageBody(nn.Module):
     return nn.Conv(channels, (3, 3), param_dtype=z.dtype)(z)
 
 
-class ImageGenerator(NamedTuple):
-  """A generator of images as pure functions."""
+def image_generator(shape: tuple[int, int, int], noise: int = 256) -> Generator:
+  """Builds FedCOG's optional generator for images of a shape (height, width, channels).
 
-  init: Callable[[PRNGKey], Params]
-  apply: Callable[[Params, Array], Array]  # (params, noise [batch, noise]) -> [batch, *shape]
-  noise: int
-
-
-def image_generator(shape: tuple[int, int, int], noise: int = 256) -> ImageGenerator:
-  """Builds FedCOG's optional generator for images of a shape (height, width, channels)."""
+  Returns:
+    The generator; `apply(params, noise [batch, noise])` gives images [batch, *shape].
+  """
   body = ImageBody(shape)
-  return ImageGenerator(
+  return Generator(
     lambda key: body.init(key, jnp.zeros((1, noise)))['params'],
     lambda params, z: body.apply({'params': params}, z),
     noise,

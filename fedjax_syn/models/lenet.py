@@ -1,11 +1,13 @@
 """The small CNNs of FedCOG: unpadded convolutions with ReLU and max-pooling, then dense layers."""
 
+from typing import Any
+
 import flax.linen as nn
 
-from fedjax_syn.core.types import Array, Model
-from fedjax_syn.models.classifier import as_model, check_fits
-from fedjax_syn.models.init import INITS, Init
-from fedjax_syn.models.layers import FORMS, Conv, Dense, Form, max_pool
+from fedjax_syn.core.types import Array
+from fedjax_syn.models.classifier import check_fits
+from fedjax_syn.models.init import Init
+from fedjax_syn.models.layers import Conv, Dense, Form, max_pool
 
 
 class PlainCNN(nn.Module):
@@ -31,25 +33,19 @@ class PlainCNN(nn.Module):
     return z
 
 
-def _build(name, size, channels, hidden, shape, num_classes, init, conv) -> Model:
-  check_fits(shape, name, *[(size, 1, 0), (2, 2, 0)] * len(channels))
-  body = PlainCNN(size, channels, hidden, FORMS[conv], INITS[init])
-  return as_model(name, body, shape, num_classes, INITS[init])
-
-
-def lenet(
-  *, shape: tuple[int, int, int], num_classes: int, init: str, conv: str, **unused
-) -> Model:
-  """Builds FedCOG's CNN for Fashion-MNIST and CIFAR-10 (A.3.1); see `fedjax_syn.models.create`."""
+def lenet(*, shape: tuple[int, int, int], form: Form, weights: Init, **unused: Any) -> PlainCNN:
+  """Returns the body of FedCOG's CNN for Fashion-MNIST and CIFAR-10 (A.3.1)."""
   del unused
-  return _build('lenet', 5, (6, 16), (120, 84), shape, num_classes, init, conv)
+  check_fits(shape, 'lenet', *[(5, 1, 0), (2, 2, 0)] * 2)
+  return PlainCNN(5, (6, 16), (120, 84), form, weights)
 
 
-def cnn3(*, shape: tuple[int, int, int], num_classes: int, init: str, conv: str, **unused) -> Model:
-  """Builds FedCOG's CNN for CIFAR-100; see `fedjax_syn.models.create`.
+def cnn3(*, shape: tuple[int, int, int], form: Form, weights: Init, **unused: Any) -> PlainCNN:
+  """Returns the body of FedCOG's CNN for CIFAR-100.
 
-  The text (A.3.1) leaves out the pooling after the third convolution; the 69,380 parameters that A.5.2
-  quotes need it.
+  The text (A.3.1) leaves out the pooling after the third convolution; the 69,380 parameters that
+  A.5.2 quotes need it.
   """
   del unused
-  return _build('cnn3', 3, (16, 32, 64), (128,), shape, num_classes, init, conv)
+  check_fits(shape, 'cnn3', *[(3, 1, 0), (2, 2, 0)] * 3)
+  return PlainCNN(3, (16, 32, 64), (128,), form, weights)

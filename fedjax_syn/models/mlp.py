@@ -1,10 +1,11 @@
 """The multi-layer perceptron of DynaFed's Table 5 (784-128-128-10 on Fashion-MNIST)."""
 
+from typing import Any
+
 import flax.linen as nn
 
-from fedjax_syn.core.types import Array, Model
-from fedjax_syn.models.classifier import as_model
-from fedjax_syn.models.init import INITS, Init
+from fedjax_syn.core.types import Array
+from fedjax_syn.models.init import Init
 from fedjax_syn.models.layers import Dense
 
 
@@ -25,11 +26,7 @@ class MLP(nn.Module):
     return z
 
 
-def mlp(
-  *, shape: tuple[int, int, int], num_classes: int, width: int, depth: int, init: str, **unused
-) -> Model:
-  """Builds an MLP; see `fedjax_syn.models.create`. Defaults: 128 wide, 2 hidden layers."""
+def mlp(*, width: int, depth: int, weights: Init, **unused: Any) -> MLP:
+  """Returns the body of an MLP. Defaults: 128 wide, 2 hidden layers."""
   del unused
-  return as_model(
-    'mlp', MLP(width or 128, depth or 2, INITS[init]), shape, num_classes, INITS[init]
-  )
+  return MLP(width or 128, depth or 2, weights)

@@ -1,13 +1,13 @@
 """ResNet-18 (He et al., 2016); small images get the stem that is usual for CIFAR."""
 
 import functools
+from typing import Any
 
 import flax.linen as nn
 
-from fedjax_syn.core.types import Array, Model
-from fedjax_syn.models.classifier import as_model
-from fedjax_syn.models.init import INITS, Init
-from fedjax_syn.models.layers import FORMS, NORMS, Conv, Form, GroupNorm, max_pool
+from fedjax_syn.core.types import Array
+from fedjax_syn.models.init import Init
+from fedjax_syn.models.layers import NORMS, Conv, Form, GroupNorm, max_pool
 
 GROUPS = 32  # Wu and He (2018); one group per channel would leave nothing of a 1x1 last stage
 SMALL = 64  # pixels; below, the stem neither strides nor pools
@@ -70,14 +70,12 @@ def _norm(norm: str, form: Form, width: int, *, name: str) -> nn.Module:
 def resnet18(
   *,
   shape: tuple[int, int, int],
-  num_classes: int,
   width: int,
   norm: str,
-  init: str,
-  conv: str,
-  **unused,
-) -> Model:
-  """Builds a ResNet-18; see `fedjax_syn.models.create`. Default width of the first stage: 64."""
+  form: Form,
+  weights: Init,
+  **unused: Any,
+) -> ResNet18:
+  """Returns the body of a ResNet-18. Default width of the first stage: 64."""
   del unused
-  body = ResNet18(width or 64, norm, min(shape[:2]) < SMALL, FORMS[conv], INITS[init])
-  return as_model('resnet18', body, shape, num_classes, INITS[init])
+  return ResNet18(width or 64, norm, min(shape[:2]) < SMALL, form, weights)

@@ -1,13 +1,13 @@
 """A classifier of short texts: embedding, a convolution over three words, the maximum over the text (Kim, 2014)."""
 
+from typing import Any
+
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
-from fedjax_syn.core.types import Array, Model, Params
+from fedjax_syn.core.types import Array, Params
 from fedjax_syn.data.kinds import VOCABULARY
-from fedjax_syn.models.classifier import as_model
-from fedjax_syn.models.init import INITS, Init
+from fedjax_syn.models.init import Init
 from fedjax_syn.models.layers import Dense
 
 WINDOW = 3  # words
@@ -44,11 +44,7 @@ def embed(params: Params, x: Array) -> Array:
   return _look_up(params['body']['embedding'], x)
 
 
-def text(
-  *, shape: tuple[int], num_classes: int, width: int, depth: int, init: str, **unused
-) -> Model:
-  """Builds a text classifier; see `fedjax_syn.models.create`. Defaults: 64 wide, one convolution."""
+def text(*, width: int, depth: int, weights: Init, **unused: Any) -> TextCNN:
+  """Returns the body of a text classifier. Defaults: 64 wide, one convolution."""
   del unused
-  body = TextCNN(width or 64, depth or 1, INITS[init])
-  example = jax.ShapeDtypeStruct((1, *shape), jnp.int32)
-  return as_model('text', body, shape, num_classes, INITS[init], example)._replace(embed=embed)
+  return TextCNN(width or 64, depth or 1, weights)

@@ -185,7 +185,6 @@ def prepare(
     method,
     model,
     problem.data,
-    num_classes=dataset.num_classes,
     participation=sampling.participation,
     layout=layout,
     rounds=rounds,

@@ -293,7 +293,6 @@ def bind(config: Resolved, problem: Problem, layout: Layout, number: int = 0) ->
     algorithms.create(config.algorithm, config),
     problem.model,
     problem.data,
-    num_classes=problem.dataset.num_classes,
     participation=config.client.participation,
     sampler=config.client.sampler,
     layout=layout,

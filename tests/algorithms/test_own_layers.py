@@ -212,27 +212,12 @@ def test_a_class_cannot_have_the_name_of_another_part_of_the_config(outside):
     ('import fedjax_syn.keys', 'fedjax_syn.core.keys now'),
     ('from fedjax_syn import hosts', 'fedjax_syn.core.processes now'),
     ('from fedjax_syn.synthesis import trajectory', 'fedjax_syn.algorithms now'),
-    ('from fedjax_syn.engine import build', 'the class fedjax_syn.Engine now'),
   ],
 )
 def test_old_spellings_say_the_new_ones(code, says):
   with pytest.raises(ImportError, match=says) as refused:
     exec(code, {'fs': fs})
   assert '\n' not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-  ('old', 'new'),
-  [
-    ('between', 'server_work'),
-    ('run_together', 'run_side_by_side'),
-    ('synthetic', 'artifacts'),
-    ('method', 'chain'),
-  ],
-)
-def test_old_functions_of_engines_say_the_new_ones(old, new):
-  with pytest.raises(AttributeError, match=f"Engine.{old} is '{new}' now"):
-    getattr(object.__new__(fs.Engine), old)
 
 
 def test_what_never_was_is_no_attribute():
