@@ -1,0 +1,1 @@
+"""Data sets, how their rows go to clients, and augmentation."""

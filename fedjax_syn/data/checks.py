@@ -1,4 +1,4 @@
-"""What a data set must be, and what users probably mean otherwise: axes, one-hot labels, classes."""
+"""What a data set must be, and what users probably mean otherwise."""
 
 import dataclasses
 from pathlib import Path
@@ -35,7 +35,8 @@ def wrong_order(x: np.ndarray, rows: int) -> str:
     order, remedy = 'channels before columns', 'np.transpose(x, (0, 1, 3, 2))'
   else:
     return ''
-  return f'is {list(x.shape)}, which looks like {order}; wanted is [n, height, width, channels]: {remedy}'
+  wanted = '[n, height, width, channels]'
+  return f'is {list(x.shape)}, which looks like {order}; wanted is {wanted}: {remedy}'
 
 
 def look_one_hot(train: np.ndarray, test: np.ndarray) -> bool:

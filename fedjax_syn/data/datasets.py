@@ -34,7 +34,7 @@ from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.data.dataset import Dataset
 from fedjax_syn.data.kinds import FLAIR
-from fedjax_syn.data.normalisation import NORMALISATIONS, Normalisation, normalise_by
+from fedjax_syn.data.normalisation import NORMALISATIONS, Normalisation, check_name, constants_for
 from fedjax_syn.data.settings import Data
 from fedjax_syn.data.split import Split
 
@@ -84,7 +84,7 @@ def names() -> dict[str, str]:
     },
     **{
       name: f'{source.title}: {", ".join(source.domains)}, a client each; '
-      f'{size(source.side, source.side, source.channels)}, {source.num_classes} classes; fetched '
+      f'{size(source.side, source.side, 3)}, {source.num_classes} classes; fetched '
       'by hand'
       for name, source in DOMAIN_SOURCES.items()
     },
@@ -148,10 +148,8 @@ def load(
   given |= {'data.size': size, 'data.dir': data_dir, 'data.proxy': proxy, 'data.name': name}
   checked = {key: as_field(Data, key.removeprefix('data.'), given[key], key) for key in given}
   data_dir = checked['data.dir']
-  if normalisation and normalisation not in NORMALISATIONS:
-    raise ValueError(
-      f'data.normalisation={normalisation!r} is unknown; known are {", ".join(NORMALISATIONS)}'
-    )
+  if normalisation:
+    check_name(normalisation)
   resizable = name == FOLDER or name.startswith(TFDS)
   if size and not resizable:
     raise ValueError(
@@ -176,7 +174,7 @@ def load(
   # What is computed is computed from the rows that are left for training.
   chosen = normalisation or ('auto' if dataset.normalisation.name == 'auto' else '')
   if chosen:
-    dataset = dataclasses.replace(dataset, normalisation=normalise_by(chosen, dataset.train.x))
+    dataset = dataclasses.replace(dataset, normalisation=constants_for(chosen, dataset.train.x))
   return dataset
 
 

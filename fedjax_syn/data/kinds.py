@@ -1,4 +1,4 @@
-"""What is known of the named data sets before they are read: what methods and partitions cannot count on."""
+"""What methods and partitions must know of the named data sets before they are read."""
 
 from fedjax_syn.data.partition import PARTITIONERS
 
@@ -27,6 +27,6 @@ def check_partition(name: str, partition: str) -> None:
   if partition in PARTITIONERS and PARTITIONERS[partition].by_class:
     others = ', '.join(p for p, partitioner in PARTITIONERS.items() if not partitioner.by_class)
     raise ValueError(
-      f'data.partition={partition!r}: needs one class per row, and data.name={name!r} has several labels per'
-      f' row; {others} would work'
+      f'data.partition={partition!r}: needs one class per row, and data.name={name!r} has several '
+      f'labels per row; {others} would work'
     )

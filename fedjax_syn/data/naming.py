@@ -15,14 +15,17 @@ _MISSING = ('nan', 'none', 'null', 'na', 'n/a', '<na>', '-1', '?')  # words for 
 class Clients(NamedTuple):
   """Whose rows are whose."""
 
-  train: np.ndarray  # int32 [training rows], 0 .. clients - 1
-  test: np.ndarray | None  # int32 [test rows], -1 for a client without training rows
-  names: tuple[str, ...]  # by number; () where the data say 0, 1, ... themselves
-  notes: tuple[str, ...]
+  train: np.ndarray | None = None
+  """int32 [training rows], 0 .. clients - 1; None: nobody says."""
+  test: np.ndarray | None = None
+  """int32 [test rows], -1 for a client without training rows; None as above."""
+  names: tuple[str, ...] = ()
+  """By number; () where the data say 0, 1, ... themselves."""
+  notes: tuple[str, ...] = ()
 
 
 def number_clients(train: Any, test: Any, rows: tuple[int, int], where: tuple[str, str]) -> Clients:
-  """Numbers the clients of training rows in the order of their ids, and finds those of test rows among them.
+  """Numbers the clients of training rows in the order of their ids; test rows refer to them.
 
   Args:
     train: ids [training rows]: integers of any type and sign, whole floats, or texts.
@@ -41,36 +44,32 @@ def number_clients(train: Any, test: Any, rows: tuple[int, int], where: tuple[st
   spelled = list(map(str, ids.tolist()))
   words = list(map(one_spelling, spelled))
   names = sorted(set(words)) if ids.dtype.kind == 'U' else words
-  place = {name: i for i, name in enumerate(names)}
-  owners = np.array([place[word] for word in words], np.int32)[of_row]
-  notes = (
-    [f'{listed(same)}: two Unicode spellings, taken as one client']
-    if (same := respelled(spelled))
-    else []
-  )
+  numbers = {name: i for i, name in enumerate(names)}
+  owners = np.array([numbers[word] for word in words], np.int32)[of_row]
+  same = respelled(spelled)
+  notes = [f'{listed(same)}: two Unicode spellings, taken as one client'] if same else []
   try:
     notes += alike_clients(names)
   except ValueError as error:
     raise ValueError(f'{where[0]}: {error}') from error
   if doubtful := [name for name in names if name.casefold() in _MISSING]:
     notes.append(f'{where[0]}: {listed(doubtful)} is taken as the name of a client')
-  tested = None
+  test_owners = None
   if test is not None:
-    others, of_test = _unique(test, rows[1], where[1])
-    found = [place.get(one_spelling(str(i)), -1) for i in others.tolist()]
-    tested = np.array(found, np.int32)[of_test]
-    if -1 in found:
-      strangers = [str(i) for i, n in zip(others.tolist(), found, strict=True) if n < 0]
+    test_ids, of_test = _unique(test, rows[1], where[1])
+    test_ids = list(map(str, test_ids.tolist()))
+    test_owners = np.array([numbers.get(one_spelling(i), -1) for i in test_ids], np.int32)[of_test]
+    if unknown := [i for i in test_ids if one_spelling(i) not in numbers]:
       notes.append(
-        f'{int((tested < 0).sum())} test rows are of clients without training rows ({listed(strangers)}): they count'
-        ' in the whole test split alone'
+        f'{int((test_owners < 0).sum())} test rows are of clients without training rows '
+        f'({listed(unknown)}): they count in the whole test split alone'
       )
-  told = names == [str(i) for i in range(len(names))]
-  return Clients(owners, tested, () if told else tuple(names), tuple(notes))
+  named = names != [str(i) for i in range(len(names))]
+  return Clients(owners, test_owners, tuple(names) if named else (), tuple(notes))
 
 
 def _unique(ids: Any, rows: int, where: str) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the sorted ids, integers or texts, and the place of every row's among them."""
+  """Returns the sorted ids, integers or texts, and the index of every row's among them."""
   ids = np.asarray(ids)
   if ids.shape != (rows,) or ids.dtype.kind not in 'biufUS':
     raise ValueError(
@@ -94,13 +93,14 @@ def _whole(ids: np.ndarray, where: str) -> np.ndarray:
   wrong = np.flatnonzero(~(np.isfinite(ids) & (ids == np.round(ids)) & (np.abs(ids) <= exact)))
   if wrong.size:
     raise ValueError(
-      f'{where}: clients are {ids.dtype}, and row {wrong[0]} has {ids[wrong[0]]!s}: use integers or texts'
+      f'{where}: clients are {ids.dtype}, and row {wrong[0]} has {ids[wrong[0]]!s}: use integers or '
+      'texts'
     )
   return ids.astype(np.int64)
 
 
 def one_spelling(name: str) -> str:
-  """Returns a name in Unicode's composed form (NFC): file systems keep 'é' as one character, or as two."""
+  """Returns a name in Unicode's composed form (NFC), as people read it."""
   return unicodedata.normalize('NFC', name)
 
 
@@ -113,7 +113,7 @@ def respelled(names: Iterable[str]) -> list[str]:
 
 
 def alike(names: Iterable[str]) -> list[Sequence[str]]:
-  """Returns groups of names that differ only in case, spaces, the width of letters or marks that nobody sees.
+  """Returns groups of names that differ only in case, spaces, width or invisible marks.
 
   Args:
     names: in one spelling each.
@@ -123,7 +123,7 @@ def alike(names: Iterable[str]) -> list[Sequence[str]]:
   """
   groups = defaultdict(set)
   for name in names:
-    visible = ''.join(c for c in name if unicodedata.category(c) != 'Cf')  # marks that nobody sees
+    visible = ''.join(c for c in name if unicodedata.category(c) != 'Cf')
     groups[' '.join(unicodedata.normalize('NFKC', visible).casefold().split())].add(name)
   return sorted(sorted(group) for group in groups.values() if len(group) > 1)
 
@@ -137,7 +137,7 @@ def alike_clients(names: Iterable[str]) -> list[str]:
   """Says which clients' names differ in case alone; clients are distinct even so.
 
   Raises:
-    ValueError: if two names differ in spaces, the width of letters or marks that nobody sees.
+    ValueError: if two names differ in spaces, the width of letters or invisible marks.
   """
   notes = []
   for group in alike(names):

@@ -31,54 +31,48 @@ NORMALISATIONS: Mapping[str, Normalisation | None] = MappingProxyType(
   {constants.name: constants for constants in _CONSTANTS} | {'auto': None}
 )
 
-# 'auto' before it is measured: `datasets.load` does that once, of the rows that are left for training.
+# 'auto' before it is measured: `datasets.load` measures the rows that are left for training, once.
 UNMEASURED = Normalisation('auto', (0.0,), (1.0,))
 
 
-def normalise_by(name: str, x: np.ndarray) -> Normalisation:
-  """Returns the named normalisation for the given training images.
-
-  Args:
-    name: a key of NORMALISATIONS.
-    x: training images, uint8 [n, height, width, channels]; tokens [n, length] are left as they are.
-
-  Returns:
-    The constants, one per channel.
-
-  Raises:
-    ValueError: if the name is unknown or its constants are for another number of channels.
-  """
-  if name not in NORMALISATIONS:
-    raise ValueError(
-      f'data.normalisation={name!r} is unknown; known are {", ".join(NORMALISATIONS)}'
-    )
-  if x.ndim == 2:
-    if name not in ('auto', 'unit'):
-      raise ValueError(
-        f'data.normalisation={name!r} is for images, and these data are tokens; use ""'
-      )
-    return NORMALISATIONS['unit']
-  return per_channel(NORMALISATIONS[name] or measure(x), x.shape[-1])
-
-
 def constants_for(normalisation: Any, x: np.ndarray) -> Normalisation:
-  """Returns constants with one entry per channel, once it is known that they are for pixels in 0..1.
+  """Returns constants with one entry per channel, after a check that they are for pixels in 0..1.
 
   Args:
     normalisation: a name of NORMALISATIONS, or constants.
-    x: training images, uint8 [n, height, width, channels]; tokens [n, length].
+    x: training images, uint8 [n, height, width, channels]; tokens [n, length], which have none.
 
   Raises:
     ValueError: if it is neither, or for another range or number of channels.
   """
   if isinstance(normalisation, str):
-    return normalise_by(normalisation, x)
-  if not isinstance(normalisation, Normalisation):
+    check_name(normalisation)
+    if x.ndim == 2 and normalisation not in ('auto', 'unit'):
+      raise ValueError(
+        f'data.normalisation={normalisation!r} is for images, and these data are tokens; use ""'
+      )
+    constants = NORMALISATIONS['unit' if x.ndim == 2 else normalisation] or measure(x)
+  elif isinstance(normalisation, Normalisation):
+    constants = normalisation
+    check_constants(constants)
+  else:
     raise ValueError(
-      f'normalisation={normalisation!r} must be Normalisation(name, mean, std), or one of {", ".join(NORMALISATIONS)}'
+      f'normalisation={normalisation!r} must be Normalisation(name, mean, std), or one of '
+      f'{", ".join(NORMALISATIONS)}'
     )
-  check_constants(normalisation)
-  return per_channel(normalisation, x.shape[-1]) if x.ndim == 4 else normalisation
+  return constants if x.ndim == 2 else _per_channel(constants, x.shape[-1])
+
+
+def check_name(name: str) -> None:
+  """Refuses a name that is none of `NORMALISATIONS`.
+
+  Raises:
+    ValueError: naming those that are.
+  """
+  if name not in NORMALISATIONS:
+    raise ValueError(
+      f'data.normalisation={name!r} is unknown; known are {", ".join(NORMALISATIONS)}'
+    )
 
 
 def measure(x: np.ndarray) -> Normalisation:
@@ -96,10 +90,9 @@ def measure(x: np.ndarray) -> Normalisation:
   if not x.size:
     raise ValueError(f'train: x is empty, its shape is {list(x.shape)}')
   levels = np.arange(256) / 255
-  share = np.stack(
-    [np.bincount(x[..., c].ravel(), minlength=256) for c in range(x.shape[-1])]
-  )  # [channels, 256]
-  share = share / share.sum(1, keepdims=True)
+  channels = (x[..., c].ravel() for c in range(x.shape[-1]))
+  counts = np.stack([np.bincount(channel, minlength=256) for channel in channels])
+  share = counts / counts.sum(1, keepdims=True)  # [channels, 256]
   mean = share @ levels
   std = np.sqrt((share * (levels - mean[:, None]) ** 2).sum(1))
   if not std.all():
@@ -119,12 +112,12 @@ def check_constants(normalisation: Normalisation) -> None:
   name, mean, std = (np.asarray(value) for value in normalisation)
   if not ((mean >= 0) & (mean <= 1)).all() or not ((std > 0) & (std <= 10)).all():
     raise ValueError(
-      f'normalisation {str(name)!r} has mean {mean.tolist()} and std {std.tolist()}; they are of pixels scaled to 0..1:'
-      ' divide those of 0..255 by 255'
+      f'normalisation {str(name)!r} has mean {mean.tolist()} and std {std.tolist()}; they are of '
+      'pixels scaled to 0..1: divide those of 0..255 by 255'
     )
 
 
-def per_channel(normalisation: Normalisation, channels: int) -> Normalisation:
+def _per_channel(normalisation: Normalisation, channels: int) -> Normalisation:
   """Returns the constants with one entry per channel; a single constant serves all channels."""
   name, mean, std = normalisation
   if len(mean) not in (1, channels):
@@ -153,11 +146,10 @@ def parse(value: Any, where: str) -> str | Normalisation:
     return value
   try:
     mean, std = (np.array(value[key], np.float64) for key in ('mean', 'std'))
-    good = mean.ndim == 1 and mean.shape == std.shape and np.isfinite([mean, std]).all()
-    good = good and mean.size and (std > 0).all()
+    good = mean.ndim == 1 and mean.size and mean.shape == std.shape and (std > 0).all()
   except (TypeError, KeyError, ValueError, IndexError):
     good = False
-  if not good:
+  if not good or not np.isfinite([mean, std]).all():
     raise ValueError(
       f'{where}: normalisation={value!r} must be one of {", ".join(NORMALISATIONS)}, or '
       '{"mean": [...], "std": [...]} with a positive std per channel'

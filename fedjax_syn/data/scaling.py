@@ -23,7 +23,7 @@ def narrow(array: np.ndarray, bits: int) -> np.ndarray:
 
 
 def scale(array: np.ndarray) -> np.ndarray:
-  """Returns pixels of any numeric type as uint8, by the range that they have; see `scale_together`."""
+  """Returns pixels of any numeric type as uint8, by their range; see `scale_together`."""
   return scale_together({'': array})[0]['']
 
 
@@ -44,24 +44,17 @@ def scale_together(
     ValueError: if values lie outside, use nothing of their range, or the type is none of these.
   """
   arrays = {name: np.asarray(array) for name, array in arrays.items()}
-  tops = [_top(name, array) for name, array in arrays.items()]
-  whole = [
-    top
-    for top, a in zip(tops, arrays.values(), strict=True)
-    if a.dtype.kind in 'iu' and a.dtype != np.uint8
-  ]
-  if whole and max(whole) == 1:
+  tops = {name: _top(name, array) for name, array in arrays.items()}
+  others = {name: a.dtype for name, a in arrays.items() if a.dtype != np.uint8}
+  integers = [tops[name] for name, dtype in others.items() if dtype.kind in 'iu']
+  if integers and max(integers) == 1:
     raise ValueError(
       'pixels are the integers 0 and 1 alone; bool, uint8 0..255 or floats in 0..1 would work'
     )
-  bits = bits_of(max(whole, default=0))
+  bits = bits_of(max(integers, default=0))
   scaled = {name: _eight_bits(name, array, bits) for name, array in arrays.items()}
   ranges = {'f': '0..1', 'b': 'no and yes'}
-  kinds = {
-    (a.dtype.name, ranges.get(a.dtype.kind, f'{bits} bits'))
-    for a in arrays.values()
-    if a.dtype != np.uint8
-  }
+  kinds = {(d.name, ranges.get(d.kind, f'{bits} bits')) for d in others.values()}
   return scaled, tuple(f'pixels scaled from {kind}, {what}' for kind, what in sorted(kinds))
 
 
@@ -78,14 +71,14 @@ def from_unit(array: np.ndarray, what: str = 'pixels are') -> np.ndarray:
   low, top = (array.min().item(), array.max().item()) if array.size else (0, 0)
   if not (low >= -_SLACK and top <= 1 + _SLACK):  # what is not a number, too
     raise ValueError(
-      f'{what} {array.dtype} {low:.6g}..{top:.6g}; floats must lie in 0..1, before any normalisation: divide 0..255 by'
-      ' 255'
+      f'{what} {array.dtype} {low:.6g}..{top:.6g}; floats must lie in 0..1, before any '
+      'normalisation: divide 0..255 by 255'
     )
   return np.rint(array.clip(0, 1) * 255).astype(np.uint8)
 
 
 def _top(name: str, array: np.ndarray) -> float:
-  """Returns the largest value, once it is known that the array has a range."""
+  """Returns the largest value, after a check that the array has a range."""
   what = f'{_are(name)} {array.dtype}'
   if array.dtype.kind not in 'buif':
     raise ValueError(f'{what}; uint8 0..255 or floats in 0..1 would work')
@@ -115,7 +108,7 @@ def _are(name: str) -> str:
 
 
 def resize_square(image: Image.Image, size: int) -> Image.Image:
-  """Cuts the middle square out of an image and resizes it to `size` pixels a side; 0 leaves it as it is."""
+  """Resizes the middle square of an image to `size` pixels a side; 0 changes nothing."""
   if not size or image.size == (size, size):
     return image
   side = min(image.size)
@@ -127,7 +120,7 @@ def resize_square(image: Image.Image, size: int) -> Image.Image:
 
 
 def resize_array(array: np.ndarray, size: int) -> np.ndarray:
-  """As `fit`, for pixels [height, width, channels] of any numeric type, which is kept."""
+  """As `resize_square`, for pixels [height, width, channels] of any numeric type, which is kept."""
   if not size or array.shape[:2] == (size, size) or not array.size:
     return array
   if array.dtype == np.uint8 and array.shape[-1] in (1, 3):

@@ -7,6 +7,8 @@ from fedjax_syn.core.fields import field
 
 @dataclasses.dataclass(frozen=True)
 class Data:
+  """A data set, how its rows go to clients, and what is held out."""
+
   name: str = field('digits', 'data set (--list=datasets), or package.module:function')
   dir: str = field(
     '', "where data sets lie; '' is $TFDS_DATA_DIR, else ~/tensorflow_datasets", identity=False
@@ -29,7 +31,8 @@ class Data:
   validation: float = field(0.0, 'share of the training rows held out for tuning', low=0, high=0.5)
   proxy: str = field(
     '',
-    "the server's own data, for methods that need it: 'held_out' (training rows that no client gets) or a data set",
+    "the server's own data, for methods that need it: 'held_out' (training rows that no client "
+    'gets) or a data set',
   )
   proxy_share: float = field(
     0.1,

@@ -47,7 +47,8 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
     )
   if not np.issubdtype(y.dtype, np.integer) or not (y.ndim == 1 or y.ndim == 2 and y.shape[1] > 1):
     raise ValueError(
-      f'{where}: y must be an integer type [n] or [n, labels], got {y.dtype} {list(y.shape)}{_label_help(y)}'
+      f'{where}: y must be an integer type [n] or [n, labels], got {y.dtype} {list(y.shape)}'
+      f'{_label_help(y)}'
     )
   if len(x) != len(y):
     raise ValueError(f'{where}: {len(x)} images in x, but {len(y)} labels in y')
@@ -83,10 +84,8 @@ def scale_splits(
   Raises:
     ValueError: if values have no such range; see `scale_together`.
   """
-  images = {
-    name: np.asarray(s.x) for name, s in splits.items() if s is not None and np.ndim(s.x) == 4
-  }
-  images = {name: x for name, x in images.items() if x.dtype != np.uint8}
+  arrays = {name: np.asarray(split.x) for name, split in splits.items() if split is not None}
+  images = {name: x for name, x in arrays.items() if x.ndim == 4 and x.dtype != np.uint8}
   if not images:
     return dict(splits), ()
   scaled, notes = scale_together(images)
@@ -108,15 +107,15 @@ def check_shapes(arrays: Mapping[str, np.ndarray]) -> None:
     if len(shape) != 4 and not (len(shape) == 2 and kind.kind in 'iu'):
       helps = {2: 'x.reshape(-1, height, width, channels)', 3: 'x[..., None] if they are grey'}
       raise ValueError(
-        f'{name}: x must be images [rows, height, width, channels] or integers [rows, length], got {kind} {shape};'
-        f' {helps.get(len(shape), "another shape")} would work'
+        f'{name}: x must be images [rows, height, width, channels] or integers [rows, length], got '
+        f'{kind} {shape}; {helps.get(len(shape), "another shape")} would work'
       )
     if shape[1:] != list(np.shape(arrays[first]))[1:]:
       raise ValueError(f'{name}: x is {shape}, but that of {first} {list(np.shape(arrays[first]))}')
 
 
 def _label_help(y: np.ndarray) -> str:
-  """Says what would make labels of another type or shape into labels; nothing if that is not known."""
+  """Says what would turn y of another type or shape into labels, '' if that is unknown."""
   if y.dtype.kind == 'f' and not np.isfinite(y).all():
     return f'; row {np.argwhere(~np.isfinite(y))[0][0]} has no label: take it out'
   if y.dtype.kind in 'US':
@@ -152,7 +151,7 @@ def checksum(
 
 
 def same_rows(train: Split, test: Split) -> tuple[str, ...]:
-  """Says how many test rows are training rows as well, equal in every value; nothing where there are none."""
+  """Says how many test rows are training rows as well, equal in every value; () for none."""
   digests = lambda x: [hashlib.blake2b(row.data, digest_size=16).digest() for row in x]
   seen = set(digests(train.x))
   count = sum(digest in seen for digest in digests(test.x))

@@ -1,0 +1,1 @@
+"""Readers of data sets: files and records become a `Dataset`."""

@@ -84,7 +84,7 @@ def load(
   paths = [p.name for p in folder.iterdir() if p.suffix in suffixes and p.name not in FILES]
   notes += [f'{listed(sorted(paths))} beside {FILES[0]} not read'] if paths else []
   line = f'read {len(train.y)} training and {len(test.y)} test rows'
-  clients = Clients(None, None, (), ())
+  clients = Clients()
   if client_ids[0] is not None:
     sizes, where = (len(train.y), len(test.y)), tuple(str(folder / file) for file in FILES)
     clients = number_clients(*client_ids, sizes, where)

@@ -25,7 +25,8 @@ def check_bytes(count: int, what: str) -> None:
   """
   if count > memory():
     raise ValueError(
-      f'{what} would take {count / 1e9:,.1f} GB, and this machine has {memory() / 1e9:,.1f} GB of memory'
+      f'{what} would take {count / 1e9:,.1f} GB, and this machine has {memory() / 1e9:,.1f} GB of '
+      'memory'
     )
 
 

@@ -117,7 +117,6 @@ def _load(path: Path, names: list[str]) -> list[Any]:
     raise ValueError(f'{path} cannot be read as a MATLAB file') from error
   missing = [name for name in names if name not in content]
   if missing:
-    raise ValueError(
-      f'{path} has no variable {", ".join(missing)}, only {sorted(name for name, *_ in whosmat(path))}'
-    )
+    variables = sorted(name for name, *_ in whosmat(path))
+    raise ValueError(f'{path} has no variable {", ".join(missing)}, only {variables}')
   return [content[name] for name in names]

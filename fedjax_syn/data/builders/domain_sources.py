@@ -1,4 +1,4 @@
-"""The data sets of several domains that are fetched by hand: what they must hold, and where they are taken from."""
+"""The data sets of several domains that are fetched by hand: what they must hold."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +14,15 @@ class DomainSource(NamedTuple):
   name: str
   title: str
   domains: tuple[str, ...]
-  rows: tuple[tuple[int, int], ...]  # by domain: training and test images
-  side: int  # height and width of all images
-  channels: int
+  rows: tuple[tuple[int, int], ...]
+  """By domain: training and test images."""
+  side: int
+  """Height and width of all images, in pixels; they have three channels."""
   num_classes: int
-  fetch: str  # what to put where; these files are not downloaded by a program
-  locate: Callable[[Path], Path | None]  # the folder of all data sets -> the layout
+  fetch: str
+  """What to put where; no program downloads these files."""
+  locate: Callable[[Path], Path | None]
+  """The folder of all data sets -> the layout."""
   parse: Callable[[Path], list[Domain]]
 
 
@@ -30,7 +33,6 @@ _ALL = (
     domains=digit_five.DOMAINS,
     rows=((25000, 9000), (25000, 9000), (25000, 9000), (25000, 9000), (7438, 1860)),
     side=32,
-    channels=3,
     num_classes=10,
     fetch=f'put {digit_five.FOLDER}/ with {", ".join(digit_five.FILES)} there (http://ai.bu.edu/M3SDA/)',
     locate=digit_five.locate,
@@ -43,7 +45,6 @@ _ALL = (
     # A fifth of each domain, rounded.
     rows=((1942, 485), (3492, 873), (3551, 888), (3486, 871)),
     side=office_home.SIDE,
-    channels=3,
     num_classes=65,
     fetch=f'put {office_home.FOLDER}.zip, or the folder in it, there '
     '(https://www.hemanthdv.org/officeHomeDataset.html)',

@@ -1,4 +1,4 @@
-"""Short texts by topic: the files of Debian's package `fortunes`, one per topic, as rows of hashed words.
+"""Short texts by topic: the files of Debian's package `fortunes`, as rows of hashed words.
 
 A file holds texts with a line `%` between them. Topics of at least `LEAST` texts are the classes,
 and the natural clients. A text's first `LENGTH` words (runs of letters, digits and apostrophes,
@@ -51,8 +51,8 @@ def load(name: str, data_dir: Path) -> Dataset:
   folder = next((f for f in (data_dir / 'fortunes', FOLDER) if f.is_dir()), None)
   if folder is None:
     raise FileNotFoundError(
-      f"data.name='fortunes' is neither in {data_dir / 'fortunes'} nor in {FOLDER}: install Debian's "
-      'packages fortunes and fortunes-min, or put their files there'
+      f"data.name='fortunes' is neither in {data_dir / 'fortunes'} nor in {FOLDER}: install "
+      "Debian's packages fortunes and fortunes-min, or put their files there"
     )
   # Beside each file lie its index (.dat) and, by another name, itself (.u8).
   paths = sorted(p for p in folder.iterdir() if p.is_file() and not p.suffix and p.name[0] != '.')

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,9 +69,7 @@ def load(name: str, folder: Path, size: int = 0) -> Dataset:
   if not folder.is_dir():
     raise FileNotFoundError(f'{where}: no such folder; {WANTED}')
   try:
-    files = scan(folder, pixels.is_image)
-    if not files.paths:
-      raise ValueError(f'holds no images to train on; {WANTED}')
+    files = scan(folder)
     rows, notes = folder_layout.arrange(files.parts)
   except ValueError as error:
     raise ValueError(f'{where}: {error}') from error
@@ -155,16 +153,15 @@ def _numbers(words: Sequence[str], names: Sequence[str]) -> np.ndarray:
   return np.array([number.get(word, -1) for word in words], np.int32)
 
 
-def scan(root: Path, is_image: Callable[[Path], bool]) -> Files:
+def scan(root: Path) -> Files:
   """Looks at all files below a folder, through links to folders too.
 
   Args:
     root: the folder.
-    is_image: says by its content whether a file is an image. A file that is none, but is called
-      like one, counts as an image: whoever reads it says what is wrong with it.
 
   Returns:
-    The images and what was left out.
+    The images, by their content, and what was left out. A file that is no image, but is called like
+    one, counts as an image: `pixels.read` says what is wrong with it.
 
   Raises:
     ValueError: if a link leads nowhere, or folders are nested too deeply.
@@ -180,7 +177,7 @@ def scan(root: Path, is_image: Callable[[Path], bool]) -> Files:
       folders[path] += 0
     elif reason:
       leave(path, reason)
-    elif path.suffix.lower() in SUFFIXES or is_image(path):
+    elif path.suffix.lower() in SUFFIXES or pixels.is_image(path):
       paths.append(path)
       folders.update(parent for parent in path.parents if parent != root and root in parent.parents)
     else:

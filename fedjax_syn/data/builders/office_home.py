@@ -1,4 +1,4 @@
-"""Office-Home (Venkateswara et al., 2017): 15,588 photographs and drawings of 65 things in four domains.
+"""Office-Home (Venkateswara et al., 2017): 15,588 images of 65 things in four domains.
 
 The published archive OfficeHomeDataset_10072016.zip holds
 OfficeHomeDataset_10072016/DOMAIN/CLASS/*.jpg, with the domains Art (2,427), Clipart (4,365),
@@ -35,11 +35,9 @@ LARGEST = 1 << 26  # bytes of a published image, far below
 
 def locate(data_dir: Path) -> Path | None:
   """Returns the unpacked folder or the archive, or None."""
-  for home in (data_dir, data_dir / 'office_home'):
-    for path in (home / FOLDER, home / f'{FOLDER}.zip'):
-      if path.exists():
-        return path
-  return None
+  folders = (data_dir, data_dir / 'office_home')
+  paths = [folder / name for folder in folders for name in (FOLDER, f'{FOLDER}.zip')]
+  return next((path for path in paths if path.exists()), None)
 
 
 def parse(path: Path) -> list[Domain]:

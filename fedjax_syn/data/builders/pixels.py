@@ -1,4 +1,4 @@
-"""What image files and arrays of pixels mean: which files are opened, and how their values become 8 bits.
+"""What image files mean: which are opened, and how their pixels become 8 bits.
 
 docs/data.md says the same for users. Nothing here starts a program, and nothing is clipped or
 wrapped.
@@ -32,31 +32,26 @@ from fedjax_syn.core import texts
 from fedjax_syn.data.builders import bounded
 from fedjax_syn.data.scaling import bits_of, from_unit, narrow, resize_square
 
-# Formats that Pillow decodes by itself and that say in their first bytes what they are. EPS starts Ghostscript.
+# Pillow decodes these formats by itself (EPS starts Ghostscript), and their first bytes name them.
 FORMATS = ('PNG', 'JPEG', 'TIFF', 'BMP', 'GIF', 'PPM', 'WEBP', 'AVIF', 'JPEG2000', 'QOI')
 _SIGNATURE = re.compile(
-  rb'\x89PNG\r\n\x1a\n|\xff\xd8\xff|II\*\0|MM\0\*|II\+\0|MM\0\+|BM.{4}\0{4}|GIF8[79]a|P[1-6f]\s+(?:#|\d+\s+[\d#])'
+  rb'\x89PNG\r\n\x1a\n|\xff\xd8\xff|II\*\0|MM\0\*|II\+\0|MM\0\+|BM.{4}\0{4}|GIF8[79]a'
+  rb'|P[1-6f]\s+(?:#|\d+\s+[\d#])'
   rb'|RIFF.{4}WEBP|.{4}ftypavi[fs]|\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51|qoif',
   re.DOTALL,
 )
 _FILTERS = threading.Lock()  # of warnings: they are the process's, and images are opened in threads
 _DAMAGED = 'fedjax_syn: damaged tags'  # a key of an image's info
 _HEAD = 32  # bytes that tell a format
-_TURNS = dict(
-  zip(
-    range(2, 9),
-    (
-      'FLIP_LEFT_RIGHT',
-      'ROTATE_180',
-      'FLIP_TOP_BOTTOM',
-      'TRANSPOSE',
-      'ROTATE_270',
-      'TRANSVERSE',
-      'ROTATE_90',
-    ),
-    strict=True,
-  )
-)  # by EXIF's orientation: what undoes it
+_TURNS = {  # by EXIF's orientation: what undoes it
+  2: Image.Transpose.FLIP_LEFT_RIGHT,
+  3: Image.Transpose.ROTATE_180,
+  4: Image.Transpose.FLIP_TOP_BOTTOM,
+  5: Image.Transpose.TRANSPOSE,
+  6: Image.Transpose.ROTATE_270,
+  7: Image.Transpose.TRANSVERSE,
+  8: Image.Transpose.ROTATE_90,
+}
 _ORIENTATION, _WHITE_IS_ZERO, _BITS, _FORMAT, _SIGNED = 274, 262, 258, 339, 2  # of EXIF and TIFF
 _SUBFILE, _REDUCED, _DNG = 254, 1, 50706  # of TIFF, whose container cameras use for raw files
 
@@ -64,15 +59,16 @@ _SUBFILE, _REDUCED, _DNG = 254, 1, 50706  # of TIFF, whose container cameras use
 class Pixels(NamedTuple):
   """One decoded image."""
 
-  array: np.ndarray  # [height, width, 1 or 3], uint8, or uint16 if the file has more than 8 bits
-  top: int = (
-    0  # of a file with more bits: its largest value before resizing, or what it says can be
-  )
-  notes: tuple[str, ...] = ()  # what was decided on the way, a phrase each
+  array: np.ndarray
+  """[height, width, 1 or 3], uint8, or uint16 if the file has more than 8 bits."""
+  top: int = 0
+  """Of a file with more bits: its largest value before resizing, or what it says can be."""
+  notes: tuple[str, ...] = ()
+  """What was decided on the way, a phrase each."""
 
 
 def is_image(path: Path) -> bool:
-  """Says whether the first bytes of a file are those of an image of `FORMATS`; its name does not matter.
+  """Says by a file's first bytes, whatever its name, whether it is an image of `FORMATS`.
 
   Args:
     path: a regular file.
@@ -89,7 +85,7 @@ def is_image(path: Path) -> bool:
 
 
 def _is_tiff(path: Path, head: bytes) -> bool:
-  """Says whether a file with a TIFF's signature is one; of a raw file (DNG, NEF, CR2) one would read a small preview."""
+  """Says whether a file is a TIFF, and no raw file (DNG, NEF, CR2), whose image is a preview."""
   if head[8:10] == b'CR':
     return False
   try:
@@ -101,13 +97,13 @@ def _is_tiff(path: Path, head: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def _listening() -> Iterator[list[warnings.WarningMessage]]:
+def _collect_warnings() -> Iterator[list[warnings.WarningMessage]]:
   """Collects what Pillow says of tags that it skips."""
-  with _FILTERS, warnings.catch_warnings(record=True) as said:
+  with _FILTERS, warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter('ignore')
     for words in ('Truncated File', 'Tag data larger', 'Tag offset', 'Corrupt EXIF'):
       warnings.filterwarnings('always', words)
-    yield said
+    yield caught
 
 
 @contextlib.contextmanager
@@ -126,12 +122,12 @@ def open_image(source: Path | BinaryIO, formats: Sequence[str] = FORMATS) -> Ite
     OSError: if the file cannot be read.
   """
   try:
-    with _listening() as said:
+    with _collect_warnings() as caught:
       image = Image.open(source, formats=formats)
     with image:
-      if said and image.format == 'TIFF':  # whose tags say how pixels are to be read
-        raise ValueError(f'damaged tags: {said[0].message}')
-      image.info[_DAMAGED] = bool(said)
+      if caught and image.format == 'TIFF':  # whose tags say how pixels are to be read
+        raise ValueError(f'damaged tags: {caught[0].message}')
+      image.info[_DAMAGED] = bool(caught)
       yield image
   except Image.UnidentifiedImageError as error:
     raise ValueError(f'not a whole image of {", ".join(formats)}') from error
@@ -158,7 +154,7 @@ def to_array(image: Image.Image, size: int = 0) -> np.ndarray:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-  """Returns an image as 8-bit RGB, upright; what is resized afterwards keeps its shape. As `to_array`."""
+  """Returns an image as 8-bit RGB, upright; as `to_array`."""
   return Image.fromarray(_channels(to_array(image), 3))
 
 
@@ -196,7 +192,8 @@ def read(paths: Sequence[Path], where: str, size: int = 0) -> tuple[np.ndarray, 
     if shapes[0] != shapes[1]:
       first, other = ('x'.join(map(str, shape)) for shape in shapes)
       raise ValueError(
-        f'{where}: {paths[0]} has {first} pixels and {path} {other}; data.size=32, say, resizes all of them'
+        f'{where}: {paths[0]} has {first} pixels and {path} {other}; data.size=32, say, resizes all '
+        'of them'
       )
   try:
     return join(images)
@@ -205,7 +202,7 @@ def read(paths: Sequence[Path], where: str, size: int = 0) -> tuple[np.ndarray, 
 
 
 def join(images: Sequence[Pixels], channels: int = 1) -> tuple[np.ndarray, tuple[str, ...]]:
-  """Brings images of one size to 8 bits, those with more bits by one range, and to one number of channels.
+  """Brings images of one size to 8 bits by one range, and to one number of channels.
 
   Args:
     images: of one data set.
@@ -223,15 +220,14 @@ def join(images: Sequence[Pixels], channels: int = 1) -> tuple[np.ndarray, tuple
   bits = bits_of(top)
   if bits < 16 and any(image.array.dtype == np.uint8 for image in wide):
     raise ValueError(
-      f'its 16-bit colours use {bits} bits at most, and of these the upper 8 of 16 would be read: save them'
-      ' with 8 bits per channel'
+      f'its 16-bit colours use {bits} bits at most, and of these the upper 8 of 16 would be read: '
+      'save them with 8 bits per channel'
     )
   if wide and top == 1:
     raise ValueError('its 16-bit values are 0 and 1 alone: save them with 1 or 8 bits')
   if wide:
-    notes[
-      f'scaled from {bits} bits' + (f', as the largest value is {top}' if bits < 16 else '')
-    ] = len(wide)
+    reason = f', as the largest value is {top}' if bits < 16 else ''
+    notes[f'scaled from {bits} bits{reason}'] = len(wide)
   channels = max([3 if channels >= 3 else 1, *(image.array.shape[-1] for image in images)])
   x = np.stack([_channels(narrow(image.array, bits), channels) for image in images])
   return x, tuple(f'{note}: {count} image{"s"[: count > 1]}' for note, count in notes.items())
@@ -251,9 +247,9 @@ def decode(image: Image.Image, size: int = 0) -> Pixels:
   tags = {tag: tags.get(tag) for tag in (_BITS, _WHITE_IS_ZERO, _FORMAT, _ORIENTATION)}
   raw = _raw_mode(image)
   image.load()  # PNG may say its orientation behind the pixels
-  with _listening() as said:
+  with _collect_warnings() as caught:
     image, turned = _upright(image)
-  if said or image.info.get(_DAMAGED):
+  if caught or image.info.get(_DAMAGED):
     notes.append('damaged EXIF, in part ignored')
   if turned or tags[_ORIENTATION] in _TURNS:  # Pillow turns TIFF itself
     notes.append('turned upright by EXIF')
@@ -275,7 +271,7 @@ def decode(image: Image.Image, size: int = 0) -> Pixels:
 
 
 def _raw_mode(image: Image.Image) -> str:
-  """How the file stores its pixels: Pillow shortens 16-bit colours to their upper 8 bits."""
+  """Returns how the file stores pixels: Pillow shortens 16-bit colours to their upper 8 bits."""
   if not image.tile:
     return ''
   args = image.tile[0][3]
@@ -285,11 +281,11 @@ def _raw_mode(image: Image.Image) -> str:
 def _upright(image: Image.Image) -> tuple[Image.Image, bool]:
   try:
     orientation = image.getexif().get(_ORIENTATION)
-  except Exception:  # damaged EXIF: what shows pictures shows them as they are stored
+  except Exception:  # damaged EXIF: image viewers ignore it, too
     return image, False
   if orientation not in _TURNS:
     return image, False
-  turned = image.transpose(Image.Transpose[_TURNS[orientation]])
+  turned = image.transpose(_TURNS[orientation])
   turned.info = image.info
   return turned, True
 
@@ -306,7 +302,7 @@ def _of_integers(image: Image.Image, size: int, tags: dict, notes: list[str]) ->
   if low < 0 or high > 65535:
     raise ValueError(f'32-bit values {low}..{high} have no range of their own')
   known = {'PPM': 65535}.get(image.format) or (tags[_BITS] == (12,) and 4095)
-  if tags[_WHITE_IS_ZERO] == 0 and image.mode[0] == 'I':
+  if tags[_WHITE_IS_ZERO] == 0:
     values, high = 65535 - values, 65535
   resized = np.asarray(resize_square(Image.fromarray(values.astype(np.float32)), size))
   array = np.rint(resized).clip(0, known or high).astype(np.uint16)  # bicubic overshoots
@@ -314,7 +310,7 @@ def _of_integers(image: Image.Image, size: int, tags: dict, notes: list[str]) ->
 
 
 def _opaque(image: Image.Image, grey: bool, notes: list[str]) -> Image.Image:
-  """An image as L or RGB, on white."""
+  """Returns an image as L or RGB, on white."""
   if image.mode == 'LAB':
     raise ValueError('LAB colours are not read; save it as RGB')
   if image.mode == 'CMYK':

@@ -183,8 +183,8 @@ def _parse_domains(source: DomainSource, data_dir: Path) -> Dataset:
     raise FileNotFoundError(
       f'data.name={source.name!r} is not in data.dir={str(data_dir)!r}: {source.fetch}'
     )
-  parts, form = source.parse(path), (source.side, source.channels)
-  dataset = domains.join(source.name, source.title, source.num_classes, parts, *form)
+  parts = source.parse(path)
+  dataset = domains.join(source.name, source.title, source.num_classes, parts, source.side, 3)
   return _check_domains(source, dataset, path)
 
 

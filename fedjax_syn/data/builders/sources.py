@@ -158,7 +158,8 @@ _ALL = (
     normalisation='cinic10',
     streamed=True,
     # The authors do not say of which images it is the mean. The folders are random thirds, whose
-    # means differ by some 5e-4 (an image's has a standard deviation of 0.13); CIFAR-10's is 0.01 off.
+    # means differ by some 5e-4 (an image's has a standard deviation of 0.13); CIFAR-10's differs by
+    # 0.01.
     tolerance=2e-3,
   ),
   Source(

@@ -1,4 +1,4 @@
-"""Any image data set that tensorflow-datasets has prepared, `tfds:NAME`, read without TensorFlow."""
+"""Any image set that tensorflow-datasets has prepared, `tfds:NAME`, read without TensorFlow."""
 
 import io
 from collections.abc import Iterator

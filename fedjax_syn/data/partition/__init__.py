@@ -26,7 +26,7 @@ class Partitioner(NamedTuple):
 
   summary: str
   draw: Callable[[Spec, np.random.Generator], np.ndarray]
-  result: str
+  result: str = 'class'
   """What `draw` returns: rows by 'class' and client [classes, clients], the client of each 'row'
   [rows], or the 'natural' client of each client [clients]."""
 
@@ -45,27 +45,19 @@ PARTITIONERS: dict[str, Partitioner] = {
   'dirichlet': Partitioner(
     'each class by a Dirichlet over clients; sizes differ, clients may be empty',
     dirichlet.dirichlet,
-    'class',
   ),
   'balanced_dirichlet': Partitioner(
-    'dirichlet, normalised until all sizes are equal (DynaFed)',
-    dirichlet.balanced_dirichlet,
-    'class',
+    'dirichlet, normalised until all sizes are equal (DynaFed)', dirichlet.balanced_dirichlet
   ),
   'dirichlet_per_client': Partitioner(
     'each client by a Dirichlet over classes, equal sizes (Hsu et al.)',
     dirichlet.dirichlet_per_client,
-    'class',
   ),
   'dirichlet_min': Partitioner(
-    'dirichlet with a cap and a minimum size (NIID-Bench; FedCOG NIID-1)',
-    dirichlet.dirichlet_min,
-    'class',
+    'dirichlet with a cap and a minimum size (NIID-Bench; FedCOG NIID-1)', dirichlet.dirichlet_min
   ),
   'labels_per_client': Partitioner(
-    'a fixed number of classes per client (FedCOG NIID-2)',
-    labels_per_client.labels_per_client,
-    'class',
+    'a fixed number of classes per client (FedCOG NIID-2)', labels_per_client.labels_per_client
   ),
   'natural': Partitioner("the data set's own clients", natural.natural, 'natural'),
   'natural_sample': Partitioner(
