@@ -137,7 +137,7 @@ def _checked(result: Outcome, key: str, value: Any) -> Outcome:
 
 def _stored(resolved: Any) -> Any:
   """Writes a config to JSON, reads it back and compares the hashes; returns the config."""
-  text = config_lib.to_json(resolved)
+  text = json.dumps(config_lib.to_dict(resolved))
   text.encode()
   if identity.hash8(config_lib.check(json.loads(text))) != identity.hash8(resolved):
     raise AssertionError('another config comes back from JSON')

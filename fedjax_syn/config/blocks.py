@@ -1,43 +1,53 @@
-"""Whose the blocks of a config are: one for each layer of the package, and those of a user's own that are in use."""
+"""The blocks of a config: one for each layer of the package, and for a user's own layers in use."""
 
 import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedjax_syn import algorithms
+from fedjax_syn.config.schema import METHODS
 from fedjax_syn.core.fields import ConfigError
 from fedjax_syn.core.texts import shown
 from fedjax_syn.layer import Layer
 
 
 def outside(before: Iterable[str], *words: str) -> tuple[str, ...]:
-  """Returns the layers from outside the package whose blocks a config has.
+  """Returns the layers from outside the package that have a block in a config.
 
   Args:
-    before: which were so before; one whose block a layer in use has by now is left out.
+    before: those of the config so far; one whose block another layer in use has now is left out.
     *words: `algorithm` and `compare`.
   """
   used = [part for word in words for part in word.split('+') if part]
-  taken = {algorithms.block_name(part) for part in used}
-  kept = [word for word in before if word in used or algorithms.block_name(word) not in taken]
+  names = {algorithms.block_name(part) for part in used}
+  kept = [word for word in before if word in used or algorithms.block_name(word) not in names]
   return tuple(dict.fromkeys([*kept, *(part for part in used if ':' in part)]))
 
 
 def check(words: Iterable[str]) -> None:
-  """Refuses two layers in use that have one block."""
+  """Checks that no two layers in use have the same block.
+
+  Args:
+    words: `algorithm` and `compare`.
+  """
   owners: dict[str, str] = {}
-  for key, word in zip(('algorithm', 'compare'), words, strict=True):
+  for key, word in zip(METHODS, words, strict=True):
     for part in word.split('+'):
-      other = owners.setdefault(algorithms.block_name(part), part)
+      name = algorithms.block_name(part)
+      other = owners.setdefault(name, part)
       if other != part and algorithms.layer_class(other) is not algorithms.layer_class(part):
-        name = algorithms.block_name(part)
         raise ConfigError(
-          f'{key}={shown(word)}: {part!r} and {other!r} both have the block {name!r}; rename one of the classes'
+          f'{key}={shown(word)}: {part!r} and {other!r} both have the block {name!r};'
+          ' rename one of the classes'
         )
 
 
-def classes(outside: Iterable[str]) -> dict[str, type]:
-  """Returns the class of every block; `outside` are layers from outside the package, which may have a name of its own."""
+def classes(outside: Iterable[str]) -> dict[str, type[Layer]]:
+  """Returns the class of every block.
+
+  Args:
+    outside: layers from outside the package; one may have the name of a layer of the package.
+  """
   parts = [*(name for name in algorithms.LAYERS if name != algorithms.BASE), *outside]
   return {algorithms.block_name(part): algorithms.layer_class(part) for part in parts}
 
@@ -48,9 +58,9 @@ def build(
   """Returns the layer of every block.
 
   Args:
-    outside: own layers, as `classes`.
+    outside: own layers, as for `classes`.
     values: of all fields, by block.
-    given: dotted keys that a config sets; a block without any is the layer with its defaults, which is built once.
+    given: dotted keys that the config sets; a block without any is the default layer, built once.
   """
   changed = {key.partition('.')[0] for key in given}
   return {

@@ -1,4 +1,9 @@
-"""Config files: found by path or by name, executed, and changed by settings of the command line."""
+"""Config files: executed, by path or by name, and changed by settings of the command line.
+
+`config_flags` of ml_collections is not used: its errors are neither one line nor status 2, a
+`float | None` field would need a placeholder, and fields of a user's own layer exist only after
+`--config.algorithm` is read.
+"""
 
 import importlib.util
 import re
@@ -36,10 +41,7 @@ def load_config(path: str, settings: Iterable[str] = ()):
   try:
     spec.loader.exec_module(module)
     config = module.get_config()
-  except (
-    Exception,
-    SystemExit,
-  ) as error:  # whatever a user's file does wrong is a refusal that names its line
+  except (Exception, SystemExit) as error:  # a user's file may fail in any way: its line is named
     frames = traceback.extract_tb(error.__traceback__)
     lines = [str(frame.lineno) for frame in frames if frame.filename == spec.origin]
     # ml_collections repeats all that it holds, as a quoted string, when one field is unknown.

@@ -13,15 +13,21 @@ from fedjax_syn.client.settings import Averaging, LocalTraining
 from fedjax_syn.core.fields import field
 from fedjax_syn.data.settings import Data
 
+METHODS = ('algorithm', 'compare')  # fields that name methods: layers joined by '+'
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Client(LocalTraining):
+  """Local training, and which clients take part."""
+
   participation: float = field(0.4, 'share of the clients in a round', above=0, high=1)
   sampler: str = field('fixed', 'how they are drawn', choices=('fixed', 'poisson'))
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
+  """The network."""
+
   name: str = field(
     'convnet', 'network (--list=models), or package.module:function, or :Class of Flax modules'
   )
@@ -40,6 +46,8 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
+  """How clients and seeds lie on devices."""
+
   lanes: int = field(
     0, 'clients in one vmapped block; 0: from the measured table', low=0, high=10**6
   )
@@ -50,8 +58,8 @@ class Layout:
   seeds: int = field(1, 'seeds of a run trained side by side, under vmap', low=1, high=10_000)
   client_state_bytes: int = field(
     0,
-    'bytes that per-client state may take on a device; if it is larger it stays in host memory, and a round'
-    " gets its clients' rows; 0: no limit",
+    'bytes that per-client state may take on a device; if it is larger it stays in host memory,'
+    " and a round gets its clients' rows; 0: no limit",
     low=0,
     high=2**60,
     identity=False,
@@ -85,8 +93,8 @@ class Resolved:
   )
   checkpoint_every: int = field(
     10,
-    'rounds between checkpoints, fewer where they would take more than a tenth of the time; also every 30 s, at'
-    ' ends of phases and at the end',
+    'rounds between checkpoints, fewer where they would take more than a tenth of the time; also'
+    ' every 30 s, at ends of phases and at the end',
     low=1,
     high=2**31 - 1,
     identity=False,
@@ -106,8 +114,8 @@ class Resolved:
   )
   outside: tuple[str, ...] = field(
     (),
-    'filled in by itself: your own layers, module:Class or FILE.py:Class, of `algorithm` and `compare`, whose'
-    ' blocks are beside those of the package',
+    'filled in by itself: your own layers, module:Class or FILE.py:Class, of `algorithm` and'
+    ' `compare`, whose blocks are beside those of the package',
     identity=False,
   )
   data: Data = Data()
@@ -125,10 +133,14 @@ class Resolved:
       raise AttributeError(f'no block {name!r}') from None
 
   @property
+  def words(self) -> tuple[str, ...]:
+    """The methods of the run, as in `algorithm` and `compare`."""
+    return tuple(word for word in (self.algorithm, self.compare) if word)
+
+  @property
   def parts(self) -> tuple[str, ...]:
-    """The methods in use, as written in `algorithm` and in `compare`."""
-    words = [*self.algorithm.split('+'), *self.compare.split('+')]
-    return tuple(dict.fromkeys(word for word in words if word))
+    """The layers in use, each once."""
+    return tuple(dict.fromkeys(part for word in self.words for part in word.split('+')))
 
 
 SECTIONS = {'data': Data, 'client': Client, 'server': Averaging, 'model': Model, 'layout': Layout}
@@ -143,6 +155,13 @@ def plain(value: Any) -> Any:
   if isinstance(value, Mapping):
     return {key: plain(item) for key, item in value.items()}
   return [plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+  """Returns a ConfigDict, a nested mapping or a Resolved as plain dicts, with lists for tuples."""
+  fields = plain(config)
+  layers = fields.pop('blocks') if isinstance(config, Resolved) else {}
+  return fields | {name: block for name, block in layers.items() if block}
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:

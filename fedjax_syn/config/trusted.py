@@ -1,36 +1,40 @@
-"""Configs that files bring along: code that they name is imported only if the caller trusts the file.
+"""Configs stored in files: code that they name is imported only if the caller trusts the file.
 
-A config names a user's own layers as `module:Class` or `FILE:Class`, and networks and data sets as `module:function`;
-checking it imports and calls them.
-A command line or a script may do that. A folder or a model that came from elsewhere may not.
+A config names a user's own layers as `module:Class` or `FILE:Class`, and networks and data sets as
+`module:function`; checking it imports and calls them. A command line or a script may do that. A
+folder or a model from elsewhere may not.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from fedjax_syn import config as config_lib
-from fedjax_syn.config.schema import Resolved, flatten
+from fedjax_syn.config import combinations
+from fedjax_syn.config.parsing import TFDS
+from fedjax_syn.config.schema import METHODS, Resolved, flatten
 
-METHODS = ('algorithm', 'compare')  # joined by '+'
 WORDS = ('model.name', 'data.name', 'data.proxy')
-TRUST = 'data.trusted'  # what a file says of itself counts for nothing
+TRUST = 'data.trusted'  # a file cannot grant trust to itself
 
 
 def code_of(content: Mapping[str, Any]) -> dict[str, str]:
-  """Returns what a config names of code outside of the package by key, `module:function` or `FILE:Class`.
+  """Returns the code outside the package that a config names, by key.
 
   Args:
-    content: nested dicts or dotted keys, of whatever version; nothing is imported.
+    content: nested dicts or dotted keys, of any version; nothing is imported.
+
+  Returns:
+    `module:function` or `FILE:Class` by key.
   """
   flat = flatten(content)
   words = [(key, part) for key in METHODS for part in str(flat.get(key, '')).split('+')]
   words += [('outside', str(word)) for word in flat.get('outside') or ()]
   words += [(key, str(flat.get(key, ''))) for key in WORDS]
-  data = lambda key, word: key.startswith('data.') and word.startswith(config_lib.TFDS)
-  return {key: word for key, word in words if ':' in word and not data(key, word)}
+  of_tfds = lambda key, word: key.startswith('data.') and word.startswith(TFDS)
+  return {key: word for key, word in words if ':' in word and not of_tfds(key, word)}
 
 
-def check(content: Mapping[str, Any], where: Any, trusted: bool) -> Resolved:
+def check(content: Mapping[str, Any], where: str | Path, trusted: bool) -> Resolved:
   """Checks a config that a file holds.
 
   Args:
@@ -45,13 +49,12 @@ def check(content: Mapping[str, Any], where: Any, trusted: bool) -> Resolved:
     ValueError: if it names code and is not trusted, or is refused.
   """
   if trusted:
-    return config_lib.check(content)
+    return combinations.check(content)
   for key, word in code_of(content).items():
     module = word.rpartition(':')[0]
     kind = 'file' if module.endswith('.py') else 'module'
     raise ValueError(
-      f'{where}: {key}={word!r} names code, and {kind} {module!r} is not imported because a file says so; if you'
-      ' trust this file, say so: trusted=True, or --trusted on the command line'
+      f'{where}: {key}={word!r} names code, and {kind} {module!r} is not imported because a file'
+      ' says so; if you trust this file, say so: trusted=True, or --trusted on the command line'
     )
-  flat = {key: value for key, value in flatten(content).items() if key != TRUST}
-  return config_lib.check(flat)
+  return combinations.check({key: v for key, v in flatten(content).items() if key != TRUST})

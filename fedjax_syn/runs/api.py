@@ -11,7 +11,7 @@ from fedjax_syn import algorithms, models
 from fedjax_syn import engine as engine_lib
 from fedjax_syn.algorithms import chain
 from fedjax_syn.chains import Chain
-from fedjax_syn.config import Resolved, arguments
+from fedjax_syn.config import Resolved, combinations, parsing
 from fedjax_syn.config import trusted as trust
 from fedjax_syn.core import paths, privacy
 from fedjax_syn.core.contexts import Run, State
@@ -159,8 +159,8 @@ def prepare(
   Raises:
     ValueError: if the parts do not fit together.
   """
-  checked = arguments.check(FIELDS, given)
-  arguments.check_together(
+  checked = parsing.from_arguments(FIELDS, given)
+  combinations.check_together(
     {FIELDS[k]: v for k, v in checked.items()}, {v: k for k, v in FIELDS.items()}.get
   )
   rounds, seeds = checked['rounds'], checked['seeds']
@@ -226,7 +226,7 @@ def _layout(layout: engine_lib.Layout) -> engine_lib.Layout:
   if not isinstance(layout, engine_lib.Layout):
     raise ValueError(f'layout={shown(layout)}: must be a Layout, not {type(layout).__name__}')
   given = {f'layout.{name}': value for name, value in layout._asdict().items()}
-  checked = arguments.check({key: key for key in given}, given)
+  checked = parsing.from_arguments({key: key for key in given}, given)
   return engine_lib.Layout(**{key.partition('.')[2]: value for key, value in checked.items()})
 
 

@@ -11,7 +11,7 @@ import pytest
 import fedjax_syn as fs
 from fedjax_syn import algorithms
 from fedjax_syn.algorithms import own_layers
-from fedjax_syn.config import ConfigError, check, get_default, override, to_json
+from fedjax_syn.config import ConfigError, check, get_default, override, to_dict
 from fedjax_syn.config.identity import diff
 from tests.config.test_config import changed
 
@@ -154,12 +154,12 @@ def test_a_method_outside_the_package_brings_its_fields_along(outside):
   override(config, 'mine.strength', '2')
   resolved = check(config)
   assert resolved.mine.strength == 2.0 and resolved.mine.wanted == 5
-  assert check(json.loads(to_json(config))) == resolved
+  assert check(json.loads(json.dumps(to_dict(config)))) == resolved
   assert get_default(outside).mine.wanted == 5
   # The block counts while it is used, and only then.
-  weaker = json.loads(to_json(config)) | {'mine': {'strength': 1.0}}
+  weaker = json.loads(json.dumps(to_dict(config))) | {'mine': {'strength': 1.0}}
   assert diff(config, weaker) == ['mine.strength: 2.0 -> 1.0']
-  assert diff(json.loads(to_json(config)) | {'algorithm': 'dynafed'}, changed({})) == []
+  assert diff(json.loads(json.dumps(to_dict(config))) | {'algorithm': 'dynafed'}, changed({})) == []
   with pytest.raises(ConfigError, match='mine.strength=-1.0: must be at least 0.0'):
     override(config, 'mine.strength', '-1')
     check(config)
@@ -179,7 +179,9 @@ def test_a_class_may_have_the_name_of_a_method_and_its_block_then_is_its_own(out
   config = get_default()
   override(config, 'algorithm', own)
   override(config, 'fedprox.pull', '2')
-  assert check(config).fedprox.pull == 2.0 and check(json.loads(to_json(config))) == check(config)
+  assert check(config).fedprox.pull == 2.0 and check(
+    json.loads(json.dumps(to_dict(config)))
+  ) == check(config)
   with pytest.raises(ConfigError, match=f'fedprox.mu.*{own} has no such field; it has pull'):
     override(config, 'fedprox.mu', '1')
   for key, word, other in (('algorithm', f'fedprox+{own}', ''), ('compare', own, 'fedprox')):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn.config import arguments
+from fedjax_syn.config.parsing import from_arguments
 from fedjax_syn.data import checks, datasets
 from fedjax_syn.engine import Layout
 from fedjax_syn.runs import api
@@ -89,10 +89,10 @@ def test_what_the_command_line_refuses_is_refused_from_python(given, line):
 def test_numbers_of_numpy_ranges_and_paths_are_taken(tmp_path):
   fields = api.FIELDS
   given = {'rounds': np.int64(3), 'seeds': np.arange(2), 'participation': np.float32(0.5)}
-  assert arguments.check(fields, given) == {'rounds': 3, 'seeds': (0, 1), 'participation': 0.5}
-  assert arguments.check(fields, {'seeds': range(3)}) == {'seeds': (0, 1, 2)}
-  assert arguments.check(fields, {'data_dir': tmp_path}) == {'data_dir': str(tmp_path)}
-  assert type(arguments.check(fields, {'seeds': [np.int32(1)]})['seeds'][0]) is int
+  assert from_arguments(fields, given) == {'rounds': 3, 'seeds': (0, 1), 'participation': 0.5}
+  assert from_arguments(fields, {'seeds': range(3)}) == {'seeds': (0, 1, 2)}
+  assert from_arguments(fields, {'data_dir': tmp_path}) == {'data_dir': str(tmp_path)}
+  assert type(from_arguments(fields, {'seeds': [np.int32(1)]})['seeds'][0]) is int
 
 
 DATA = datasets.load('digits')

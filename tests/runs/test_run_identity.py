@@ -12,6 +12,8 @@ import pytest
 from fedjax_syn import config as config_lib
 from fedjax_syn.config import identity
 from fedjax_syn.data import datasets
+from fedjax_syn.data.dataset import make
+from fedjax_syn.data.split import Split
 from fedjax_syn.runs import default_folder, resume
 from tests.run_helpers import config_of, refusal, run
 
@@ -152,8 +154,8 @@ def test_a_replaced_folder_of_proxy_data_is_other_data(fake, tmp_path, capsys):
 
 def two_by_two():
   x = np.arange(160, dtype=np.uint8).reshape(40, 2, 2, 1)
-  split = datasets.Split(x, np.arange(40, dtype=np.int32) % 10)
-  return datasets.make('two', 'two', split, split, 10, 'auto')
+  split = Split(x, np.arange(40, dtype=np.int32) % 10)
+  return make('two', 'two', split, split, 10, 'auto')
 
 
 def test_a_method_that_raises_before_the_first_round_leaves_no_folder_that_refuses_the_mended_one(

@@ -1,0 +1,181 @@
+"""`check(config)`: everything that can be refused is refused here, before data are loaded."""
+
+import dataclasses
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ml_collections
+
+from fedjax_syn import algorithms
+from fedjax_syn.algorithms.removed import without_constants
+from fedjax_syn.chains import TRAITS, Chain
+from fedjax_syn.config import blocks
+from fedjax_syn.config.parsing import check_algorithm, check_name, leaves, no_such
+from fedjax_syn.config.schema import METHODS, SECTIONS, Resolved, flatten, to_dict
+from fedjax_syn.core import privacy
+from fedjax_syn.core.contexts import Run
+from fedjax_syn.core.fields import ConfigError, check_range, coerce
+from fedjax_syn.core.texts import shown
+from fedjax_syn.data import kinds
+from fedjax_syn.data.normalisation import NORMALISATIONS
+
+HELD_OUT = 'held_out'  # also in the data sets, which are slow to import
+
+
+def check(config: Any) -> Resolved:
+  """Refuses what cannot work; reads no data.
+
+  Args:
+    config: a ConfigDict, a dict (nested, as in a `config.json`, or by dotted key) or a Resolved;
+      missing fields are defaults.
+
+  Returns:
+    The config as frozen dataclasses.
+
+  Raises:
+    ConfigError: unknown fields and names, wrong types, values out of range, impossible
+      combinations.
+  """
+  try:
+    flat = without_constants(flatten(to_dict(config)))
+  except RecursionError as error:
+    raise ConfigError('config: holds itself') from error
+  except ml_collections.config_dict.RequiredValueError as error:
+    raise ConfigError(f'config: a required value is missing ({error})') from error
+  words = [coerce(key, flat.get(key, getattr(Resolved, key)), str) for key in METHODS]
+  for key, word in zip(METHODS, words, strict=True):
+    check_algorithm(key, word)
+  outside = coerce('outside', flat.get('outside', ()), tuple[str, ...])
+  for word in outside:
+    check_name('outside', word, 'algorithms')
+  if 'outside' in flat:  # it lists whose blocks these are; others are the package's
+    new = {algorithms.block_name(word) for word in {*blocks.outside((), *words)} - {*outside}}
+    flat = {k: v for k, v in flat.items() if k.partition('.')[0] not in new & {*algorithms.LAYERS}}
+  outside = blocks.outside(outside, *words)
+  blocks.check(words)
+  known = leaves(*outside)
+  for key, value in flat.items():
+    if key not in known:
+      raise ConfigError(f'{key}={shown(value)}: {no_such(key, known, outside)}')
+  values: dict[str, dict[str, Any]] = {}
+  for key, leaf in known.items():
+    section, _, name = key.rpartition('.')
+    value = leaf.default
+    if key in flat:
+      value = coerce(key, flat[key], leaf.kind)
+      check_range(key, value, leaf.rules)
+    values.setdefault(section, {})[name] = value
+  sections = {name: cls(**values[name]) for name, cls in SECTIONS.items()}
+  layers = blocks.build(outside, values, flat)
+  resolved = Resolved(**values[''] | {'outside': outside}, **sections, blocks=layers)
+  resolved = _resolve_blocks(resolved)
+  _check_names(resolved)
+  _check_combinations(resolved)
+  return resolved
+
+
+def _resolve_blocks(resolved: Resolved) -> Resolved:
+  """Lets the layers in use fill in what follows from the rest of the config."""
+  run = Run(resolved.rounds, privacy.sampling_of(resolved), resolved.words)
+  layers = dict(resolved.blocks)
+  for part in resolved.parts:
+    if part != algorithms.BASE:
+      name = algorithms.block_name(part)
+      try:
+        layers[name] = layers[name].resolve(run)
+      except ValueError as error:
+        raise ConfigError(str(error)) from error
+  return dataclasses.replace(resolved, blocks=layers)
+
+
+def _check_names(resolved: Resolved) -> None:
+  from fedjax_syn import models  # Flax is slow to import, and most refusals come before
+
+  data, model = resolved.data, resolved.model
+  check_name('data.name', data.name, 'datasets')
+  if data.proxy not in ('', HELD_OUT):
+    check_name('data.proxy', data.proxy, 'datasets')
+  check_name('data.partition', data.partition, 'partitions')
+  check_name('model.name', model.name, 'models')
+  takes_images = ':' not in model.name and model.name not in models.TEXT
+  if takes_images and 'pixels' in kinds.LACKS.get(data.name, ()):
+    raise ConfigError(
+      f'model.name={model.name!r}: takes images, and data.name={data.name!r} has tokens; use'
+      f' {", ".join(models.TEXT)}'
+    )
+  for key, value, known in (
+    ('data.normalisation', data.normalisation, ('', *NORMALISATIONS)),
+    ('model.norm', model.norm, models.NORMS),
+    ('model.pooling', model.pooling, models.POOLINGS),
+    ('model.init', model.init, models.INITS),
+    ('model.conv', model.conv, ('auto', *models.FORMS)),
+  ):
+    check_range(key, value, {'choices': tuple(known)})
+
+
+def _check_combinations(resolved: Resolved) -> None:
+  if resolved.compare == resolved.algorithm:
+    raise ConfigError(
+      f'compare={resolved.compare!r}: is the algorithm itself; name another, or none'
+      ' (--config.compare=)'
+    )
+  check_together({**flatten(to_dict(resolved)), 'seeds': resolved.seeds})
+  for name in resolved.trackers:
+    if importlib.util.find_spec(name) is None:
+      raise ConfigError(f"trackers={name!r}: is not installed; pip install -e '.[{name}]'")
+  lacks = kinds.LACKS.get(resolved.data.name, ())
+  try:
+    for word in resolved.words:
+      # Optimizers, schedules and compositions refuse here.
+      _check_data(word, algorithms.create(word, resolved), resolved)
+    kinds.check_partition(resolved.data.name, resolved.data.partition)
+    if resolved.personal_every and 'one class' in lacks:
+      raise ValueError(f'personal_every: needs {TRAITS["one class"]}; 0 would work')
+  except ValueError as error:
+    raise ConfigError(str(error)) from error
+
+
+def check_together(values: Mapping[str, Any], name: Callable[[str], str] = str) -> None:
+  """Checks seeds, shares and intervals against each other.
+
+  Args:
+    values: by dotted key.
+    name: what the messages call a key.
+
+  Raises:
+    ConfigError: naming what would work.
+  """
+  seeds = values['seeds']
+  if len(set(seeds)) != len(seeds) or not seeds:
+    raise ConfigError(f'{name("seeds")}={shown(seeds)}: must be one or more distinct integers')
+  share, clients = values['client.participation'], values['data.clients']
+  if values.get('client.sampler', 'fixed') == 'fixed' and round(share * clients, 9) < 1:
+    raise ConfigError(
+      f'{name("client.participation")}={share}: is less than one of'
+      f' {name("data.clients")}={clients}; at least {1 / clients:g}'
+    )
+  every, personal = values['eval_every'], values['personal_every']
+  if personal % every:
+    raise ConfigError(
+      f'{name("personal_every")}={personal}: must be a multiple of {name("eval_every")}={every}'
+    )
+
+
+def _check_data(word: str, method: Chain, resolved: Resolved) -> None:
+  """Checks that a method gets the data that it needs."""
+  data, needed = resolved.data, method.server_data
+  if needed and not data.proxy:
+    other = '' if needed == 'labels' else ', or another data set'
+    raise ConfigError(
+      f"algorithm={shown(word)}: needs server data and data.proxy='' names none; try"
+      f' data.proxy={HELD_OUT!r} (a share of the training rows{other})'
+    )
+  if needed == 'labels' and data.proxy != HELD_OUT:
+    raise ConfigError(
+      f"algorithm={shown(word)}: needs labels on the server's data; data.proxy={data.proxy!r} has"
+      f' other classes, try {HELD_OUT!r}'
+    )
+  for trait in sorted(method.requires):
+    if trait in kinds.LACKS.get(data.name, ()):
+      raise ConfigError(f'algorithm={shown(word)}: needs {TRAITS[trait]} (data.name={data.name!r})')
