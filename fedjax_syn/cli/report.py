@@ -20,26 +20,6 @@ FLAGS = flags.FlagValues()
 flags.DEFINE_string('output', 'report.html', 'the page', flag_values=FLAGS)
 
 
-def command_of(run) -> str:
-  """Writes what to type to train a run again: its config file, if the project has it, and what differs from it.
-
-  Args:
-    run: a `fedjax_syn.report.Run`.
-
-  Returns:
-    The command, for a shell.
-  """
-  from fedjax_syn import config as config_lib
-  from fedjax_syn.config import files
-  from fedjax_syn.report.commands import command
-
-  file = paths.shipped_configs().get(
-    run.stored.get('config_name'), paths.DEFAULT_CONFIG
-  )  # it is executed
-  base = config_lib.to_dict(files.load_config(str(file)))
-  return command(run, base, f'configs/{file.name}')
-
-
 def main(argv: list[str]) -> int:
   """Writes one page; returns the exit status."""
   if {'-h', '--help', '-help'} & set(argv[1:]):
@@ -55,7 +35,7 @@ def main(argv: list[str]) -> int:
     from fedjax_syn import report
 
     try:
-      shown = report.write(folders, output, command_of)
+      shown = report.write(folders, output)
     except OSError as error:
       failures.pass_on(error, output)
       raise ValueError(f'--output={output}: cannot be written ({error.strerror})') from error

@@ -1,4 +1,4 @@
-"""Figures of the diagnostics of a synthetic set, each a pure function of numbers; returned and written like those in `figures`."""
+"""Figures of the diagnostics of a synthetic set, returned and written like those in `figures`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,8 @@ from fedjax_syn.algorithms.dynafed.client_losses import RoundLosses
 from fedjax_syn.algorithms.dynafed.gradient_error import GradientErrors, Line
 from fedjax_syn.algorithms.dynafed.scratch import Scratch
 from fedjax_syn.core.texts import caption
-from fedjax_syn.plotting.figures import label_of, save
+from fedjax_syn.plotting import canvas
+from fedjax_syn.plotting.canvas import label_of
 
 
 def gradient_error(
@@ -26,14 +27,13 @@ def gradient_error(
     errors: by label, at the same points.
     lines: by label, the fitted lines.
     rounds: the round of each point.
-    path: where the picture goes; None: it is only returned.
+    path: of the picture; None: it is only returned.
     title: above the panels.
 
   Returns:
     The figure.
   """
-  figure = Figure(figsize=(9, 4), layout='constrained')
-  left, right = figure.subplots(1, 2)
+  figure, (left, right) = canvas.begin(9, 4, 2, 2)
   for label, e in errors.items():
     points = left.scatter(e.real_norm, e.error_norm, s=14, label=label_of(label))
     colour = points.get_facecolor()[0]
@@ -46,8 +46,8 @@ def gradient_error(
   left.set_xlim(left=0)
   left.set_ylim(bottom=0)
   right.set(xlabel='round of the model', ylabel='cosine of the gradients')
-  right.xaxis.get_major_locator().set_params(integer=True)
-  return _finish(figure, path, title)
+  canvas.whole_numbers(right)
+  return canvas.finish(figure, path, title)
 
 
 def privacy(
@@ -58,22 +58,21 @@ def privacy(
   Args:
     distances: by label, any number of each.
     threshold: the 5 % quantile of the held-out images' distances.
-    path: where the picture goes; None: it is only returned.
+    path: of the picture; None: it is only returned.
     title: above the axes.
 
   Returns:
     The figure.
   """
-  figure = Figure(figsize=(6, 4), layout='constrained')
-  axes = figure.add_subplot()
+  figure, (axes,) = canvas.begin()
   top = max(float(np.max(d)) for d in distances.values())
   for label, d in distances.items():
     weights = np.full(len(d), 1 / len(d))
     bins = np.linspace(0, top or 1.0, 50)
     axes.hist(d, bins, weights=weights, alpha=0.5, label=f'{label_of(label)} ({len(d)})')
-  axes.axvline(threshold, color='0.3', linestyle='--', linewidth=1, label='5 % of the held-out')
+  axes.axvline(threshold, label='5 % of the held-out', **canvas.REFERENCE)
   axes.set(xlabel='distance per pixel to the nearest training image', ylabel='share')
-  return _finish(figure, path, title)
+  return canvas.finish(figure, path, title)
 
 
 def client_losses(
@@ -90,15 +89,14 @@ def client_losses(
     losses: of the round.
     clients: who took part, in the order of `losses.local`.
     shown: out of these.
-    path: where the picture goes; None: it is only returned.
+    path: of the picture; None: it is only returned.
     title: above the axes.
     names: what the data call the clients, by number; () if they do not.
 
   Returns:
     The figure.
   """
-  figure = Figure(figsize=(7, 4), layout='constrained')
-  axes = figure.add_subplot()
+  figure, (axes,) = canvas.begin(7)
   # Clients end at different steps: time is counted in shares of the round's two halves.
   tuned = 1 + np.linspace(0, 1, len(losses.mean))
   for client in shown:
@@ -110,7 +108,7 @@ def client_losses(
     axes.plot([1, 1], jump, color=line.get_color(), linewidth=1, linestyle=':')
     axes.plot(tuned, losses.tuned[:, client], color=line.get_color(), linewidth=1.4)
   axes.plot(tuned, losses.mean, 'k*', markersize=5, label='mean over all data')
-  axes.axvline(1, color='0.4', linestyle='--', linewidth=1)
+  axes.axvline(1, **canvas.REFERENCE)
   steps = len(losses.mean) - 1
   axes.set_xticks(
     [0, 1, 2], ['global model', f'after {losses.steps.max()} steps | mean', f'{steps} steps later']
@@ -119,7 +117,7 @@ def client_losses(
   positive = np.concatenate([losses.local.ravel(), losses.tuned.ravel()])
   if np.nanmin(positive) > 0:
     axes.set_yscale('log')
-  return _finish(figure, path, title)
+  return canvas.finish(figure, path, title)
 
 
 def from_scratch(
@@ -132,27 +130,18 @@ def from_scratch(
 
   Args:
     runs: by label of the set.
-    path: where the picture goes; None: it is only returned.
+    path: of the picture; None: it is only returned.
     title: above the axes.
     reference: the federated run's own accuracy.
 
   Returns:
     The figure.
   """
-  figure = Figure(figsize=(6, 4), layout='constrained')
-  axes = figure.add_subplot()
+  figure, (axes,) = canvas.begin()
   for label, run in runs.items():
     axes.plot(run.steps, run.accuracy, label=label_of(label), linewidth=1.6)
   if reference is not None:
-    axes.axhline(reference, color='0.4', linestyle='--', linewidth=1, label='the federated model')
+    axes.axhline(reference, label='the federated model', **canvas.REFERENCE)
   axes.set(xlabel='step', ylabel='test accuracy')
   axes.set_xlim(left=0)
-  return _finish(figure, path, title)
-
-
-def _finish(figure: Figure, path: Path | None, title: str) -> Figure:
-  for axes in figure.axes:
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize='small')
-  figure.suptitle(caption(title), fontsize=10)
-  return save(figure, path)
+  return canvas.finish(figure, path, title)

@@ -1,7 +1,7 @@
 """The page: tables, pictures and numbers of runs, put into a template together with the plotting library."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from fedjax_syn.core import paths
+from fedjax_syn.plotting import numbers
 from fedjax_syn.report import tables
+from fedjax_syn.report.commands import command_of
 from fedjax_syn.report.pictures import as_uri, montage
 from fedjax_syn.report.runs import INSPECTED, Run, open_runs, short_names
 from fedjax_syn.runs.stored_files import read_bytes
@@ -27,15 +29,12 @@ SIGNATURE = b'Made by fedjax_syn. The page holds all'  # in every page
 LETTERS = 20  # of a name, beside a picture
 
 
-def write(
-  folders: Sequence[str | Path], output: str | Path, command_of: Callable[[Run], str]
-) -> int:
+def write(folders: Sequence[str | Path], output: str | Path) -> int:
   """Writes the page of some runs.
 
   Args:
     folders: of the runs; what each was compared with (`compare/`) is shown too.
     output: the page, one HTML file.
-    command_of: what to type to train a run again.
 
   Returns:
     How many runs it shows.
@@ -143,27 +142,16 @@ def _metrics(runs: Sequence[Run]) -> list[str]:
 
 def _curves(run: Run) -> dict[str, Any]:
   """A run's metrics over rounds: mean over seeds, and standard deviation where there are several."""
-  by_key: dict[str, dict[int, list[float]]] = {}
-  for line in run.lines:
-    for key in line.keys() - set(NOT_CURVES):
-      by_key.setdefault(key, {}).setdefault(line['round'], []).append(line[key])
   curves = {}
-  for key, by_round in by_key.items():
-    rounds = sorted(by_round)
-    values = [by_round[r] for r in rounds]
-    curves[key] = {
-      'round': rounds,
-      'mean': [_finite(np.mean(v)) for v in values],
-      'std': [_finite(np.std(v, ddof=1)) if len(v) > 1 else 0 for v in values],
-    }
+  for key in dict.fromkeys(key for line in run.lines for key in line if key not in NOT_CURVES):
+    values = numbers.curve(run.lines, key)
+    finite = lambda array: [float(v) if math.isfinite(v) else None for v in array]
+    mean, std = finite(values.mean), finite(values.std)
+    curves[key] = {'round': values.rounds.tolist(), 'mean': mean, 'std': std}
   summary = run.summary or {}
   up, before = summary.get('bytes_up'), summary.get('bytes_before', 0)
   each = None if up is None else (up - before) / run.settings['rounds']
   return {'curves': curves, 'up': each, 'before': before}
-
-
-def _finite(value: float) -> float | None:
-  return float(value) if math.isfinite(value) else None
 
 
 def _partitions(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedjax_syn.plotting.numbers import mosaic
+
 ROWS, COLUMNS = 20, 10  # classes, and images of each, that are shown at most
 PIXELS = 64  # images with more a side are thinned out
 
@@ -14,57 +16,48 @@ PIXELS = 64  # images with more a side are thinned out
 class Montage(NamedTuple):
   """A learned set along its synthesis."""
 
-  iterations: list[int]  # of each snapshot
-  pictures: list[str]  # a data URI for each snapshot: a row of images for each class
-  classes: list[int]  # of the rows
-  all_classes: int  # how many the set has
-  columns: int  # images in a row
-  width: int  # of a picture, in pixels
+  iterations: list[int]
+  """Of each snapshot."""
+  pictures: list[str]
+  """A data URI for each snapshot: a row of images for each class."""
+  classes: list[int]
+  """Of the rows."""
+  all_classes: int
+  """How many the set has."""
+  columns: int
+  """Images in a row."""
+  width: int
+  """Of a picture, in pixels."""
   height: int
+  """Of a picture, in pixels."""
 
 
 def montage(learned: Mapping[str, np.ndarray]) -> Montage:
-  """Lays a learned set out, a class a row, an image at the same place in every snapshot.
+  """Arranges a learned set, a class a row, an image at the same position in every snapshot.
 
   Args:
-    learned: as in synthetic.npz: 'x' [snapshots, images, height, width, channels] as the model sees them, 'y'
-      [snapshots, images, classes], 'iterations' [snapshots], 'mean' and 'std' per channel.
+    learned: as in synthetic.npz: 'x' [snapshots, images, height, width, channels] as the model
+      sees them, 'y' [snapshots, images, classes], 'iterations' [snapshots], 'mean' and 'std' per
+      channel.
 
   Returns:
     The pictures.
   """
   labels = learned['y'][-1].argmax(axis=-1)
-  found = np.unique(labels)
-  classes = found[:ROWS]
+  present = np.unique(labels)
+  classes = present[:ROWS]
   columns = min(COLUMNS, max(int(np.sum(labels == c)) for c in classes))
   thin = -(-max(learned['x'].shape[2:4]) // PIXELS)
   x = learned['x'][:, :, ::thin, ::thin]
   shown = np.clip(x * learned['std'] + learned['mean'], 0, 1)
   shown = (255 * shown + 0.5).astype(np.uint8)[..., : 3 if shown.shape[-1] >= 3 else 1]
-  height, width = shown.shape[2] + 1, shown.shape[3] + 1  # a line between images
-  pictures = []
-  for images in shown:
-    canvas = np.zeros((height * len(classes), width * columns, shown.shape[-1] + 1), np.uint8)
-    for i, c in enumerate(classes):
-      for j, image in enumerate(images[labels == c][:columns]):
-        y, x = i * height, j * width
-        canvas[y : y + height - 1, x : x + width - 1] = opaque(image)
-    pictures.append(data_uri(canvas))
+  # What no image covers shows the page's own colour.
+  opaque = np.concatenate([shown, np.full_like(shown[..., :1], 255)], axis=-1)
+  canvases = [mosaic(images, labels, classes, columns) for images in opaque]
+  height, width = canvases[0].shape[:2]
   iterations = [int(i) for i in learned['iterations']]
-  return Montage(
-    iterations,
-    pictures,
-    classes.tolist(),
-    len(found),
-    columns,
-    width * columns,
-    height * len(classes),
-  )
-
-
-def opaque(image: np.ndarray) -> np.ndarray:
-  """Adds a channel of 255: what is not covered by images shows the page's own colour."""
-  return np.concatenate([image, np.full_like(image[..., :1], 255)], axis=-1)
+  pictures = [data_uri(canvas) for canvas in canvases]
+  return Montage(iterations, pictures, classes.tolist(), len(present), columns, width, height)
 
 
 def data_uri(pixels: np.ndarray) -> str:

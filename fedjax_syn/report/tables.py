@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_syn.plotting.numbers import curve
 from fedjax_syn.report.runs import ABSENT, Run, differences
 
 NONE = '–'
@@ -154,23 +155,14 @@ def _spread(values: np.ndarray) -> list[float]:
 
 
 def accuracy_over_rounds(runs: Sequence[Run], key: str = 'test/accuracy') -> Table:
-  """The curves as numbers, at about ten rounds: means over seeds, per cent."""
-  by_run = [means(run, key) for run in runs]
+  """Returns the curves as numbers, at about ten rounds: means over seeds, per cent."""
+  curves = [curve(run.lines, key) for run in runs]
+  by_run = [dict(zip(c.rounds.tolist(), c.mean, strict=True)) for c in curves]
   rounds = sorted({r for values in by_run for r in values})
   picked = {round(i) for i in np.linspace(0, len(rounds) - 1, min(CURVE_ROWS, len(rounds)))}
-  rows = []
-  for i in sorted(picked):
-    cells = [values.get(rounds[i]) for values in by_run]
-    rows.append(
-      [f'{rounds[i]}', *(NONE if cell is None else f'{100 * cell:.2f}' for cell in cells)]
-    )
+  text = lambda mean: NONE if mean is None else f'{100 * mean:.2f}'
+  rows = [
+    [f'{r}', *(text(values.get(r)) for values in by_run)]
+    for r in map(rounds.__getitem__, sorted(picked))
+  ]
   return Table(['round', *(run.label for run in runs)], rows)
-
-
-def means(run: Run, key: str) -> dict[int, float]:
-  """Returns a metric's mean over the seeds that have it, by round."""
-  by_round: dict[int, list[float]] = {}
-  for line in run.lines:
-    if key in line:
-      by_round.setdefault(line['round'], []).append(line[key])
-  return {r: float(np.mean(v)) for r, v in sorted(by_round.items())}

@@ -10,43 +10,33 @@ from fedjax_syn.plotting import diagnostics
 from tests.plotting.test_figures import assert_picture
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-  """Keeps the figures besides saving them."""
-  figures, save = [], diagnostics.save
-  monkeypatch.setattr(
-    diagnostics, 'save', lambda figure, path: (figures.append(figure), save(figure, path))
-  )
-  return figures
-
-
 def curve(axes, label):
   (line,) = [line for line in axes.lines if line.get_label() == label]
   return np.array(line.get_data())
 
 
-def test_gradient_error_draws_the_line_above_its_points(tmp_path, drawn):
+def test_gradient_error_draws_the_line_above_its_points(tmp_path):
   errors = GradientErrors(np.array([1.0, 2.0]), np.array([1.0, 1.5]), np.array([0.2, np.nan]))
   lines = {'synthetic': Line(1.0, 1.5, 0.5, 0.5)}
   path = tmp_path / 'g.png'
-  diagnostics.gradient_error({'synthetic': errors}, lines, [0, 5], path, 'digits')
+  figure = diagnostics.gradient_error({'synthetic': errors}, lines, [0, 5], path, 'digits')
   assert_picture(path)
-  left, right = drawn[0].axes
+  left, right = figure.axes
   np.testing.assert_array_equal(curve(left, 'synthetic: 0.50 r + 0.5'), [[0, 2], [0.5, 1.5]])
   np.testing.assert_array_equal(curve(right, 'synthetic'), [[0, 5], [0.2, np.nan]])
 
 
-def test_privacy_draws_shares(tmp_path, drawn):
+def test_privacy_draws_shares(tmp_path):
   """Each kind's bars add up to 1, however many images there are; copies alone (all 0) are drawn too."""
   distances = {'synthetic': np.zeros(3), 'held out': np.linspace(1, 2, 50)}
-  diagnostics.privacy(distances, 1.05, tmp_path / 'p.png', 'digits')
+  figure = diagnostics.privacy(distances, 1.05, tmp_path / 'p.png', 'digits')
   assert_picture(tmp_path / 'p.png')
-  assert sum(bar.get_height() for bar in drawn[0].axes[0].patches) == pytest.approx(2)
+  assert sum(bar.get_height() for bar in figure.axes[0].patches) == pytest.approx(2)
   diagnostics.privacy({'synthetic': np.zeros(3)}, 0.0, tmp_path / 'q.png')
   assert_picture(tmp_path / 'q.png')
 
 
-def test_client_losses_end_local_training_at_one_and_fine_tuning_at_two(tmp_path, drawn):
+def test_client_losses_end_local_training_at_one_and_fine_tuning_at_two(tmp_path):
   """Clients 7 and 2 took part; 2, in the second row, is done after two of four steps."""
   losses = RoundLosses(
     at=np.array([0, 2, 4]),
@@ -57,9 +47,9 @@ def test_client_losses_end_local_training_at_one_and_fine_tuning_at_two(tmp_path
     params={},
   )
   path = tmp_path / 'c.png'
-  diagnostics.client_losses(losses, [7, 2], [2], path, 'digits')
+  figure = diagnostics.client_losses(losses, [7, 2], [2], path, 'digits')
   assert_picture(path)
-  axes = drawn[0].axes[0]
+  axes = figure.axes[0]
   np.testing.assert_array_equal(curve(axes, 'client 2'), [[0, 1, 1], [5, 4, 4]])
   np.testing.assert_array_equal(curve(axes, 'mean over all data'), [[1, 1.5, 2], [9, 8, 7]])
   others = [list(line.get_ydata()) for line in axes.lines]
@@ -67,9 +57,9 @@ def test_client_losses_end_local_training_at_one_and_fine_tuning_at_two(tmp_path
   assert axes.get_yscale() == 'log'
 
 
-def test_from_scratch(tmp_path, drawn):
+def test_from_scratch(tmp_path):
   run = Scratch(np.array([0, 10]), np.array([0.1, 0.6]), None)
-  diagnostics.from_scratch({'synthetic': run}, tmp_path / 's.png', 'digits', 0.8)
+  figure = diagnostics.from_scratch({'synthetic': run}, tmp_path / 's.png', 'digits', 0.8)
   assert_picture(tmp_path / 's.png')
-  np.testing.assert_array_equal(curve(drawn[0].axes[0], 'synthetic'), [[0, 10], [0.1, 0.6]])
-  assert curve(drawn[0].axes[0], 'the federated model')[1].tolist() == [0.8, 0.8]
+  np.testing.assert_array_equal(curve(figure.axes[0], 'synthetic'), [[0, 10], [0.1, 0.6]])
+  assert curve(figure.axes[0], 'the federated model')[1].tolist() == [0.8, 0.8]

@@ -14,7 +14,8 @@ from PIL import Image
 from fedjax_syn import report
 from fedjax_syn.cli import report as command_line
 from fedjax_syn.config import files, identity
-from fedjax_syn.report import pictures, runs, tables
+from fedjax_syn.core import paths
+from fedjax_syn.report import commands, pictures, runs, tables
 from tests.report.stored import HOSTILE, KINDS, edit
 
 pytest_plugins = ['tests.run_fixtures', 'tests.report.report_runs']
@@ -202,10 +203,10 @@ def test_a_command_gives_the_very_config(run_folders, opened):
   edit(run_folders[1], lambda stored: stored['config']['data'].update(dir='my data'))
   try:
     for run in report.open_runs(run_folders):
-      words = shlex.split(command_line.command_of(run).replace('\\\n', ''))
+      words = shlex.split(commands.command_of(run).replace('\\\n', ''))
       assert words[:2] == ['python', 'launch/main.py']
       file = words[2].removeprefix('--config=')
-      config = files.load_config(str(command_line.ROOT / file), words[3:])
+      config = files.load_config(str(paths.CONFIGS.parent / file), words[3:])
       assert identity.diff(run.stored['config'], config) == []
   finally:
     edit(run_folders[1], lambda stored: stored['config']['data'].update(dir=HOSTILE))

@@ -279,7 +279,7 @@ def test_a_damaged_note_of_trackers_is_said(tmp_path, content):
 
 
 def test_a_report_overwrites_reports_and_nothing_else(copied, tmp_path):
-  write = lambda path: report.write([copied], path, lambda run: '')
+  write = lambda path: report.write([copied], path)
   assert write(tmp_path / 'page.html') == write(tmp_path / 'page.html') == 1
   for name in ('config.json', 'summary.json', 'metrics.jsonl'):
     before = (copied / name).read_bytes()

@@ -1,0 +1,91 @@
+"""How every figure begins, is styled and is written: without a display, without pyplot's state."""
+
+import io
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fedjax_syn.core import paths
+from fedjax_syn.core.texts import caption
+from fedjax_syn.plotting.numbers import Curve
+
+DPI = 150
+REFERENCE: dict[str, Any] = {'color': '0.4', 'linestyle': '--', 'linewidth': 1}
+"""The style of lines that mark a round or a value."""
+
+
+def begin(
+  width: float = 6, height: float = 4, panels: int = 1, across: int = 1
+) -> tuple[Figure, list[Axes]]:
+  """Returns a figure of some inches and its panels, `across` in a row."""
+  figure = Figure(figsize=(width, height), layout='constrained')
+  axes = list(figure.subplots(math.ceil(panels / across), across, squeeze=False).flat)
+  for unused in axes[panels:]:
+    unused.remove()
+  return figure, axes[:panels]
+
+
+def whole_numbers(axes: Axes) -> None:
+  """Marks only whole numbers on the x axis."""
+  axes.xaxis.get_major_locator().set_params(integer=True)
+
+
+def band(axes: Axes, curve: Curve, **line: Any) -> Line2D:
+  """Draws a curve, and a band of one standard deviation if there are several seeds."""
+  (drawn,) = axes.plot(curve.rounds, curve.mean, **line)
+  if curve.std.any():
+    low, high = curve.mean - curve.std, curve.mean + curve.std
+    axes.fill_between(curve.rounds, low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
+  return drawn
+
+
+def finish(figure: Figure, path: Path | None, title: str = '', grid: str = 'both') -> Figure:
+  """Adds what all figures have and saves the figure, see `save`.
+
+  Args:
+    figure: the figure, whose panels get a legend of what has a label.
+    path: of the picture; None writes nothing.
+    title: above all panels.
+    grid: along which axes, 'both' or 'y'; '' for none.
+  """
+  for axes in figure.axes:
+    if grid:
+      axes.grid(alpha=0.3, axis=grid)
+    if axes.get_legend_handles_labels()[0]:
+      axes.legend(frameon=False, fontsize='small')
+  if title:
+    figure.suptitle(caption(title), fontsize=10)
+  return save(figure, path)
+
+
+def save(figure: Figure, path: Path | None) -> Figure:
+  """Writes a figure in one step and returns it.
+
+  Args:
+    figure: the figure.
+    path: of the file, whose folder is created; None writes nothing.
+  """
+  if path is None:
+    return figure
+  path.parent.mkdir(parents=True, exist_ok=True)
+  FigureCanvasAgg(figure)
+  kind = path.suffix.removeprefix('.')
+  metadata = {'Software': f'matplotlib {matplotlib.__version__}'} if kind == 'png' else None
+  content = io.BytesIO()
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore')  # about a character that no font has
+    figure.savefig(content, format=kind, dpi=DPI, metadata=metadata)
+  paths.write_whole(path, content.getvalue())
+  return figure
+
+
+def label_of(text: str) -> str:
+  """Returns a label for a legend; matplotlib would leave out one that is empty or begins with _."""
+  return caption(text if text[:1].strip('_') else f' {text}', 40)

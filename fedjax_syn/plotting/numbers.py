@@ -1,0 +1,67 @@
+"""What figures and reports compute before they draw: plain numpy, without matplotlib."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Curve(NamedTuple):
+  """A metric over rounds: mean and standard deviation over seeds."""
+
+  rounds: np.ndarray
+  """[points]."""
+  mean: np.ndarray
+  """[points]."""
+  std: np.ndarray
+  """[points]; 0 for a single seed."""
+
+
+def curve(lines: Sequence[Mapping[str, Any]], key: str = 'test/accuracy') -> Curve:
+  """Averages a metric over seeds, at the rounds at which every seed that goes that far has it.
+
+  Args:
+    lines: metrics lines.
+    key: the metric.
+
+  Returns:
+    The curve; a seed that diverged counts up to where it stopped.
+  """
+  by_round: dict[int, list[float]] = {}
+  for line in lines:
+    if key in line:
+      by_round.setdefault(line['round'], []).append(line[key])
+  values = [by_round[r] for r in sorted(by_round)]
+  return Curve(
+    np.array(sorted(by_round)),
+    np.array([np.mean(v) for v in values]),
+    np.array([np.std(v, ddof=1) if len(v) > 1 else 0.0 for v in values]),
+  )
+
+
+def mosaic(
+  images: np.ndarray,
+  labels: np.ndarray,
+  classes: Sequence[int],
+  columns: int,
+  background: float = 0,
+) -> np.ndarray:
+  """Arranges images in one picture, a row for each class and a line of one pixel between images.
+
+  Args:
+    images: [images, height, width, channels].
+    labels: the class of each image, [images].
+    classes: of the rows.
+    columns: at most this many images in a row.
+    background: the value of pixels that no image covers.
+
+  Returns:
+    [rows * (height + 1), columns * (width + 1), channels], of the images' type.
+  """
+  height, width = images.shape[1] + 1, images.shape[2] + 1
+  shape = height * len(classes), width * columns, images.shape[3]
+  canvas = np.full(shape, background, images.dtype)
+  for i, c in enumerate(classes):
+    for j, image in enumerate(images[labels == c][:columns]):
+      canvas[i * height : (i + 1) * height - 1, j * width : (j + 1) * width - 1] = image
+  return canvas
