@@ -16,7 +16,7 @@ import fedjax_syn as fs
 from fedjax_syn import report
 from fedjax_syn.cli import export, inspect, jax_setup
 from fedjax_syn.core import trees
-from fedjax_syn.papers.dynafed import finished_run
+from fedjax_syn.papers.dynafed import inspections
 from fedjax_syn.runs import checkpoint, experiment, metrics, progress, stored_files
 from tests.run_helpers import Killed, config_of
 from tools import _damages, _outcomes
@@ -246,7 +246,7 @@ def hunt(options: argparse.Namespace, scratch: Path) -> Iterator[Tally]:
       'export': lambda: read_export(copy),
       'inspect': (lambda: inspect.main(['x', str(copy), '--steps=2']))
       if in_full
-      else (lambda: finished_run.read_run(copy, None)),
+      else (lambda: inspections.open_run(copy, None)),
       'continue': lambda: continue_run(copy),
     }
     if number >= options.share * options.count:

@@ -29,11 +29,9 @@ from fedjax_syn.cli import jax_setup
 from fedjax_syn.config import files
 from fedjax_syn.core import paths
 from fedjax_syn.papers.fedcog import generation
+from fedjax_syn.runs.restore import Restored
 
-# Not absl's global flags, whose names another launcher in the same process may use.
-FLAGS = flags.FlagValues()
-flags.DEFINE_integer('seed', None, 'which seed', flag_values=FLAGS)
-flags.DEFINE_bool('trusted', False, 'import code that the folder names', flag_values=FLAGS)
+FLAGS = cli.own_flags('seed', 'trusted')
 flags.DEFINE_integer('client', 0, 'which client', lower_bound=0, flag_values=FLAGS)
 flags.DEFINE_integer('repeats', 5, 'of a timed program', lower_bound=1, flag_values=FLAGS)
 
@@ -55,25 +53,25 @@ def compiler_count(function: Callable[..., Any], *args: Any) -> float:
   return jax.jit(function).lower(*args).cost_analysis()['flops']
 
 
-def operations(subject: generation.Subject, client: int = 0) -> Cost:
+def operations(run: Restored, client: int = 0) -> Cost:
   """Counts the operations of one client: all generation steps, and all local steps.
 
   Args:
-    subject: a run at the end of round T0.
+    run: a run at the end of round T0.
     client: which client.
   """
-  context, data = generation.context_of(subject, client), subject.problem.data
-  block = subject.config.blocks[generation.NAME]
+  context, data = generation.context_of(run, client), run.problem.data
+  block = run.engine.chain[generation.FedCOG]
   # Samples in batches need as many operations, in a loop that contains the steps.
   batch = 0 if block.generator or block.statistics else block.samples
 
   def generating(steps):
-    one_batch = generation.with_fields(subject, steps=steps, batch=batch)
+    one_batch = generation.with_fields(run, steps=steps, batch=batch)
     return compiler_count(generation.generator(one_batch), context, data)
 
   steps = 0 if block.source == 'noise' else block.steps
   outside_steps = generating(0)
-  begin, step, count = generation.distilling(subject)
+  begin, step, count = generation.distilling(run)
   training_step = compiler_count(step, begin(context, data), data)
   return Cost(
     outside_steps + steps * (generating(1) - outside_steps),
@@ -81,24 +79,24 @@ def operations(subject: generation.Subject, client: int = 0) -> Cost:
   )
 
 
-def seconds(subject: generation.Subject, client: int = 0, repeats: int = 5) -> Cost:
+def seconds(run: Restored, client: int = 0, repeats: int = 5) -> Cost:
   """Times generation and local training of one client on the default device.
 
   Args:
-    subject: a run at the end of round T0.
+    run: a run at the end of round T0.
     client: which client.
     repeats: of each; they alternate, so that a machine that slows down slows both.
 
   Returns:
     Medians, in seconds, without compilation.
   """
-  context, data = generation.context_of(subject, client), subject.problem.data
-  begin, step, count = generation.distilling(subject)
+  context, data = generation.context_of(run, client), run.problem.data
+  begin, step, count = generation.distilling(run)
   train = jax.jit(
     lambda carry, data, steps: jax.lax.fori_loop(0, steps, lambda _, c: step(c, data), carry)
   )
   calls = (
-    (generation.generator(subject), (context, data), []),
+    (generation.generator(run), (context, data), []),
     (train, (begin(context, data), data, count(context, data)), []),
   )
   for repeat in range(repeats + 1):
@@ -137,22 +135,22 @@ def main(argv: list[str]) -> int:
     jax_setup.prepare_jax(1)
     path = paths.given(arguments[0], 'folder')
     if path.suffix == '.py':
-      subject = generation.begin_subject(files.load_config(str(path)), FLAGS.seed)
+      run = generation.begin_run(files.load_config(str(path)), FLAGS.seed)
     elif (path / 'config.json').is_file():
-      subject = generation.open_subject(path, FLAGS.seed, FLAGS.trusted)
+      run = generation.open_run(path, FLAGS.seed, FLAGS.trusted)
     else:
       raise ValueError(f'{path}: neither the folder of a run nor a config file')
-    clients = subject.config.data.clients
+    clients = run.config.data.clients
     if FLAGS.client >= clients:
       raise ValueError(f'--client={FLAGS.client}: there are clients 0 .. {clients - 1}')
-  config, block = subject.config, subject.config.blocks[generation.NAME]
+  config, block = run.config, run.engine.chain[generation.FedCOG]
   local = config.client
   length = f'{local.steps} steps' if local.steps else f'{local.epochs} epochs'
   with jax.default_matmul_precision(config.precision):
-    counted = operations(subject, FLAGS.client)
-    measured = seconds(subject, FLAGS.client, FLAGS.repeats)
+    counted = operations(run, FLAGS.client)
+    measured = seconds(run, FLAGS.client, FLAGS.repeats)
   print(
-    f'{config.algorithm} on {subject.problem.dataset.title}, client {FLAGS.client}: '
+    f'{config.algorithm} on {run.problem.dataset.title}, client {FLAGS.client}: '
     f'{block.steps} steps on {block.samples} samples, and {length} on '
     f'{local.batch_size} + {min(block.kd_batch, block.samples)}'
   )

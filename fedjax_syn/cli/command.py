@@ -1,5 +1,6 @@
-"""Starts a command, by the name that `fedjax-syn` knows it under: `fedjax-syn train --config=dynafed_fashion_mnist`."""
+"""Starts a command by its name: `fedjax-syn train --config=dynafed_fashion_mnist`."""
 
+import faulthandler
 import importlib
 import os
 import sys
@@ -10,23 +11,23 @@ from fedjax_syn.core import stopping
 
 
 class Command(NamedTuple):
-  """A command: the module and the function that run it."""
+  """A command, which the `main` of a module runs: it takes the command line and returns the status."""
 
-  module: str
   help: str
-  resumes: bool = False  # the same command goes on where it was stopped
-  function: str = 'main'  # command line -> exit status
+  resumes: bool = False
+  """Whether the same command goes on where it was stopped."""
 
 
 COMMANDS = {
-  'train': Command('fedjax_syn.cli.train', 'trains as a config says', True, 'start'),
-  'sweep': Command('fedjax_syn.cli.sweep', 'tunes on held-out training rows', True, 'start'),
-  'tables': Command('fedjax_syn.cli.tables', "makes the papers' tables and figures", True),
-  'report': Command('fedjax_syn.cli.report', 'compares runs on one HTML page'),
-  'export': Command('fedjax_syn.cli.export', 'writes what a run learned for other programs'),
-  'inspect': Command('fedjax_syn.cli.inspect', 'measures what a synthetic set is and gives away'),
-  'benchmark': Command('fedjax_syn.cli.benchmark', 'measures speed; needs a checkout'),
+  'train': Command('trains as a config says', resumes=True),
+  'sweep': Command('tunes on held-out training rows', resumes=True),
+  'tables': Command("makes the papers' tables and figures", resumes=True),
+  'report': Command('compares runs on one HTML page'),
+  'export': Command('writes what a run learned for other programs'),
+  'inspect': Command('measures what a synthetic set is and gives away'),
+  'benchmark': Command('measures speed; needs a checkout'),
 }
+"""By name, which is that of the module."""
 
 
 def run(name: str, argv: Sequence[str] | None = None) -> NoReturn:
@@ -37,11 +38,12 @@ def run(name: str, argv: Sequence[str] | None = None) -> NoReturn:
     argv: the command line, the program first; None is `sys.argv`.
   """
   stopping.watch()  # before the imports that take time
-  command = COMMANDS[name]
   if os.getcwd() not in sys.path:
     sys.path.append(os.getcwd())  # `my_module:MyNet` is looked up here, as `python -m` does
-  main = getattr(importlib.import_module(command.module), command.function)
-  stopping.run(lambda: main(list(sys.argv if argv is None else argv)), command.resumes)
+  module = importlib.import_module(f'fedjax_syn.cli.{name}')
+  faulthandler.enable()
+  arguments = list(sys.argv if argv is None else argv)
+  stopping.run(lambda: module.main(arguments), COMMANDS[name].resumes)
 
 
 def main() -> NoReturn:

@@ -15,6 +15,7 @@ Exit status: 0, 2 after one line that says why not, or 74 where the disk is full
 """
 
 import pathlib
+from collections.abc import Sequence
 
 from absl import app, flags
 
@@ -22,28 +23,18 @@ from fedjax_syn.cli import flags as cli
 from fedjax_syn.core import failures, paths
 
 KINDS = ('npz', 'png', 'safetensors')
-# Not absl's global flags: another launcher in the same process may call its own by the same names.
-FLAGS = flags.FlagValues()
+FLAGS = cli.own_flags('seed', 'trusted')
 flags.DEFINE_list('format', list(KINDS), 'what to write', flag_values=FLAGS)
 flags.DEFINE_string('output', None, 'where to', flag_values=FLAGS)
-flags.DEFINE_integer('seed', None, 'which seed', flag_values=FLAGS)
-flags.DEFINE_bool('trusted', False, 'import code that the folder names', flag_values=FLAGS)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
   """Exports one run; returns the exit status."""
-  if {'-h', '--help', '-help'} & set(argv[1:]):
-    print(__doc__)
-    return 0
   with cli.refusals():
-    FLAGS.unparse_flags()
-    folders = FLAGS(argv)[1:]
-    if len(folders) != 1:
-      raise app.UsageError(f'{len(folders)} folders given: name the folder of one run')
+    folder = cli.one_folder(cli.read(FLAGS, argv, __doc__))
     unknown = [kind for kind in FLAGS.format if kind not in KINDS]
     if unknown or not FLAGS.format:
       raise app.UsageError(f'--format={",".join(FLAGS.format)}: known are {", ".join(KINDS)}')
-    folder = paths.given(folders[0], 'folder')
     target = paths.given(FLAGS.output or folder / 'export', '--output')
     try:
       written = export(folder, target, FLAGS.format, FLAGS.seed, FLAGS.trusted)

@@ -10,28 +10,25 @@ the settings that differ, the commands that train each run again, and what `laun
 extra: pip install -e '.[report]'. Exit status: 0, 2 after one line that says why not, or 74 where the disk is full.
 """
 
+from collections.abc import Sequence
+
 from absl import app, flags
 
 from fedjax_syn.cli import flags as cli
 from fedjax_syn.core import failures, paths, texts
 
-# Not absl's global flags: another launcher in the same process may call its own by the same names.
-FLAGS = flags.FlagValues()
+FLAGS = cli.own_flags()
 flags.DEFINE_string('output', 'report.html', 'the page', flag_values=FLAGS)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
   """Writes one page; returns the exit status."""
-  if {'-h', '--help', '-help'} & set(argv[1:]):
-    print(__doc__)
-    return 0
   with cli.refusals():
-    FLAGS.unparse_flags()
-    folders = FLAGS(argv)[1:]
-    if not folders:
+    words = cli.read(FLAGS, argv, __doc__)
+    if not words:
       raise app.UsageError('no folder given: name the folders of one or more runs')
     output = paths.given(FLAGS.output, '--output')
-    folders = [paths.given(folder, 'folder') for folder in folders]
+    folders = [paths.given(folder, 'folder') for folder in words]
     from fedjax_syn import report
 
     try:

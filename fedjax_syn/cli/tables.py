@@ -23,20 +23,17 @@ it again).
 """
 
 import dataclasses
-import json
 import math
-import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
 from fedjax_syn import papers
 from fedjax_syn.cli import flags as cli
-from fedjax_syn.core import exit_status, paths, stopping
+from fedjax_syn.core import exit_status, paths
 from fedjax_syn.tables import spec
 
-# Not absl's global flags: launch/main.py calls some of its own by the same names.
-FLAGS = flags.FlagValues()
+FLAGS = cli.own_flags()
 flags.DEFINE_bool('list', False, 'name every table and figure', flag_values=FLAGS)
 flags.DEFINE_string('table', None, 'which one', flag_values=FLAGS)
 flags.DEFINE_enum('scale', None, list(spec.SCALES), 'how large', flag_values=FLAGS)
@@ -46,7 +43,8 @@ flags.DEFINE_integer('seeds', 1, 'seeds 0..N-1', lower_bound=1, flag_values=FLAG
 flags.DEFINE_string('workdir', None, 'where results go', flag_values=FLAGS)
 flags.DEFINE_float('budget_minutes', None, 'minutes', lower_bound=0, flag_values=FLAGS)
 
-OWN = ('algorithm', 'compare', 'seeds', 'start_from')  # settings that the table decides
+OWN = ('algorithm', 'compare', 'seeds', 'start_from')
+"""Settings that the table decides."""
 
 
 def parse(argv: Sequence[str]) -> list[str]:
@@ -55,128 +53,60 @@ def parse(argv: Sequence[str]) -> list[str]:
   Raises:
     absl.flags.Error, absl.app.UsageError, ValueError: if a flag cannot be read.
   """
-  settings = [a for a in argv[1:] if a.startswith(('--config.', '-config.'))]
-  FLAGS.unparse_flags()
-  for name in FLAGS:
-    FLAGS[name].unparse()
-  written = [a.replace('--budget-minutes', '--budget_minutes') for a in argv if a not in settings]
-  rest = FLAGS(written)[1:]
-  if rest:
-    raise app.UsageError(f'{rest[0]!r}: unexpected; settings are written --config.key=value')
+  written = [a.replace('--budget-minutes', '--budget_minutes') for a in argv]
+  settings = cli.read_settings(FLAGS, written, __doc__)
   for setting in settings:
     key = setting.lstrip('-').removeprefix('config.').partition('=')[0]
     if key in OWN:
       raise ValueError(f'{setting}: the table decides this; choose with --rows and --seeds')
+  if not FLAGS.list and not (FLAGS.table and FLAGS.scale):
+    missing = 'scale' if FLAGS.table else 'table'
+    raise ValueError(f'--{missing}: say which (--list names the tables; scales: smoke, cpu, paper)')
   return settings
-
-
-def print_list(entries: Mapping[str, spec.Entry]) -> None:
-  """Prints one line per table and figure."""
-  width = max(map(len, entries))
-  for name, entry in entries.items():
-    print(f'{name:{width}}  {entry.title}')
-
-
-def write(path: pathlib.Path, text: str) -> None:
-  """Replaces a file in one step; two calls may write the same one at the same time."""
-  paths.write_whole(path, text.encode())
-
-
-def publish(table, results, selected) -> str:
-  """Writes table.md, table.json and the figure; returns the Markdown.
-
-  Args:
-    table: a `fedjax_syn.tables.cells.Table`.
-    results: what its runs came to, by row, column and seed.
-    selected: the runs that were asked for.
-  """
-  from fedjax_syn.tables import draw, render
-
-  content = render.make(table, results, selected)
-  folder = table.workdir / table.entry.name
-  folder.mkdir(parents=True, exist_ok=True)
-  text = render.markdown(content)
-  write(folder / 'table.md', text)
-  write(folder / 'table.json', json.dumps(render.as_json(content, table), indent=1) + '\n')
-  finished = {key: result for key, result in results.items() if result.state == 'finished'}
-  if table.entry.draw and finished:
-    scale = table.scale
-    heading = table.entry.title if scale.comparable else f'{scale.name}: not comparable'
-    numbers = {(c.row, c.column): (c.mean, c.std or 0.0) for c in content.cells if c.mean}
-    folders = {run.key: run.folder for run in table.existing()}
-    names = table.entry.draw(
-      draw.Drawing(table.entry, content.rows, content.columns, finished, folders, numbers, heading),
-      folder,
-    )
-    text += ''.join(f'- {folder / name}\n' for name in names)
-  return text
 
 
 def main(argv: Sequence[str]) -> int:
   """Makes one table; returns the exit status."""
-  if {'-h', '--help', '-help'} & set(argv[1:]):
-    print(__doc__)
-    return 0
-  entries = papers.entries()
   with cli.refusals():
     settings = parse(argv)
-    stopping.flags_read()
+    entries = papers.entries()
     if FLAGS.list:
-      print_list(entries)
-      return 0
-    if not FLAGS.table or not FLAGS.scale:
-      missing = 'scale' if FLAGS.table else 'table'
-      raise ValueError(
-        f'--{missing}: say which (--list names the tables; scales: smoke, cpu, paper)'
-      )
+      width = max(map(len, entries))
+      for name, entry in entries.items():
+        print(f'{name:{width}}  {entry.title}')
+      return exit_status.FINISHED
     entry = spec.find(entries, FLAGS.table)
     rows = spec.select(entry.rows, FLAGS.rows, '--rows')
     columns = spec.select(entry.columns, FLAGS.cols, '--cols')
     workdir = paths.given(FLAGS.workdir or f'runs/tables-{FLAGS.scale}', '--workdir')
+    # Only now, so that most refusals are quick.
     from fedjax_syn.cli import jax_setup
     from fedjax_syn.runs import default_folder
-    from fedjax_syn.tables import (  # only now, so that most refusals are quick
-      cells,
-      progress,
-      runner,
-    )
+    from fedjax_syn.tables import cells, output, runner
 
     table = cells.Table(entry, spec.SCALES[FLAGS.scale], workdir, tuple(settings), entries)
-    runs = cells.plan(table, rows, columns, FLAGS.seeds)
+    runs = table.plan(rows, columns, FLAGS.seeds)
     # Where a run begins in another one, that one may have to be run first.
     written = [f'{entry.name}/{name}' for name in ('table.md', 'table.json')]
     default_folder.check_paths(dataclasses.replace(runs[0].config, start_from=''), workdir, written)
     jax_setup.prepare_jax(runs[0].config.layout.devices)
   import jax
 
-  from fedjax_syn.runs import experiment
+  from fedjax_syn.runs import default_folder, experiment
 
   # Many small runs use the same small programs; JAX alone keeps those that took a second to compile.
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
-  here = {run.key: run for run in table.existing()}
-  known = {key: cells.read(run, entry.without_phase) for key, run in here.items()}
-  seconds = {k: r.summary['seconds']['total'] for k, r in known.items() if r.summary}
   budget = math.inf if FLAGS.budget_minutes is None else 60 * FLAGS.budget_minutes
-  with progress.make(len(runs)) as show:
-    done = runner.run_missing(
-      runs, experiment.run_experiment, show, entry.without_phase, seconds, budget
-    )
-  # Another process may have ended meanwhile what was left to it; why a run failed stands in no folder.
-  present = table.existing()
-  there = {run.key: cells.read(run, entry.without_phase) for run in present}
-  failed = {key: result for key, result in done.failures.items() if result.state == 'failed'}
-  results = {**done.failures, **there, **failed}
-  if not done.stopped:
-    runner.look_after(present, entry, table.scale, results)
+  results, stopped = runner.run_table(table, runs, experiment.run_experiment, budget)
   selected = [run.key for run in runs]
-  print(publish(table, results, selected), end='')
-  if done.stopped:
-    print(f'{done.stopped}: {done.left} of {len(runs)} runs are left; the same command goes on')
-  return status_of([results.get(key) for key in selected], done.stopped)
+  print(output.write(table, results, selected), end='')
+  if stopped:
+    print(f'{stopped}; the same command goes on')
+  return status_of([results.get(key) for key in selected], stopped)
 
 
-def status_of(results, stopped: str) -> int:
-  """Returns the exit status of a call by what its runs came to."""
+def status_of(results: Sequence[spec.Result | None], stopped: str) -> int:
+  """Returns the exit status of a call by the results of its runs."""
   states = [result.state for result in results if result]
   if stopped or 'elsewhere' in states or not all(results):
     return exit_status.INTERRUPTED  # a table of a part of its runs is not finished

@@ -23,17 +23,15 @@ again), 76 another process of the run is gone (start all of them again), 130 int
 read. Compiled programs are kept in $JAX_COMPILATION_CACHE_DIR, else ~/.cache/fedjax_syn/jax.
 """
 
-import functools
 import pathlib
-from collections.abc import Iterable
-
-from absl import app
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from fedjax_syn.cli import flags as cli
-from fedjax_syn.core import paths, stopping
+from fedjax_syn.core import exit_status, paths, stopping
 
 
-def _field_line(rules: dict) -> str:
+def _field_line(rules: Mapping[str, Any]) -> str:
   """What a field is, and its choices where that does not name them."""
   choices = [repr(choice) for choice in rules['choices'] or ()]
   named = all(choice in rules['help'] for choice in choices)
@@ -41,7 +39,12 @@ def _field_line(rules: dict) -> str:
 
 
 def print_list(kind: str, settings: Iterable[str] = ()) -> None:
-  """Prints what exists of a kind, one line each; fields with those of a method of one's own that the settings name."""
+  """Prints what exists of a kind, one line each.
+
+  Args:
+    kind: of `cli.flags.KINDS`.
+    settings: the fields of a method of one's own are listed if they name it.
+  """
   from fedjax_syn import config as config_lib
   from fedjax_syn.config import files
 
@@ -58,39 +61,33 @@ def print_list(kind: str, settings: Iterable[str] = ()) -> None:
     print(f'{name:{width}}  {line}')
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
   """Runs one experiment; returns the exit status."""
+  settings = cli.parse(argv, __doc__)
   with cli.refusals():
     if cli.LIST.value:
-      print_list(cli.LIST.value, argv[1:])
-      return 0
+      print_list(cli.LIST.value, settings)
+      return exit_status.FINISHED
     from fedjax_syn import config as config_lib
     from fedjax_syn.config import files
     from fedjax_syn.runs import default_folder
 
-    config = files.load_config(cli.CONFIG.value, argv[1:])
+    config = files.load_config(cli.CONFIG.value, settings)
     resolved = config_lib.check(config)
     name = pathlib.Path(cli.CONFIG.value).stem
-    workdir = paths.given(
-      cli.WORKDIR.value or default_folder.default_workdir(config, name, argv[1:]), '--workdir'
-    )
-    from fedjax_syn.core import processes as hosts
+    default = cli.WORKDIR.value or default_folder.default_workdir(config, name, settings)
+    workdir = paths.given(default, '--workdir')
+    from fedjax_syn.core import processes
 
-    # Of several processes only the first uses the folder, and all must refuse together: in the run, then.
-    alone = not cli.COORDINATOR.value and not hosts.environment_is_distributed()
+    # Of several processes only process 0 uses the folder, and all refuse together in the run.
+    alone = not cli.COORDINATOR.value and not processes.environment_is_distributed()
     stopping.flags_read(alone)
     if alone:
       default_folder.check_paths(resolved, workdir)
     from fedjax_syn.cli import jax_setup
 
-    jax_setup.prepare_jax(
-      resolved.layout.devices, cli.COORDINATOR.value, cli.PROCESSES.value, cli.PROCESS.value
-    )
+    distributed = cli.COORDINATOR.value, cli.PROCESSES.value, cli.PROCESS.value
+    jax_setup.prepare_jax(resolved.layout.devices, *distributed)
     from fedjax_syn.runs import experiment  # only now, so that refusals are quick
 
   return experiment.run_experiment(config, workdir, config_name=name)
-
-
-def start(argv: list[str]) -> int:
-  """Reads the flags and trains; returns the exit status."""
-  return app.run(main, argv, functools.partial(cli.parse, help_text=__doc__))

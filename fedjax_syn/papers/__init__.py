@@ -1,4 +1,4 @@
-"""The papers, one package each, found by themselves: a package exports ENTRIES, its tables and figures."""
+"""The papers, one package each; a package exports ENTRIES, its tables and figures."""
 
 import importlib
 import pkgutil

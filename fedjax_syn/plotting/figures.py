@@ -17,7 +17,6 @@ from fedjax_syn.plotting.canvas import label_of
 from fedjax_syn.plotting.canvas import save as save
 from fedjax_syn.plotting.numbers import curve, mosaic
 
-ACROSS = 20  # images in a row
 BUBBLES = 4000  # more than that takes long and shows nothing
 
 

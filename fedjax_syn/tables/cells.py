@@ -1,11 +1,11 @@
-"""The cells of a table, one run folder per cell and seed: their configs, and what their folders hold."""
+"""The cells of a table, a run folder for each cell and seed: their configs and their results."""
 
 import dataclasses
 import functools
 import math
 import pathlib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -36,7 +36,8 @@ class Run(NamedTuple):
   seed: int
   config: config_lib.Resolved
   folder: pathlib.Path
-  origin: 'Run | None' = None  # the run in which this one begins
+  first: 'Run | None' = None
+  """The run in which this one begins."""
 
   @property
   def label(self) -> str:
@@ -44,9 +45,14 @@ class Run(NamedTuple):
     return f'{self.row.name}, {self.column.name}, seed {self.seed}'
 
   @property
-  def key(self) -> tuple[str, str, int]:
+  def key(self) -> spec.Key:
     """Row, column and seed by name."""
     return (self.row.name, self.column.name, self.seed)
+
+  @property
+  def parts(self) -> 'list[Run]':
+    """This run, after the one in which it begins."""
+    return [self.first, self] if self.first else [self]
 
 
 class Table(NamedTuple):
@@ -55,10 +61,10 @@ class Table(NamedTuple):
   entry: Entry
   scale: spec.Scale
   workdir: pathlib.Path
-  settings: tuple[str, ...] = ()  # '--config.key=value'
-  entries: Mapping[str, Entry] = MappingProxyType(
-    {}
-  )  # all tables by name: an origin may lie in another
+  settings: tuple[str, ...] = ()
+  """As written, '--config.key=value'."""
+  entries: Mapping[str, Entry] = MappingProxyType({})
+  """All tables by name: the run in which another one begins may be of another table."""
 
   def configure(self, row: Row, column: Column, seed: int, scale: str = '') -> config_lib.Resolved:
     """Returns a cell's checked config; `scale` is another scale than the table's.
@@ -85,100 +91,90 @@ class Table(NamedTuple):
     config = self.configure(row, column, seed)
     if (cell := warm_start.find(self.entry, row, column, self.entries)) is None:
       return Run(row, column, seed, config, folder)
-    origin = self._replace(entry=cell[0]).run(*cell[1:], seed)
-    start = warm_start.checkpoint(origin.config, origin.folder, config, folder, self.workdir)
+    first = self._replace(entry=cell[0]).run(*cell[1:], seed)
+    start = warm_start.checkpoint(first.config, first.folder, config, folder, self.workdir)
     config = config_lib.check(dataclasses.replace(config, start_from=start))
-    return Run(row, column, seed, config, folder, origin)
+    return Run(row, column, seed, config, folder, first)
 
   def existing(self) -> list[Run]:
-    """Returns the runs of this table of which there is a folder, begun by this call or an earlier one."""
-    found = []
+    """Returns the runs of this table that have a folder, of this call or an earlier one."""
+    runs = []
     for row in self.entry.rows:
       for column in self.entry.columns:
         folder = self.workdir / spec.folder_of(self.entry, row, column)
         seeds = [p.parent.name.removeprefix('seed') for p in folder.glob('seed*/config.json')]
-        found += [self.run(row, column, int(s)) for s in sorted(seeds, key=int)]
-    return found
+        runs += [self.run(row, column, int(s)) for s in sorted(seeds, key=int)]
+    return runs
 
+  def plan(self, rows: Iterable[Row], columns: Iterable[Column], seeds: int) -> list[Run]:
+    """Returns the runs of a selection, in order: a seed of the whole selection after the other.
 
-def plan(table: Table, rows: Sequence[Row], columns: Sequence[Column], seeds: int) -> list[Run]:
-  """Returns the runs of a selection, in order: a seed of the whole selection after the other.
+    Args:
+      rows: which rows.
+      columns: which columns, the first one first.
+      seeds: seeds 0..seeds-1.
 
-  Args:
-    table: the table.
-    rows: which rows.
-    columns: which columns, the first one first.
-    seeds: seeds 0..seeds-1.
-
-  Raises:
-    ValueError: if settings are refused, or a folder was started under other settings.
-  """
-  runs = [table.run(r, c, seed) for seed in range(seeds) for c in columns for r in rows]
-  for run in runs:
-    for part in filter(None, (run.origin, run)):
+    Raises:
+      ValueError: if settings are refused, or a folder was started under other settings.
+    """
+    rows, columns = tuple(rows), tuple(columns)
+    runs = [self.run(r, c, seed) for seed in range(seeds) for c in columns for r in rows]
+    for part in (part for run in runs for part in run.parts):
       resume.check_config(part.folder, part.config)
-  return runs
+    return runs
 
 
-def read(run: Run, without_phase: frozenset[str], probe: bool = True) -> Result:
-  """Returns what a run's folder comes to; a result that shows no trace of its method is a failure.
+def read(run: Run, without_metrics: frozenset[str], probe: bool = True) -> Result:
+  """Returns the state of a run's folder, and where there is one its result.
 
   Args:
     run: the run.
-    without_phase: parts of an algorithm's word that leave no trace.
-    probe: see whether another process is at work in a folder without a result.
-
-  Returns:
-    Its state, and where there is one its result.
+    without_metrics: methods that log no number of their own; another one without a number failed.
+    probe: whether to look for another process in a folder without a result.
   """
   try:
     described = work_folder.config(run.folder) or {}
     summary = work_folder.summary(run.folder, [run.seed])
     lines = metrics.read(run.folder / 'metrics.jsonl') if summary else []
-    before = warm_start.earlier(run.origin.folder, lines) if summary and run.origin else []
-  except stored_files.DamagedError as error:
-    return Result('failed' if probe else 'missing', str(error))  # whoever runs it makes it again
+    before = warm_start.earlier_lines(run.first.folder, lines) if summary and run.first else []
+  except stored_files.DamagedError as error:  # the next run of the cell replaces the file
+    return Result('failed' if probe else 'missing', str(error))
   if described and resume.has_begun(run.folder):
     changes = identity.diff(described['config'], run.config)
     more = described['config']['rounds'] < run.config.rounds  # it goes on
     if [line for line in changes if not (more and line.startswith('rounds:'))]:
       return Result('failed', 'was run under other settings')
-  if summary and summary.get('rounds', run.config.rounds) != run.config.rounds:
-    summary = None
-  if summary is None:
-    return Result('elsewhere' if probe and locked(run.folder) else 'missing')
+  if summary is None or summary.get('rounds', run.config.rounds) != run.config.rounds:
+    return Result('elsewhere' if probe and lock.owner(run.folder) else 'missing')
   state = summary['status'][str(run.seed)]['status']
-  absent = untraced(run.row.algorithm, lines, without_phase) if state == 'finished' else []
-  if absent:
-    return Result('failed', f'no trace of {", ".join(absent)} in its metrics', summary, lines)
+  silent = unlogged(run.config.algorithm, lines, without_metrics) if state == 'finished' else []
+  if silent:
+    return Result('failed', f'no trace of {", ".join(silent)} in its metrics', summary, lines)
   return Result(state, '', summary, before + lines, described, run.folder)
 
 
-def untraced(word: str, lines: Sequence[Mapping], without_phase: frozenset[str]) -> list[str]:
-  """Returns the parts of an algorithm's word that logged no finite number other than 0 under `<part>/`."""
-  parts = [part for part in word.split('+') if part not in without_phase]
-  left_trace = lambda part: any(
-    key.startswith(f'{part}/') and value and math.isfinite(value)
+def unlogged(
+  algorithm: str, lines: Sequence[Mapping[str, Any]], without_metrics: frozenset[str]
+) -> list[str]:
+  """Returns the parts of an algorithm that logged no finite number but 0 under `<part>/`."""
+  logged = {
+    key.partition('/')[0]
     for line in lines
     for key, value in line.items()
-  )
-  return [part for part in parts if not left_trace(part)]
+    if '/' in key and value and math.isfinite(value)
+  }
+  return [p for p in algorithm.split('+') if p not in without_metrics and p not in logged]
 
 
-def locked(folder: pathlib.Path) -> bool:
-  """Says whether another process works in a folder."""
-  return bool(lock.owner(folder))
-
-
-def environment(results: Sequence[Result]) -> dict[str, Any]:
-  """Returns what the results were made with: each distinct set of machine and versions once."""
-  seen = {'machines': [], 'versions': []}
-  for result in results:
-    host = result.described.get('host', {})
-    devices = result.described.get('devices', [])
-    machine = f'{len(devices)} x {", ".join(sorted(set(devices)))}; {host.get("machine")}, {host.get("cores")} cores'
-    versions = {**result.described.get('versions', {}), 'commit': result.described.get('commit')}
+def environment(results: Iterable[Result]) -> dict[str, list[Any]]:
+  """Returns each distinct 'machines' and 'versions' of the results once."""
+  out: dict[str, list[Any]] = {'machines': [], 'versions': []}
+  for described in (result.described for result in results if result.described):
+    host, devices = described.get('host', {}), described.get('devices', [])
+    names = ', '.join(sorted(set(devices)))
+    machine = f'{len(devices)} x {names}; {host.get("machine")}, {host.get("cores")} cores'
+    versions = {**described.get('versions', {}), 'commit': described.get('commit')}
     for name, value in (('machines', machine), ('versions', versions)):
-      if result.described and value not in seen[name]:
-        seen[name].append(value)
-  return seen
+      if value not in out[name]:
+        out[name].append(value)
+  return out

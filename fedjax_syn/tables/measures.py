@@ -7,17 +7,44 @@ from typing import Any
 import numpy as np
 
 from fedjax_syn.runs import metrics, stored_files
-from fedjax_syn.tables.spec import Measure, Result
+from fedjax_syn.tables.spec import Result, TableMeasure
 
+Value = Callable[[Result, Result | None], float | None]
 FIRST, FINAL, LAST_FIVE = slice(0, 1), slice(-1, None), slice(-5, None)
+"""Of the lines that have a number."""
 
 
 def left(path: pathlib.Path, shape: Any) -> Any:
-  """Reads what `fedjax_syn.papers.post_run` left; None without it, or if it is damaged (it is made again)."""
+  """Reads what a `PostRun` left; None if it is not there or damaged."""
   try:
     return stored_files.read_json(path, shape)
   except stored_files.DamagedError:
     return None
+
+
+def logged(key: str, which: slice, scale: float = 100.0) -> Value:
+  """Returns the mean over some of the lines of a run's metrics that have a number of this name."""
+
+  def value(result: Result, base: Result | None) -> float | None:
+    numbers = [line[key] for line in result.lines if key in line][which]
+    return scale * float(np.mean(numbers)) if numbers else None
+
+  return value
+
+
+def computed(file: str, *keys: str) -> Value:
+  """Returns a number in a JSON file that a `PostRun` left, under keys in keys."""
+
+  def value(result: Result, base: Result | None) -> float | None:
+    shape: Any = float
+    for key in reversed(keys):
+      shape = {key: shape}
+    number = left(result.folder / file, shape)
+    for key in keys if number else ():
+      number = number[key]
+    return number
+
+  return value
 
 
 def _accuracy(result: Result, base: Result | None) -> float | None:
@@ -32,46 +59,29 @@ def _rounds(result: Result, base: Result | None) -> float | None:
 
 
 def _from_scratch(result: Result, base: Result | None) -> float | None:
-  found = left(result.folder / 'from_scratch.json', {'accuracy': [float]})
-  return 100 * found['accuracy'][-1] if found else None
+  curve = left(result.folder / 'from_scratch.json', {'accuracy': [float]})
+  return 100 * curve['accuracy'][-1] if curve else None
 
 
 def _local_seconds(result: Result, base: Result | None) -> float | None:
   config = result.described['config']
-  visits = config['client']['participation'] * config['data']['clients']  # in a round
-  return result.summary['seconds']['rounds'] / visits
+  clients = config['client']['participation'] * config['data']['clients']  # in a round
+  return result.summary['seconds']['rounds'] / clients
 
 
-def logged(
-  key: str, which: slice, scale: float = 100.0
-) -> Callable[[Result, Result | None], float | None]:
-  """Returns the mean over some of the lines of a run's metrics that have a number of this name."""
-
-  def value(result: Result, base: Result | None) -> float | None:
-    found = [line[key] for line in result.lines if key in line][which]
-    return scale * float(np.mean(found)) if found else None
-
-  return value
+def _epsilon(result: Result, base: Result | None) -> float | None:
+  return result.summary.get('epsilon_per_seed', result.summary.get('epsilon'))
 
 
-def generation_seconds(what: str) -> Measure:
-  """Returns the measure that reads one of the times that `fedjax_syn.papers.post_run.generation_times` leaves."""
-
-  def value(result: Result, base: Result | None) -> float | None:
-    found = left(result.folder / 'generation.json', {'seconds': {what: float}})
-    return found['seconds'][what] if found else None
-
-  return Measure('seconds for one client, alone on the machine', value, 'seconds', 3, best=min)
-
-
-ACCURACY = Measure('mean test accuracy of the last five rounds, per cent', _accuracy, 'accuracy, %')
-
-LAST = Measure(
+ACCURACY = TableMeasure(
+  'mean test accuracy of the last five rounds, per cent', _accuracy, 'accuracy, %'
+)
+LAST = TableMeasure(
   'test accuracy after the last round, per cent', logged('test/accuracy', FINAL), 'accuracy, %'
 )
-
-ROUNDS = Measure(
-  'the first round whose running mean of five evaluated rounds reaches the best such mean of FedAvg',
+ROUNDS = TableMeasure(
+  'the first round whose running mean of five evaluated rounds reaches the best such mean of'
+  ' FedAvg',
   _rounds,
   'rounds',
   digits=1,
@@ -79,57 +89,25 @@ ROUNDS = Measure(
   base='fedavg',
   absent='not reached',
 )
-
-FROM_SCRATCH = Measure(
+FROM_SCRATCH = TableMeasure(
   'test accuracy of a new network trained on the synthetic set alone, per cent',
   _from_scratch,
   'accuracy, %',
 )
-
-LOCAL_SECONDS = Measure(
+LOCAL_SECONDS = TableMeasure(
   'seconds of all rounds, generation included, divided by the clients that take part in one',
   _local_seconds,
   'seconds',
   digits=1,
   best=min,
 )
-
-PERSONAL = Measure(
-  "after the last round, mean over clients of the accuracy of a client's own model on test rows in the proportions"
-  " of the client's labels, per cent",
+PERSONAL = TableMeasure(
+  "after the last round, mean over clients of the accuracy of a client's own model on test rows in"
+  " the proportions of the client's labels, per cent",
   logged('personal/test/accuracy', FINAL),
   'accuracy, %',
 )
-
-
-def of_local_models(name: str, caption: str, axis: str, scale: float = 100.0) -> Measure:
-  """Returns a measure of the clients' models of round T0 + 1, mean over clients; the first that was logged."""
-  value = logged(f'personal/{name}', FIRST, scale)
-  return Measure(f'{caption}, of the local models of round T0 + 1, mean over clients', value, axis)
-
-
-def of_labels(name: str, last: bool = False) -> Measure:
-  """Returns a measure of a multi-label problem, 'c_f1' say: of the last round, or a mean over the last five."""
-  caption = (
-    f'{name} {"after the last round" if last else "as a mean of the last five rounds"}, per cent'
-  )
-  return Measure(caption, logged(f'test/{name}', FINAL if last else LAST_FIVE), f'{name}, %')
-
-
-def of_domain(name: str) -> Measure:
-  """Returns the measure of one domain of a data set of several."""
-  return Measure(
-    'mean accuracy of the last five rounds on the test rows of the domain, per cent',
-    logged(f'test/domain/{name}/accuracy', LAST_FIVE),
-    'accuracy, %',
-  )
-
-
-def _epsilon(result: Result, base: Result | None) -> float | None:
-  return result.summary.get('epsilon_per_seed', result.summary.get('epsilon'))
-
-
-EPSILON = Measure(
+EPSILON = TableMeasure(
   'epsilon of one seed at its delta; several give away more',
   _epsilon,
   'epsilon',
@@ -138,7 +116,29 @@ EPSILON = Measure(
 )
 
 
-def traffic(which: str) -> Measure:
+def of_local_models(name: str, caption: str, axis: str, scale: float = 100.0) -> TableMeasure:
+  """Returns a measure of the clients' models of round T0 + 1, the first that was logged."""
+  caption = f'{caption}, of the local models of round T0 + 1, mean over clients'
+  return TableMeasure(caption, logged(f'personal/{name}', FIRST, scale), axis)
+
+
+def of_labels(name: str, last: bool = False) -> TableMeasure:
+  """Returns a measure of a multi-label problem, 'c_f1' say: of the last round or the last five."""
+  when = 'after the last round' if last else 'as a mean of the last five rounds'
+  value = logged(f'test/{name}', FINAL if last else LAST_FIVE)
+  return TableMeasure(f'{name} {when}, per cent', value, f'{name}, %')
+
+
+def of_domain(name: str) -> TableMeasure:
+  """Returns the accuracy in one domain of a data set of several."""
+  return TableMeasure(
+    'mean accuracy of the last five rounds on the test rows of the domain, per cent',
+    logged(f'test/domain/{name}/accuracy', LAST_FIVE),
+    'accuracy, %',
+  )
+
+
+def communication(which: str) -> TableMeasure:
   """Returns the measure of the bytes of a round, 'bytes_up' or 'bytes_down', in millions."""
 
   def value(result: Result, base: Result | None) -> float | None:
@@ -146,14 +146,16 @@ def traffic(which: str) -> Measure:
     before = result.summary.get('bytes_before', 0) if which == 'bytes_up' else 0
     return None if total is None else (total - before) / result.summary['rounds'] / 1e6
 
-  return Measure('millions of bytes in a round, all clients together', value, 'MB', 3, best=min)
+  return TableMeasure('millions of bytes in a round, all clients together', value, 'MB', 3, min)
 
 
-def of_sets(name: str, axis: str) -> Measure:
-  """Returns the measure that reads one of the numbers that `fedjax_syn.papers.post_run.client_sets` leaves."""
+def generation_seconds(what: str) -> TableMeasure:
+  """Returns one of the times of FedCOG's `GENERATION_TIMES`."""
+  value = computed('generation.json', 'seconds', what)
+  return TableMeasure('seconds for one client, alone on the machine', value, 'seconds', 3, min)
 
-  def value(result: Result, base: Result | None) -> float | None:
-    found = left(result.folder / 'client_sets.json', {name: float})
-    return found[name] if found else None
 
-  return Measure('measured on the sets of the round after the last', value, axis, 3, best=min)
+def of_client_sets(name: str, axis: str) -> TableMeasure:
+  """Returns one of the numbers of FedDualMatch's `CLIENT_SETS`."""
+  value = computed('client_sets.json', name)
+  return TableMeasure('measured on the sets of the round after the last', value, axis, 3, min)

@@ -10,7 +10,7 @@ from fedjax_syn.runs import progress
 
 
 class Watch(progress.Reporter):
-  """Counts cells, and is what their runs speak to; for pipes and logs."""
+  """Counts cells and reports on their runs, a line per cell: for pipes and logs."""
 
   def __init__(self, total: int, console: Console):
     """Begins.

@@ -1,43 +1,53 @@
-"""What a table or a figure of a paper is, as data: rows, columns, their settings by scale, what the paper reports."""
+"""A table or a figure of a paper as data: rows, columns, settings by scale, the paper's numbers."""
 
 import difflib
 import pathlib
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-Settings = Mapping[str, Any]  # dotted key of a config: value
-# (row, column): mean and what stands after ±, if anything does
-Reported = Mapping[tuple[str, str], tuple[float, float | None]]
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
+
+  from fedjax_syn.tables.draw import Drawing
+
+Settings = Mapping[str, Any]
+"""Values by dotted key of a config."""
+Number = tuple[float, float | None]
+"""A number of a paper: the mean, and what stands after ± if anything does."""
+Reported = Mapping[tuple[str, str], Number]
+"""A paper's numbers by row and column."""
+Key = tuple[str, str, int]
+"""A run of a table: names of row and column, and the seed."""
 
 
 class Scale(NamedTuple):
   """How large a table is run."""
 
   name: str
-  help: str
-  comparable: bool  # its numbers mean something
+  comparable: bool
+  """Its numbers mean something."""
 
 
 SCALES: Mapping[str, Scale] = {
-  scale.name: scale
-  for scale in (
-    Scale('smoke', 'tiny nets on digits, seconds: that everything runs', comparable=False),
-    Scale('cpu', 'the largest honest setting for two cores', comparable=True),
-    Scale('paper', "the paper's setting", comparable=True),
-  )
+  'smoke': Scale('smoke', comparable=False),
+  'cpu': Scale('cpu', comparable=True),
+  'paper': Scale('paper', comparable=True),
 }
 
 
 class Result(NamedTuple):
-  """What one run's folder comes to."""
+  """What one run's folder says."""
 
-  state: (
-    str  # 'finished', 'diverged', 'failed', 'elsewhere' (another process is at it) or 'missing'
-  )
-  reason: str = ''  # of a failure
+  state: str
+  """'finished', 'diverged', 'failed', 'elsewhere' (another process runs it) or 'missing'."""
+  reason: str = ''
+  """Of a failure."""
   summary: Mapping[str, Any] = {}
-  lines: Sequence[Mapping[str, Any]] = ()  # of metrics.jsonl
-  described: Mapping[str, Any] = {}  # config.json
+  lines: Sequence[Mapping[str, Any]] = ()
+  """Of metrics.jsonl."""
+  described: Mapping[str, Any] = {}
+  """The content of config.json."""
   folder: pathlib.Path | None = None
 
   def collapsed(self, seed: int) -> int | None:
@@ -45,39 +55,53 @@ class Result(NamedTuple):
     return self.summary.get('status', {}).get(str(seed), {}).get('collapsed_round')
 
 
-class Measure(NamedTuple):
+def failure(error: Exception, summary: Mapping[str, Any] | None = None) -> Result:
+  """Returns the result of a run that an error ended, in one line of moderate length."""
+  reason = textwrap.shorten(f'{type(error).__name__}: {error}', 160)
+  return Result('failed', reason, summary or {})
+
+
+class TableMeasure(NamedTuple):
   """What a cell shows."""
 
   caption: str
-  # (a finished run, the base row's with the same column and seed or None) -> number or None
   value: Callable[[Result, Result | None], float | None]
-  axis: str  # the same in a word or two, beside a figure
+  """Of a finished run, and the base row's run with the same column and seed or None."""
+  axis: str
+  """The same in a word or two, beside a figure."""
   digits: int = 2
-  best: Callable[..., float] = max
-  base: str = ''  # the row that `value` compares with
-  absent: str = '-'  # of a finished run without a number
+  best: Callable[..., Any] = max
+  base: str = ''
+  """The row that `value` compares with."""
+  absent: str = '-'
+  """Of a finished run without a number."""
+
+
+class PostRun(NamedTuple):
+  """What is computed once of every finished run besides its metrics."""
+
+  file: str
+  """In the run's folder; if it is there and whole, nothing is computed."""
+  compute: Callable[[pathlib.Path, int, Scale], None]
+  """Takes the run's folder, the seed and the scale, and writes the file."""
 
 
 class Row(NamedTuple):
   """One method."""
 
-  name: str  # on the command line and in folders; the algorithm's word unless that is given
+  name: str
+  """On the command line and in folders."""
   title: str
   settings: Settings = {}
   by_scale: Mapping[str, Settings] = {}
-  tuned: Mapping[
-    str, Settings
-  ] = {}  # by column group ('' is all), chosen on held-out training rows
+  tuned: Mapping[str, Settings] = {}
+  """By column group ('' is all), chosen on held-out training rows."""
   note: str = ''
-  word: str = ''
-  # The row of whose run of the same column and seed this one begins, where that run's program changes first;
-  # 'table:row' is a row of another table. See fedjax_syn/tables/warm_start.py.
-  origin: str = ''
-
-  @property
-  def algorithm(self) -> str:
-    """The config's `algorithm`."""
-    return self.word or self.name
+  algorithm: str = ''
+  """Of the config; '' is the row's name."""
+  warm_start_from: str = ''
+  """The row in whose run of the same column and seed this one begins, where that run's program
+  changes first; 'table:row' is a row of another table. See `tables.warm_start`."""
 
 
 class Column(NamedTuple):
@@ -85,55 +109,64 @@ class Column(NamedTuple):
 
   name: str
   title: str
-  config: str  # a file of configs/, without .py
+  config: str
+  """A file of configs/, without .py."""
   settings: Settings = {}
   by_scale: Mapping[str, Settings] = {}
-  group: str = ''  # columns that share tuned settings
-  home: tuple[str, str] = ('', '')  # the table and column whose runs these are; else its own
-  measure: Measure | None = None  # what its cells show; else the entry's
+  group: str = ''
+  """Columns of a group share tuned settings."""
+  shares_runs_with: tuple[str, str] = ('', '')
+  """The table and the column whose runs these are; without them its own."""
+  measure: TableMeasure | None = None
+  """What its cells show; else the entry's."""
 
 
 class Entry(NamedTuple):
   """One table or figure."""
 
-  name: str  # 'dynafed/table1'
+  name: str
+  """As in 'dynafed/table1'."""
   title: str
   rows: tuple[Row, ...]
   columns: tuple[Column, ...]
-  measure: Measure
+  measure: TableMeasure
   reported: Reported = {}
-  reported_at: tuple[str, ...] = ('cpu', 'paper')  # scales at which the paper's figures are shown
-  subject: str = ''  # the row of which it is said where it is not the best
-  # Parts of an algorithm's word that leave no trace of their own in the metrics.
-  without_phase: frozenset[str] = frozenset()
+  reported_at: tuple[str, ...] = ('cpu', 'paper')
+  """Scales at which the paper's numbers are shown."""
+  proposed: str = ''
+  """The row of the paper's own method: a note says where it is not the best."""
+  without_metrics: frozenset[str] = frozenset({'fedavg'})
+  """Methods that log no number of their own."""
   notes: tuple[str, ...] = ()
-  # Said where nothing is changed from the scale 'paper'.
   stated: str = "The paper's setting, as far as it states it"
-  # (finished runs by row, column and seed) -> notes that depend on them
-  remarks: Callable[[Mapping[tuple[str, str, int], Result]], Sequence[str]] | None = None
-  average: bool = False  # a last column: the mean of a row's cells, where none is missing
-  # (folder, seed, scale), of every finished run, see fedjax_syn/papers/post_run.py
-  after: Callable[[pathlib.Path, int, Scale], None] | None = None
-  draw: Callable[..., list[str]] | None = (
-    None  # (figure's data, folder), see fedjax_syn/tables/draw.py
-  )
+  """The heading where nothing is changed from the scale 'paper'."""
+  remarks: Callable[[Mapping[Key, Result]], Sequence[str]] | None = None
+  """Returns notes that depend on the finished runs."""
+  average: bool = False
+  """Whether a last column has the mean of a row's cells, where none is missing."""
+  post_run: PostRun | None = None
+  draw: 'Callable[[Drawing], Figure] | None' = None
+  """See `tables.draw`."""
+  pictures: str = ''
+  """A picture in every run's folder that is copied instead."""
 
 
-AVERAGE = Column('average', 'Avg.', '')  # of no run of its own
+AVERAGE = Column('average', 'Avg.', '')
+"""The column of means, of no run of its own."""
 
 
-def home_of(entry: Entry, column: Column) -> tuple[str, str]:
+def owner_of(entry: Entry, column: Column) -> tuple[str, str]:
   """Returns the table and the column that a column's runs belong to."""
-  return column.home if column.home[0] else (entry.name, column.name)
+  return column.shares_runs_with if column.shares_runs_with[0] else (entry.name, column.name)
 
 
 def folder_of(entry: Entry, row: Row, column: Column) -> str:
-  """Returns where a cell's runs lie in the work folder; tables that share a cell share the folder."""
-  table, name = home_of(entry, column)
+  """Returns a cell's folder in the work folder; tables that share a cell share the folder."""
+  table, name = owner_of(entry, column)
   return f'{table}/{row.name}/{name}'
 
 
-def measure_of(entry: Entry, column: Column) -> Measure:
+def measure_of(entry: Entry, column: Column) -> TableMeasure:
   """Returns what a column shows."""
   return column.measure or entry.measure
 
@@ -141,29 +174,39 @@ def measure_of(entry: Entry, column: Column) -> Measure:
 def shared(column: Column, table: str, name: str = '', title: str = '') -> Column:
   """Returns a column of another table with the same runs."""
   return column._replace(
-    name=name or column.name, title=title or column.title, home=(table, column.name)
+    name=name or column.name,
+    title=title or column.title,
+    shares_runs_with=(table, column.name),
   )
 
 
-def tuned(table: Mapping[str, Mapping[str, Settings]], word: str) -> dict[str, dict[str, Any]]:
-  """Returns a method's tuned settings by column group: a composition has those of its parts, then its own.
+def block(name: str, /, **fields: Any) -> dict[str, Any]:
+  """Returns settings of a block of a config: of ('data', alpha=1.0) {'data.alpha': 1.0}."""
+  return {f'{name}.{field}': value for field, value in fields.items()}
+
+
+def tuned(table: Mapping[str, Mapping[str, Settings]], algorithm: str) -> dict[str, dict[str, Any]]:
+  """Returns an algorithm's tuned settings by column group: those of its parts, then its own.
 
   Args:
     table: by method, by column group ('' is all).
-    word: the algorithm's word; outer parts win.
+    algorithm: of the config; outer parts win.
   """
   out: dict[str, dict[str, Any]] = {}
-  for part in dict.fromkeys([*word.split('+'), word]):
+  for part in dict.fromkeys([*algorithm.split('+'), algorithm]):
     for group, settings in table.get(part, {}).items():
       out[group] = {**out.get(group, {}), **settings}
   return out
 
 
 def settings_of(row: Row, column: Column, scale: Scale) -> dict[str, Any]:
-  """Returns what a cell changes in its column's config; later sources win: column, scale, row, tuning, its scale."""
+  """Returns what a cell changes in its column's config.
+
+  Later sources win: the column, its scale, the row, its tuned settings, its scale.
+  """
   tuned = row.tuned if scale.comparable else {}
   return {
-    'algorithm': row.algorithm,
+    'algorithm': row.algorithm or row.name,
     'compare': '',
     **column.settings,
     **column.by_scale.get(scale.name, {}),
@@ -174,13 +217,16 @@ def settings_of(row: Row, column: Column, scale: Scale) -> dict[str, Any]:
   }
 
 
-def select(items: Sequence[Any], names: Sequence[str], flag: str) -> tuple[Any, ...]:
-  """Returns the named rows or columns in the order of the names, all of them if there are none.
+Named = TypeVar('Named', Row, Column)
+
+
+def select(items: Sequence[Named], names: Sequence[str], flag: str) -> tuple[Named, ...]:
+  """Returns the named rows or columns in the order of the names, all of them without names.
 
   Args:
-    items: have a `name`.
+    items: rows or columns.
     names: of some of them.
-    flag: for the refusal, '--rows'.
+    flag: for the message, '--rows'.
 
   Raises:
     ValueError: if a name is unknown or repeated.
@@ -206,13 +252,13 @@ def find(entries: Mapping[str, Entry], name: str) -> Entry:
   return entries[name]
 
 
-def reported(columns: Sequence[Column], text: str) -> Reported:
-  """Reads a paper's figures.
+def reported(columns: Sequence[Column], text: str) -> dict[tuple[str, str], Number]:
+  """Reads a paper's numbers.
 
   Args:
     columns: in the paper's order.
-    text: a line per row: its name, then for every column the mean, or for every column mean and ±; '-' stands
-      for what the paper leaves out.
+    text: a line per row: its name, then for every column the mean, or for every column mean and ±;
+      '-' is what the paper leaves out.
 
   Returns:
     (mean, ±) by (row, column).
@@ -220,15 +266,14 @@ def reported(columns: Sequence[Column], text: str) -> Reported:
   Raises:
     ValueError: if a line has too many or too few numbers.
   """
-  out = {}
+  out: dict[tuple[str, str], Number] = {}
   for line in text.strip().splitlines():
     row, *numbers = line.split()
     values = [None if number == '-' else float(number) for number in numbers]
-    alone = len(values) == len(columns)
-    pairs = zip(
-      *(values, [None] * len(values)) if alone else (values[::2], values[1::2]), strict=True
-    )
-    for column, pair in zip(columns, pairs, strict=True):
-      if pair[0] is not None:
-        out[row, column.name] = pair
+    if len(values) == len(columns):
+      values = [part for mean in values for part in (mean, None)]
+    pairs = zip(values[::2], values[1::2], strict=True)
+    for column, (mean, deviation) in zip(columns, pairs, strict=True):
+      if mean is not None:
+        out[row, column.name] = mean, deviation
   return out

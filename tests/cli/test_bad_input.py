@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from absl.testing import flagsaver
 
-from fedjax_syn.cli import flags as cli
 from fedjax_syn.cli import jax_setup
 from fedjax_syn.cli import train as launcher
 from tests.bad_data import BAD_DATA, Bad, arrays
@@ -81,7 +80,7 @@ def test_bad_input_is_one_line_and_status_2_before_any_work(row, here, capsys):
   before = files(here)
   with flagsaver.flagsaver():
     try:
-      status = launcher.main(cli.parse(['main.py', *arguments(row.settings)]))
+      status = launcher.main(['main.py', *arguments(row.settings)])
     except SystemExit as end:
       status = end.code
   out, err = capsys.readouterr()

@@ -12,8 +12,8 @@ import pytest
 
 from fedjax_syn import config as config_lib
 from fedjax_syn.cli import inspect, jax_setup
-from fedjax_syn.papers.dynafed import finished_run
-from fedjax_syn.runs import experiment, metrics
+from fedjax_syn.papers.dynafed import inspections
+from fedjax_syn.runs import experiment, metrics, restore
 from tests.cli.test_train import ROOT
 from tests.fake_engine import PHASE
 from tests.plotting.test_figures import assert_picture
@@ -88,11 +88,11 @@ def test_the_round_is_the_run_s_own(report, folder):
   """The mean loss at the end is that of the engine's round from the same checkpoint, on all training rows."""
   found = report['client_losses']
   assert found['round'] == PHASE + 1 and len(found['clients']) == len(found['local']) == 2
-  subject = finished_run.open_subject(finished_run.read_run(folder, None), None)
-  train = subject.problem.dataset.train
-  state = jax.tree.map(jnp.asarray, subject.run.states[0])
-  state, _ = subject.engine.run(0, state, 1)
-  loss = subject.engine.evaluator(train.x, train.y)(state.params, state.stats)['loss']
+  finished = inspections.open_run(folder, None)
+  train, engine = finished.run.problem.dataset.train, finished.run.engine
+  state = jax.tree.map(jnp.asarray, finished.states[0])
+  state, _ = engine.run(0, state, 1)
+  loss = engine.evaluator(train.x, train.y)(state.params, state.stats)['loss']
   assert found['mean'][-1] == pytest.approx(loss, rel=1e-5)
   assert abs(found['mean'][-1] - found['mean'][0]) > 1e-3 * loss
 
@@ -144,11 +144,11 @@ def test_what_is_no_finished_run_is_refused_in_one_line(
 
 
 def test_another_data_set_is_refused(folder, monkeypatch):
-  run = finished_run.read_run(folder, None)
-  stored = run.opened.stored
-  stored = {**stored, 'dataset': {**stored['dataset'], 'checksum': 'other'}}
+  opened = restore.read(folder)
+  stored = {**opened.stored, 'dataset': {**opened.stored['dataset'], 'checksum': 'other'}}
+  monkeypatch.setattr(restore, 'read', lambda *_: opened._replace(stored=stored))
   with pytest.raises(ValueError, match="data.name='digits': differs from the data set of the run"):
-    finished_run.open_subject(run._replace(opened=run.opened._replace(stored=stored)), None)
+    inspections.open_run(folder, None)
 
 
 def test_the_script_helps_and_refuses(tmp_path):

@@ -11,11 +11,12 @@ import pytest
 from absl.testing import flagsaver
 
 import fedjax_syn.runs
-from fedjax_syn.cli import flags as cli
 from fedjax_syn.cli import jax_setup
 from fedjax_syn.cli import sweep as sweep_lib
 from fedjax_syn.core import paths, stopping
 from fedjax_syn.runs import lock
+from fedjax_syn.tables import sweep as search
+from fedjax_syn.tables import work_list
 from tests.run_helpers import summary_of
 
 
@@ -62,7 +63,7 @@ def runs(monkeypatch, tmp_path):
 
 def start(*arguments):
   with flagsaver.flagsaver():
-    return sweep_lib.main(cli.parse(['sweep.py', '--workdir=W', *arguments]))
+    return sweep_lib.main(['sweep.py', '--workdir=W', *arguments])
 
 
 LR = '--grid=client.lr=0.001,0.01,0.1'
@@ -112,21 +113,21 @@ def test_every_cell_of_a_product_has_its_own_folder_and_values(runs):
 
 
 def test_a_tuple_in_a_grid_keeps_its_commas():
-  grid = sweep_lib.read_grid(['targets=(0.5,),(0.6,0.7)', 'client.lr=1'])
+  grid = search.read_grid(['targets=(0.5,),(0.6,0.7)', 'client.lr=1'])
   assert grid == {'targets': ['(0.5,)', '(0.6,0.7)'], 'client.lr': ['1']}
 
 
 def test_a_budget_takes_a_subset_by_the_data_seed():
   grid = {'a': list('0123456789'), 'b': list('0123456789')}
-  every = sweep_lib.choose(grid, 0, 0)
-  assert len(every) == 100 and sweep_lib.choose(grid, 100, 0) == every
-  some = sweep_lib.choose(grid, 7, 0)
-  assert len(some) == 7 and some == sweep_lib.choose(grid, 7, 0)
+  every = search.choose(grid, 0, 0)
+  assert len(every) == 100 and search.choose(grid, 100, 0) == every
+  some = search.choose(grid, 7, 0)
+  assert len(some) == 7 and some == search.choose(grid, 7, 0)
   assert some == [
     cell for cell in every if cell in some
   ]  # distinct cells of the grid, in its order
-  assert any(sweep_lib.choose(grid, 7, seed) != some for seed in (1, 2, 3))
-  more = sweep_lib.choose(grid, 9, 0)
+  assert any(search.choose(grid, 7, seed) != some for seed in (1, 2, 3))
+  more = search.choose(grid, 9, 0)
   assert len(more) == 9 and all(cell in more for cell in some)  # a larger budget repeats no run
 
 
@@ -166,19 +167,19 @@ def test_a_cell_of_another_process_is_waited_for(runs, capsys, monkeypatch):
   other = contextlib.ExitStack()
   other.enter_context(lock.hold(pathlib.Path('W/client.lr=0.01')))
   monkeypatch.setattr(
-    sweep_lib.time, 'sleep', lambda s: other.close() if s == sweep_lib.POLL else None
+    work_list.time, 'sleep', lambda s: other.close() if s == work_list.POLL else None
   )
   assert start(LR) == 0
   assert [c.client.lr for c, _ in runs] == [0.001, 0.1, 0.01]
   left = json.loads(pathlib.Path('W/sweep.json').read_text())
   assert [cell['mean'] for cell in left['cells']] == [0.6, 0.8, 0.7]  # in the grid's order
   assert left['best']['values'] == {'client.lr': '0.01'}
-  assert 'waiting for what others are at: client.lr=0.01 (process ' in capsys.readouterr().out
+  assert 'waiting for client.lr=0.01 (process ' in capsys.readouterr().out
 
 
 def test_a_sweep_that_stops_while_it_waits_is_75_and_recommends_nothing(runs, capsys, monkeypatch):
-  stop = lambda s: signal.raise_signal(signal.SIGTERM) if s == sweep_lib.POLL else None
-  monkeypatch.setattr(sweep_lib.time, 'sleep', stop)
+  stop = lambda s: signal.raise_signal(signal.SIGTERM) if s == work_list.POLL else None
+  monkeypatch.setattr(work_list.time, 'sleep', stop)
   with lock.hold(pathlib.Path('W/client.lr=0.01')):
     assert start(LR) == 75
   assert 'python launch/main.py' not in capsys.readouterr().out and len(runs) == 2

@@ -18,7 +18,7 @@ from fedjax_syn.cli import jax_setup
 from fedjax_syn.cli import tables as tables_lib
 from fedjax_syn.core import stopping
 from fedjax_syn.runs import lock
-from fedjax_syn.tables import cells, progress, runner, spec
+from fedjax_syn.tables import cells, progress, runner, spec, work_list
 from tests.tables.table_runs import TWO, row, start
 
 pytest_plugins = ['tests.tables.table_fixtures']
@@ -92,14 +92,15 @@ def test_a_cell_that_its_method_left_no_trace_in_has_failed(runs, capsys):
   ],
 )
 def test_a_trace_is_a_finite_number_other_than_zero(lines, absent):
-  assert cells.untraced('fedavg+a+b', lines, frozenset({'fedavg'})) == absent
+  assert cells.unlogged('fedavg+a+b', lines, frozenset({'fedavg'})) == absent
 
 
 def test_a_cell_of_another_process_is_waited_for(runs, capsys, monkeypatch):
   """The other is at one of two seeds and gives up: this call runs that one too, and shows the mean of both."""
   other = contextlib.ExitStack()
   other.enter_context(lock.hold(pathlib.Path('W/dynafed/table5/fedavg/mlp-0.01/seed1')))
-  monkeypatch.setattr(runner.time, 'sleep', lambda s: other.close() if s == runner.POLL else None)
+  let_go = lambda s: other.close() if s == work_list.POLL else None
+  monkeypatch.setattr(work_list.time, 'sleep', let_go)
   run = runs.run_experiment
 
   def locking(config, workdir, **more):
@@ -113,19 +114,18 @@ def test_a_cell_of_another_process_is_waited_for(runs, capsys, monkeypatch):
   fedjax_syn.runs.experiment.run_experiment = locking
   assert start('--rows=fedavg', '--cols=mlp-0.01', '--seeds=2') == 0
   out = capsys.readouterr().out
-  assert 'waiting for fedavg, mlp-0.01, seed 1: another process is at work there' in out
+  assert 'waiting for fedavg, mlp-0.01, seed 1 (process ' in out
   assert row(out, 'FedAvg')[1] == '50.00 ± 0.00 (65.64 ± 1.69)' and len(runs) == 2
 
 
 def test_a_table_that_stops_while_it_waits_is_partial_and_says_so(runs, capsys, monkeypatch):
   run = runs.run_experiment
-  busy = lambda folder: folder.name == 'seed1'
+  busy = lambda folder: 'another' if folder.name == 'seed1' else ''
   fedjax_syn.runs.experiment.run_experiment = lambda c, w, **more: (
     2 if busy(w) else run(c, w, **more)
   )
-  monkeypatch.setattr(cells, 'locked', busy)
-  monkeypatch.setattr(runner, 'locked', busy)
-  monkeypatch.setattr(runner.time, 'sleep', lambda _: signal.raise_signal(signal.SIGTERM))
+  monkeypatch.setattr(lock, 'owner', busy)
+  monkeypatch.setattr(work_list.time, 'sleep', lambda _: signal.raise_signal(signal.SIGTERM))
   assert start('--rows=fedavg', '--cols=mlp-0.01', '--seeds=2') == 75
   out = capsys.readouterr().out
   assert row(out, 'FedAvg')[1] == '50.00 [1 of 2 seeds] (65.64 ± 1.69)'
@@ -145,11 +145,9 @@ def test_what_another_process_ends_meanwhile_is_shown(runs, capsys, monkeypatch)
     return runs.run_experiment(config, workdir, **more)
 
   fedjax_syn.runs.experiment.run_experiment = run
-  for module in (cells, runner):
-    monkeypatch.setattr(module, 'locked', lambda folder: folder in busy)
+  monkeypatch.setattr(lock, 'owner', lambda folder: 'another' if folder in busy else '')
   assert start(*TWO) == 0
   out = capsys.readouterr().out
-  assert 'waiting for fedavg, mlp-0.01, seed 0' in out
   assert row(out, 'FedAvg')[1] == '50.00 (65.64 ± 1.69)'
 
 

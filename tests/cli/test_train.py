@@ -43,7 +43,7 @@ def runs(monkeypatch, tmp_path):
 
 def start(*arguments):
   with flagsaver.flagsaver():
-    return launcher.main(cli.parse(['main.py', *arguments]))
+    return launcher.main(['main.py', *arguments])
 
 
 REFUSED = [

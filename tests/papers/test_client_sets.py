@@ -15,6 +15,7 @@ from fedjax_syn.papers import post_run
 from fedjax_syn.papers.feddualmatch import client_sets
 from fedjax_syn.runs import experiment, stored_files
 from fedjax_syn.tables import spec
+from fedjax_syn.tables.post_run import compute
 from tests.plotting.test_figures import assert_picture
 from tests.run_helpers import config_of
 
@@ -44,18 +45,16 @@ def folder(tmp_path_factory):
 
 def test_the_sets_are_those_that_the_run_would_send(folder):
   """The next round of the engine has the same radius R_t, which is computed from all sets."""
-  subject = client_sets.open_subject(folder, 0)
-  sets = client_sets.distil(subject)
-  np.testing.assert_array_equal(sets.present, subject.problem.counts > 0)
+  run = client_sets.open_run(folder, 0)
+  sets = client_sets.distil(run)
+  np.testing.assert_array_equal(sets.present, run.problem.counts > 0)
   fields = {k.partition('.')[2]: v for k, v in CHANGES.items() if k.startswith('feddualmatch.')}
   engine = Engine(
-    fs.FedDualMatch(**fields), subject.problem.model, subject.problem.data, layout=Layout(devices=1)
+    fs.FedDualMatch(**fields), run.problem.model, run.problem.data, layout=Layout(devices=1)
   )
-  state, _ = engine.run(0, subject.state, 1)
-  w, stats = jax.tree.map(np.asarray, client_sets.open_subject(folder, 0).state[1:3])
-  radius = gradient_matching.radius(
-    subject.problem.model, w, stats, sets, fs.FedDualMatch().radius_lr
-  )
+  state, _ = engine.run(0, run.state, 1)
+  w, stats = jax.tree.map(np.asarray, client_sets.open_run(folder, 0).state[1:3])
+  radius = gradient_matching.radius(run.problem.model, w, stats, sets, fs.FedDualMatch().radius_lr)
   np.testing.assert_allclose(state.server['feddualmatch'].radius, radius, rtol=1e-3)
 
 
@@ -68,7 +67,7 @@ def test_inspection_leaves_numbers_and_a_picture(folder, monkeypatch, capsys):
   assert all(found[name] > 0 for name in names)
   assert found['spread_after'] < found['spread_before']  # what gradient matching is for
   assert 'sigma_g: ' in capsys.readouterr().out
-  post_run.client_sets(folder, 0, spec.SCALES['smoke'])
+  compute(post_run.CLIENT_SETS, folder, 0, spec.SCALES['smoke'])
   stored = json.loads((folder / 'client_sets.json').read_text())
   np.testing.assert_allclose([stored[n] for n in names], [found[n] for n in names], rtol=1e-4)
 
@@ -77,11 +76,11 @@ def test_other_runs_are_refused(folder, tmp_path):
   stored = json.loads((folder / 'config.json').read_text())
   stored_files.write_json(tmp_path / 'config.json', stored)
   with pytest.raises(ValueError, match='no checkpoint of seed 0'):
-    client_sets.open_subject(tmp_path, 0)
+    client_sets.open_run(tmp_path, 0)
   stored['config']['algorithm'] = 'fedprox'
   stored_files.write_json(tmp_path / 'config.json', stored)
   with pytest.raises(ValueError, match="'fedprox': its clients send no sets"):
-    client_sets.open_subject(tmp_path, 0)
+    client_sets.open_run(tmp_path, 0)
 
 
 def test_the_first_seed_that_has_a_model_is_looked_into(folder, tmp_path):
@@ -89,14 +88,14 @@ def test_the_first_seed_that_has_a_model_is_looked_into(folder, tmp_path):
   stored = json.loads((folder / 'config.json').read_text())
   stored['config']['seeds'] = [5, 0]  # 5 diverged in round 1, say
   stored_files.write_json(tmp_path / 'config.json', stored)
-  assert client_sets.open_subject(tmp_path, None).seed == 0
+  assert client_sets.open_run(tmp_path, None).seed == 0
   with pytest.raises(ValueError, match='no checkpoint of seed 5'):
-    client_sets.open_subject(tmp_path, 5)
+    client_sets.open_run(tmp_path, 5)
 
 
 def test_the_sets_of_the_last_round_are_kept_and_exported(folder, tmp_path):
   """Two images for each class that a client has, in the order of the clients' messages."""
-  present = client_sets.open_subject(folder, 0).problem.counts > 0
+  present = client_sets.open_run(folder, 0).problem.counts > 0
   learned = fs.load(folder).synthetic
   x, y = learned['x'], learned['y']
   assert x.shape == (1, 2 * present.sum(), 8, 8, 1) and (y.sum(axis=-1) == 1).all()

@@ -57,7 +57,7 @@ def test_every_cell_of_the_paper_s_tables_has_its_figure(number):
   entry = ENTRIES[f'fedcog/table{number}']
   cells_of = {(r.name, c.name) for r in entry.rows for c in entry.columns}
   assert cells_of <= set(entry.reported)
-  if entry.subject and number != 4:  # FedCOG is not the fastest
+  if entry.proposed and number != 4:  # FedCOG is not the fastest
     for c in entry.columns:
       best = max(entry.reported[r.name, c.name][0] for r in entry.rows)
       assert best == entry.reported['fedcog', c.name][0]
@@ -145,7 +145,7 @@ def test_smoke_keeps_what_the_columns_mean():
   taus = [config('table9', 'moon', f'tau{t}', 'smoke').client.steps for t in (200, 400, 600, 800)]
   assert taus == sorted(set(taus))
   steps = [
-    config('table7', r.name, 'cifar10-niid1', 'smoke').fedcog.steps for r in _fedcog_cells.steps()
+    config('table7', r.name, 'cifar10-niid1', 'smoke').fedcog.steps for r in _fedcog_cells.STEPS
   ]
   assert steps == [0, 2, 5, 8, 12]
 
@@ -187,7 +187,7 @@ def test_pairs_of_table_3_share_the_rounds_before_t0(scale):
     ends = set()
     for without, plugged in zip(entry.rows[::2], entry.rows[1::2], strict=True):
       a, b = (table.run(r, c, 0) for r in (without, plugged))
-      assert b.row.algorithm in (f'{without.name}+fedcog', 'fedcog')
+      assert b.config.algorithm in (f'{without.name}+fedcog', 'fedcog')
       shared = pathlib.Path(a.config.start_from)
       if without.name == 'fedavg':  # in table1's run, which goes on
         assert b.config.start_from == a.config.start_from and '/table1/fedcog/' in str(shared)
@@ -212,7 +212,7 @@ def test_local_models_are_measured_where_the_three_methods_part():
     for r in entry.rows:
       run = table.run(r, entry.columns[0], 0)
       start = int(pathlib.Path(run.config.start_from).name)
-      assert run.origin.row.name == 'fedcog' and '/table1/fedcog/' in run.config.start_from
+      assert run.first.row.name == 'fedcog' and '/table1/fedcog/' in run.config.start_from
       assert run.config.personal_every == start == run.config.rounds - 1
 
 

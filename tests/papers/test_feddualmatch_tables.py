@@ -113,7 +113,7 @@ def test_sizes_of_sets_differ_at_every_scale():
   for scale in spec.SCALES:
     found = [
       config('figure5-c', r.name, 'mnist-0.01', scale).feddualmatch.images_per_class
-      for r in made.images()
+      for r in made.IMAGES
     ]
     assert found == sorted(set(found)) or scale == 'smoke' and len(set(found)) > 2
 

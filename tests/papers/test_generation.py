@@ -12,6 +12,7 @@ from fedjax_syn.papers import post_run
 from fedjax_syn.papers.fedcog import generation
 from fedjax_syn.runs import experiment, stored_files
 from fedjax_syn.tables import spec
+from fedjax_syn.tables.post_run import compute
 from tests.plotting.test_figures import assert_picture
 from tests.run_helpers import config_of, lines_of
 from tools import generation_cost
@@ -43,11 +44,11 @@ def folder(tmp_path_factory):
 
 def test_the_run_s_own_data_are_generated_again(folder):
   """The share of them that the global model recognises, over all clients, is the one that the run logged."""
-  subject = generation.open_subject(folder, 0)
-  generate = generation.generator(subject)
+  run = generation.open_run(folder, 0)
+  generate = generation.generator(run)
   shares = []
   for client in range(5):
-    made = generate(generation.context_of(subject, client), subject.problem.data)
+    made = generate(generation.context_of(run, client), run.problem.data)
     shares.append(np.mean(np.argmax(made.log_p, axis=-1) == made.y))
   (line,) = [line for line in lines_of(folder) if line['round'] == 3]
   assert line['fedcog/recognised'] == pytest.approx(np.mean(shares), abs=1e-6)
@@ -58,17 +59,17 @@ def test_layers_that_send_something_down_are_there_too(tmp_path):
   """SCAFFOLD's control variates come down, FedCOG's shared noise is drawn by every client."""
   config = config_of(**CHANGES, **{'fedcog.shared': True, 'fedcog.source': 'global'})
   config.algorithm = 'scaffold+fedcog'
-  subject = generation.begin_subject(config)
-  client, data = generation.context_of(subject, 1), subject.problem.data
-  begin, step, _ = generation.distilling(subject)
+  run = generation.begin_run(config)
+  client, data = generation.context_of(run, 1), run.problem.data
+  begin, step, _ = generation.distilling(run)
   assert np.isfinite(step(begin(client, data), data).loss_sum)
 
 
 def test_more_steps_move_the_same_noise_further(folder):
-  subject = generation.open_subject(folder, 0)
-  client, data = generation.context_of(subject, 1), subject.problem.data
+  run = generation.open_run(folder, 0)
+  client, data = generation.context_of(run, 1), run.problem.data
   made = [
-    generation.generator(generation.with_fields(subject, steps=n))(client, data) for n in (0, 2, 40)
+    generation.generator(generation.with_fields(run, steps=n))(client, data) for n in (0, 2, 40)
   ]
   loss = [
     -np.take_along_axis(np.asarray(m.log_p), np.asarray(m.y)[:, None], 1).mean() for m in made
@@ -81,15 +82,15 @@ def test_pictures_and_times_are_left_once(folder, monkeypatch):
   monkeypatch.setattr(post_run, 'SAMPLES', (16, 32))
   monkeypatch.setattr(post_run, 'GENERATION', {False: (0, 2)})
   scale = spec.SCALES['smoke']
-  post_run.generated_images(folder, 0, scale)
+  compute(post_run.GENERATED_IMAGES, folder, 0, scale)
   assert_picture(folder / 'figures' / 'generated.png')
-  post_run.generation_times(folder, 0, scale)
+  compute(post_run.GENERATION_TIMES, folder, 0, scale)
   found = json.loads((folder / 'generation.json').read_text())
   assert list(found['seconds']) == ['16', '32', 'training']
   assert all(value > 0 for value in found['seconds'].values())
   assert found['machine'].startswith(jax.devices()[0].platform)
   before = (folder / 'generation.json').stat().st_mtime_ns
-  post_run.generation_times(folder, 0, scale)
+  compute(post_run.GENERATION_TIMES, folder, 0, scale)
   assert (folder / 'generation.json').stat().st_mtime_ns == before
 
 
@@ -111,21 +112,21 @@ def test_operations_are_those_that_the_formulas_need():
   """A step of generation: two models forward, and back to the images, 4 products a layer for each of 40 images.
   A step of training: forward, back to the weights, and back to the hidden layer, for 16 + 16 images: the teacher's
   predictions are those of the 40 images once, in the end. What is elementwise is less than a tenth."""
-  subject = generation.begin_subject(config_of(**WIDE))
-  counted = generation_cost.operations(subject, 1)
+  run = generation.begin_run(config_of(**WIDE))
+  counted = generation_cost.operations(run, 1)
   forward = sum(LAYERS)
   generating = 7 * 4 * 40 * forward + 40 * forward
   training = 5 * 32 * (3 * forward - LAYERS[0])
   assert 1 < counted.generation / generating < 1.1
   assert 1 < counted.training / training < 1.1
   assert counted.ratio == counted.generation / counted.training
-  alone = generation_cost.operations(generation.with_fields(subject, source='global'), 1)
+  alone = generation_cost.operations(generation.with_fields(run, source='global'), 1)
   assert 1 < alone.generation / (7 * 2 * 40 * forward + 40 * forward) < 1.1
-  noise = generation_cost.operations(generation.with_fields(subject, source='noise'), 1)
+  noise = generation_cost.operations(generation.with_fields(run, source='noise'), 1)
   # Drawing a pixel of noise takes some 80 operations.
   assert 1 < noise.generation / (40 * forward) < 1.5 and noise.training == counted.training
   # 40 samples are generated 32 at a time on a CPU, and here 7 at a time.
-  in_parts = generation_cost.operations(generation.with_fields(subject, batch=7), 1)
+  in_parts = generation_cost.operations(generation.with_fields(run, batch=7), 1)
   assert in_parts == counted
 
 
@@ -181,4 +182,4 @@ def test_runs_that_generated_nothing_are_refused(algorithm, said, folder, tmp_pa
   stored['config']['algorithm'] = algorithm
   stored_files.write_json(tmp_path / 'config.json', stored)
   with pytest.raises(ValueError, match=said):
-    generation.open_subject(tmp_path, 0)
+    generation.open_run(tmp_path, 0)

@@ -53,7 +53,7 @@ def test_every_cell_can_be_run_and_shared_folders_hold_the_same_run(scale, tmp_p
     for r in entry.rows:
       for c in entry.columns:
         run = table.run(r, c, 0)
-        assert run.config.algorithm == r.algorithm and run.config.compare == ''
+        assert run.config.algorithm == (r.algorithm or r.name) and run.config.compare == ''
         value = identity.hash8(run.config)
         assert hashes.setdefault(run.folder, value) == value, run.folder
 

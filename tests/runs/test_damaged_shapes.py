@@ -10,7 +10,6 @@ import pytest
 import fedjax_syn as fs
 from fedjax_syn import report
 from fedjax_syn.cli import export, inspect
-from fedjax_syn.papers.dynafed import finished_run
 from fedjax_syn.runs import checkpoint, experiment, metrics, resume, stored_files, work_folder
 from tests.damages import folder_for_file, pipe_for_file
 from tests.run_helpers import config_of, summary_of
@@ -171,7 +170,6 @@ def test_checkpoints_that_changed_places_are_damaged(tmp_path):
 def test_an_inspection_looks_at_all_before_it_measures(copied, capsys, monkeypatch, name):
   """What it is compared with was read after minutes, outside of what refuses."""
   monkeypatch.setattr('fedjax_syn.cli.jax_setup.prepare_jax', lambda *_: None)
-  monkeypatch.setattr(finished_run, 'read_run', lambda *_: None)
   (copied / 'compare').mkdir()
   (copied / name).mkdir() if name == 'inspect.json' else (copied / name).write_text('x\n')
   with pytest.raises(SystemExit):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fedjax_syn.cli import sweep as sweep_lib
 from fedjax_syn.config import files
 from fedjax_syn.core import paths
 from fedjax_syn.data import datasets
 from fedjax_syn.report import runs as report_runs
 from fedjax_syn.runs import api, experiment
+from fedjax_syn.tables import sweep as sweep_lib
 from tests.run_helpers import config_of, lines_of, refusal, run
 
 pytest_plugins = ['tests.run_fixtures']

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from fedjax_syn import papers
-from fedjax_syn.tables import cells, measures, render, runner, spec, warm_start
+from fedjax_syn.tables import cells, content, measures, runner, spec, warm_start
 from tests.tables.table_runs import read_json, row, start
 
 pytest_plugins = ['tests.tables.table_fixtures']
@@ -98,7 +98,7 @@ def test_curves_have_the_rounds_before(runs):
 
 def test_an_origin_that_is_not_there_is_refused():
   entry = ENTRIES['fedcog/table1']
-  lost = entry.rows[0]._replace(origin='fedcag')
+  lost = entry.rows[0]._replace(warm_start_from='fedcag')
   with pytest.raises(ValueError, match='fedcog/table1, row=fedcag: unknown'):
     warm_start.find(entry, lost, entry.columns[0], ENTRIES)
   assert warm_start.find(entry, entry.rows[-1], entry.columns[0], ENTRIES) is None
@@ -137,7 +137,9 @@ def test_where_generation_was_timed_is_said(runs, capsys, monkeypatch):
     found = {'seconds': dict.fromkeys([c.name for c in entry.columns], 0.5), 'machine': 'a card'}
     (folder / 'generation.json').write_text(json.dumps(found))
 
-  monkeypatch.setitem(ENTRIES, 'fedcog/table8', entry._replace(after=leave))
+  monkeypatch.setitem(
+    ENTRIES, 'fedcog/table8', entry._replace(post_run=spec.PostRun('generation.json', leave))
+  )
   monkeypatch.setattr(papers, 'entries', lambda: ENTRIES)
   assert start(table='fedcog/table8', scale='smoke') == 0
   out = capsys.readouterr().out
@@ -154,9 +156,9 @@ def test_logged_numbers_are_averaged_over_lines_that_have_them():
 
 def test_captions_name_columns_where_they_differ():
   entry = ENTRIES['fedcog/table4']
-  text = render.captions(entry, entry.columns)
+  text = content.captions(entry, entry.columns)
   assert text.startswith('local time, s: seconds of all rounds')
   assert '; accuracy, %: test accuracy after the last round' in text
   assert (
-    render.captions(entry, entry.columns[1:]) == 'Test accuracy after the last round, per cent.'
+    content.captions(entry, entry.columns[1:]) == 'Test accuracy after the last round, per cent.'
   )

@@ -1,9 +1,10 @@
-"""What `launch/inspect_run.py` computes of a run: numbers for inspect.json, and the figures."""
+"""What `launch/inspect_run.py` measures of a run of DynaFed, and the figures that it draws."""
 
 import functools
 import math
 import pathlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,23 +15,104 @@ from fedjax_syn.algorithms import chain
 from fedjax_syn.algorithms.dynafed import gradient_error, privacy_check
 from fedjax_syn.algorithms.dynafed.client_losses import round_losses
 from fedjax_syn.algorithms.dynafed.dynafed import DynaFed, finetune
+from fedjax_syn.algorithms.dynafed.dynamics import real_and_noise
 from fedjax_syn.algorithms.dynafed.scratch import Scratch, train_from_scratch
+from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
+from fedjax_syn.core.contexts import State
 from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.objectives import cross_entropy
-from fedjax_syn.core.types import Variables
-from fedjax_syn.papers.dynafed.finished_run import Subject
+from fedjax_syn.core.types import PRNGKey, Variables
+from fedjax_syn.data import federated
 from fedjax_syn.plotting import diagnostics
-from fedjax_syn.runs import metrics
+from fedjax_syn.runs import checkpoint, metrics, restore, work_folder
 
-SCRATCH_RATE = 1e-3  # Adam's; the paper names none
-LOOKS = 50  # points of a curve, about
+SCRATCH_RATE = 1e-3
+"""Of Adam; the paper names none."""
+POINTS = 50
+"""Of a curve, about."""
 
 
-def inspect(subject: Subject, folder: pathlib.Path, *, steps: int, clients: int) -> dict:
+class FinishedRun(NamedTuple):
+  """A finished run of DynaFed at one seed, ready to be measured."""
+
+  run: restore.Restored
+  """At its last checkpoint."""
+  states: list[State]
+  """Of the checkpoints from the end of the synthesis on."""
+  accuracy: float
+  """The mean of the last five rounds."""
+  sets: dict[str, SyntheticSet]
+  """The learned set, and what it is compared with."""
+  key: PRNGKey
+  """Of all draws of the measurements."""
+
+
+def open_run(
+  folder: pathlib.Path,
+  seed: int | None,
+  data_dir: str | None = None,
+  trusted: bool = False,
+) -> FinishedRun:
+  """Opens a finished run.
+
+  Args:
+    folder: with a config.json.
+    seed: which one; None is the first that did not diverge.
+    data_dir: of the data set; None is where it was for the run.
+    trusted: whether code that the folder names may be imported and called.
+
+  Raises:
+    ValueError: if it is not the folder of a finished run with a synthetic set, the seed has none,
+      or its data set is not there or another one.
+  """
+  opened = restore.read(folder, trusted)
+  config = opened.config
+  summary = work_folder.summary(folder, config.seeds)
+  if summary is None:
+    raise ValueError(f'{folder}: is not finished; go on with launch/main.py --workdir={folder}')
+  if DynaFed.name not in config.algorithm.split('+'):
+    raise ValueError(f'{folder}: algorithm={config.algorithm!r} learns no synthetic set')
+  finished = [s for s in config.seeds if summary['status'][str(s)]['status'] == 'finished']
+  if not finished:
+    raise ValueError(f'{folder}: no seed of the run finished, all diverged')
+  if seed not in (None, *finished):
+    have = ', '.join(map(str, finished))
+    raise ValueError(
+      f'{folder}: --seed={seed} did not finish or is none of the run; finished: {have}'
+    )
+  seed = finished[0] if seed is None else seed
+  done = config.blocks[DynaFed.name].iterations
+  by_round = {}  # of several checkpoints of a round the last one, after the synthesis
+  for path in opened.checkpoints(seed):
+    state = checkpoint.read(path).tree
+    if int(state.server[DynaFed.name].iteration) == done:
+      by_round[int(state.round)] = state
+  if not by_round:
+    raise ValueError(f'{folder}: no checkpoint of seed {seed} holds a synthetic set')
+  states = [by_round[r] for r in sorted(by_round)]
+  run = restore.bind(opened, seed, states[-1], data_dir)
+  per_seed = summary['test_accuracy']['mean_last_5']['per_seed']
+  key = stream(seed, Purpose.DIAGNOSE, 1)
+  accuracy = per_seed[config.seeds.index(seed)]
+  return FinishedRun(run, states, accuracy, _sets(run, key), key)
+
+
+def _sets(run: restore.Restored, key: PRNGKey) -> dict[str, SyntheticSet]:
+  """The learned set, as many real images and as much noise."""
+  data, syn = run.problem.data, run.state.server[DynaFed.name].syn
+  rows = jax.random.randint(fold(key, 0), (len(syn.x),), 0, len(data.y))
+  x, y = federated.normalise(data, data.x[rows]), data.y[rows]
+  others = real_and_noise(fold(key, 1), x, y, syn, run.problem.dataset.num_classes)
+  return {'synthetic': syn, **others}
+
+
+def inspect(
+  finished: FinishedRun, folder: pathlib.Path, steps: int, clients: int
+) -> dict[str, Any]:
   """Measures a run and draws its figures.
 
   Args:
-    subject: the run, opened.
+    finished: the run.
     folder: the run's folder.
     steps: of training from scratch.
     clients: how many clients' losses are drawn.
@@ -38,42 +120,40 @@ def inspect(subject: Subject, folder: pathlib.Path, *, steps: int, clients: int)
   Returns:
     JSON values; what is not finite is None.
   """
-  run, figures = subject.run, folder / 'figures'
-  scratch, runs = from_scratch(subject, figures, steps)
+  run, figures = finished.run, folder / 'figures'
+  scratch, trained = from_scratch(finished, figures, steps)
   report = {
     'algorithm': run.config.algorithm,
-    'dataset': subject.problem.dataset.name,
+    'dataset': run.problem.dataset.name,
     'seed': run.seed,
-    'gradient_error': gradients(subject, figures),
-    'privacy': privacy(subject, figures, runs['synthetic'].variables),
+    'gradient_error': gradients(finished, figures),
+    'privacy': privacy(finished, figures, trained['synthetic'].variables),
     'from_scratch': scratch,
-    'client_losses': losses(subject, figures, clients),
-    'rounds_to_running_mean': table4(folder),
+    'client_losses': client_losses(finished, figures, clients),
+    'rounds_to_running_mean': rounds_to_compared(folder),
   }
   return _plain(report)
 
 
-def gradients(subject: Subject, figures: pathlib.Path) -> dict:
-  """Assumption 3 along the trajectory and at the checkpoints after it."""
-  run, problem = subject.run, subject.problem
-  block = run.config.blocks['dynafed']
-  first, later = (
-    0 if block.include_initial else 1,
-    [s for s in run.states if s.round > block.length],
-  )
-  path = run.states[-1].server['dynafed'].trajectory
+def gradients(finished: FinishedRun, figures: pathlib.Path) -> dict[str, Any]:
+  """Measures Assumption 3 along the trajectory and at the checkpoints after it."""
+  run, states = finished.run, finished.states
+  block = run.config.blocks[DynaFed.name]
+  first = 0 if block.include_initial else 1
+  later = [s for s in states if s.round > block.length]
+  path = states[-1].server[DynaFed.name].trajectory
   points = jax.tree.map(
     lambda path, *after: jnp.concatenate([path[first:], *(leaf[None] for leaf in after)]),
     path,
     *(state.params for state in later),
   )
   rounds = [*range(first, block.length + 1), *(int(s.round) for s in later)]
-  stats = run.states[0].stats
+  model, data = run.engine.model, run.problem.data
   errors = gradient_error.gradient_errors(
-    subject.engine.model, cross_entropy, problem.data, points, stats, subject.sets
+    model, cross_entropy, data, points, states[0].stats, finished.sets
   )
   lines = {label: gradient_error.fit(e) for label, e in errors.items()}
-  diagnostics.gradient_error(errors, lines, rounds, figures / 'gradient_error.png', subject.title)
+  diagnostics.gradient_error(errors, lines, rounds, figures / 'gradient_error.png', run.title)
   sets = {
     label: {
       'error_norm': e.error_norm,
@@ -86,58 +166,64 @@ def gradients(subject: Subject, figures: pathlib.Path) -> dict:
   return {'rounds': rounds, 'real_norm': errors['synthetic'].real_norm, 'sets': sets}
 
 
-def privacy(subject: Subject, figures: pathlib.Path, trained: Variables) -> dict:
-  """Nearest training images, and two attacks beside the same attacks on what knows nothing of the data."""
-  data, dataset, model = subject.problem.data, subject.problem.dataset, subject.engine.model
+def privacy(finished: FinishedRun, figures: pathlib.Path, trained: Variables) -> dict[str, Any]:
+  """Measures distances to the nearest training images, and two membership attacks.
+
+  Each attack is repeated on what was computed without the data: the set before learning, and a
+  network before training.
+  """
+  run = finished.run
+  data, dataset, model = run.problem.data, run.problem.dataset, run.engine.model
   train, test = dataset.train, dataset.test
-  synthetic = np.asarray(subject.sets['synthetic'].x)
-  before = np.asarray(subject.run.states[-1].server['dynafed'].snapshots.x[0])
+  synthetic = np.asarray(finished.sets['synthetic'].x)
+  before = np.asarray(run.state.server[DynaFed.name].snapshots.x[0])
   near = functools.partial(privacy_check.nearest_distances, data)
   distances = {'synthetic': near(synthetic, train.x), 'held out': near(test.x, train.x)}
   nearest = privacy_check.nearness(distances['synthetic'], distances['held out'])
-  diagnostics.privacy(distances, nearest.held_out_low, figures / 'privacy.png', subject.title)
+  diagnostics.privacy(distances, nearest.held_out_low, figures / 'privacy.png', run.title)
 
-  def attack(score):
+  def attack(score: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, float]:
     return privacy_check.membership(score(*train), score(*test))._asdict()
 
-  def by_loss(variables):
+  def by_loss(variables: Variables) -> dict[str, float]:
     return attack(lambda x, y: -privacy_check.sample_losses(model, data, variables, x, y))
 
   membership = {
     'distance': attack(lambda x, y: -near(x, synthetic)),
     'distance, set before learning': attack(lambda x, y: -near(x, before)),
     'loss': by_loss(trained),
-    'loss, network before training': by_loss(model.init(fold(subject.key, 2))),
+    'loss, network before training': by_loss(model.init(fold(finished.key, 2))),
   }
   return {'nearest': nearest._asdict(), 'membership': membership}
 
 
 def from_scratch(
-  subject: Subject, figures: pathlib.Path, steps: int
-) -> tuple[dict, dict[str, Scratch]]:
-  """Trains new networks on each set alone; returns the numbers, and the runs."""
-  test, run = subject.problem.dataset.test, subject.run
+  finished: FinishedRun, figures: pathlib.Path, steps: int
+) -> tuple[dict[str, Any], dict[str, Scratch]]:
+  """Trains new networks on each set alone; returns the numbers, and what was trained."""
+  run = finished.run
+  test = run.problem.dataset.test
   train = functools.partial(
     train_from_scratch,
-    fold(subject.key, 2),
-    subject.engine.model,
-    evaluate=subject.engine.evaluator(test.x, test.y),
+    fold(finished.key, 2),
+    run.engine.model,
+    evaluate=run.engine.evaluator(test.x, test.y),
     optimizer=optax.adam(SCRATCH_RATE),
     steps=steps,
-    every=math.ceil(steps / LOOKS),
+    every=math.ceil(steps / POINTS),
   )
-  runs = {label: train(syn) for label, syn in subject.sets.items()}
-  per_seed = run.summary['test_accuracy']['mean_last_5']['per_seed']
-  reference = per_seed[run.config.seeds.index(run.seed)]
-  diagnostics.from_scratch(runs, figures / 'from_scratch.png', subject.title, reference)
-  sets = {label: {'steps': r.steps, 'accuracy': r.accuracy} for label, r in runs.items()}
-  return {'optimizer': 'adam', 'lr': SCRATCH_RATE, 'sets': sets}, runs
+  trained = {label: train(syn) for label, syn in finished.sets.items()}
+  path = figures / 'from_scratch.png'
+  diagnostics.from_scratch(trained, path, run.title, finished.accuracy)
+  sets = {label: {'steps': r.steps, 'accuracy': r.accuracy} for label, r in trained.items()}
+  return {'optimizer': 'adam', 'lr': SCRATCH_RATE, 'sets': sets}, trained
 
 
-def losses(subject: Subject, figures: pathlib.Path, shown: int) -> dict:
-  """Losses through the first fine-tuned round; layers other than FedAvg are left out of its local training."""
-  run, engine, data = subject.run, subject.engine, subject.problem.data
-  state = jax.tree.map(jnp.asarray, run.states[0])
+def client_losses(finished: FinishedRun, figures: pathlib.Path, shown: int) -> dict[str, Any]:
+  """Measures losses through the first fine-tuned round; local training is FedAvg's alone."""
+  run, key = finished.run, finished.key
+  engine, data = run.engine, run.problem.data
+  state = jax.tree.map(jnp.asarray, finished.states[0])
   number, c = int(state.round) + 1, run.config.client
   task = engine.task(number)._replace(chain=chain(engine.chain.layers[0]))
   clients = np.asarray(engine.setting.sample(np.int32(run.seed), number))
@@ -145,11 +231,11 @@ def losses(subject: Subject, figures: pathlib.Path, shown: int) -> dict:
   clients = clients[np.asarray(data.size)[clients] > 0]
   contexts = [engine.client_context(run.seed, state, client) for client in clients]
   layer = engine.chain[DynaFed]
-  key = fold(stream(run.seed, Purpose.SERVER, number), engine.chain.on_server.index(layer))
+  of_server = fold(stream(run.seed, Purpose.SERVER, number), engine.chain.on_server.index(layer))
 
-  def tune(w, stats, record):
-    w = Variables(w, stats)
-    return finetune(layer, engine.model, w, subject.sets['synthetic'], key, record)
+  def tune(params, stats, record):
+    w, syn = Variables(params, stats), finished.sets['synthetic']
+    return finetune(layer, engine.model, w, syn, of_server, record)
 
   most = int(data.size[clients].max())
   local_steps = c.steps or c.epochs * -(-most // c.batch_size)
@@ -159,11 +245,11 @@ def losses(subject: Subject, figures: pathlib.Path, shown: int) -> dict:
     jnp.stack([context.key for context in contexts]),
     jnp.asarray(clients),
     tune,
-    every=math.ceil(local_steps / LOOKS),
+    every=math.ceil(local_steps / POINTS),
   )
-  drawn = np.asarray(jax.random.permutation(fold(subject.key, 3), jnp.asarray(clients)))[:shown]
-  path, title = figures / 'client_losses.png', f'{subject.title}, round {number}'
-  diagnostics.client_losses(measured, clients, drawn, path, title, subject.problem.client_names)
+  drawn = np.asarray(jax.random.permutation(fold(key, 3), jnp.asarray(clients)))[:shown]
+  path, title = figures / 'client_losses.png', f'{run.title}, round {number}'
+  diagnostics.client_losses(measured, clients, drawn, path, title, run.problem.client_names)
   rows = [list(clients).index(client) for client in drawn]
   return {
     'round': number,
@@ -177,8 +263,12 @@ def losses(subject: Subject, figures: pathlib.Path, shown: int) -> dict:
   }
 
 
-def table4(folder: pathlib.Path) -> dict | None:
-  """Rounds until the best mean of five evaluations of the compared run is reached; None without such a run."""
+def rounds_to_compared(folder: pathlib.Path) -> dict[str, Any] | None:
+  """Returns the rounds until the best mean of five evaluations of the compared run, as in Table 4.
+
+  Args:
+    folder: of the run; None is returned if it was compared with nothing.
+  """
   other = metrics.read(folder / 'compare' / 'metrics.jsonl')
   if not other:
     return None
@@ -192,7 +282,7 @@ def table4(folder: pathlib.Path) -> dict | None:
 
 
 def _plain(value: Any) -> Any:
-  """JSON values: lists for arrays, None for what is not finite, strings for keys."""
+  """Returns JSON values: lists for arrays, None for what is not finite, strings for keys."""
   if isinstance(value, dict):
     return {str(key): _plain(item) for key, item in value.items()}
   if isinstance(value, np.ndarray | np.generic):

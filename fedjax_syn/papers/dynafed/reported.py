@@ -1,4 +1,4 @@
-"""The figures that the paper reports: mean and ± of every cell, columns as in _dynafed_cells.py."""
+"""The numbers that the paper reports: mean and ± of every cell, columns as in cells.py."""
 
 TABLE1 = """
 fedavg   74.50 1.32  39.30 3.42  31.60 5.50  81.74 1.98  51.19 2.85  45.35 3.00  89.54 1.51  69.74 1.29  55.40 2.05

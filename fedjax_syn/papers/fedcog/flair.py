@@ -1,15 +1,20 @@
-"""FLAIR in FedCOG's Tables 2 and 3: rows, columns, and a small data set of the same kind for smoke runs."""
+"""FLAIR in FedCOG's Tables 2 and 3: rows, columns, and a small data set for smoke runs."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedjax_syn.papers.fedcog.cells import FEDAVG, FEDCOG, PLUGGED, ROWS, SMOKE
+from fedjax_syn.papers.fedcog.cells import ROWS, SMOKE, plugged
 from fedjax_syn.tables import measures
-from fedjax_syn.tables.spec import Column, Row
+from fedjax_syn.tables.spec import Column
 
-CLIENTS = 12  # of the small data set
+if TYPE_CHECKING:
+  from fedjax_syn.data.dataset import Dataset
+
+CLIENTS = 12
+"""Of the small data set."""
 CPU = {'rounds': 45, 'fedcog.start': 40, 'model.width': 16, 'data.clients': 50}
 SMALL = {
   **SMOKE,
@@ -21,8 +26,8 @@ SMALL = {
 METRICS = {'c_precision': 'C-P', 'c_recall': 'C-R', 'c_f1': 'C-F1', 'o_f1': 'O-F1'}
 
 
-def many_labels() -> Any:
-  """Returns the `Dataset` of digits with four labels each, the bits of the digit; clients hold neighbouring digits."""
+def many_labels() -> 'Dataset':
+  """Returns digits with four labels each, the bits of the digit, and neighbours on a client."""
   from fedjax_syn.data import datasets  # slow to import, and only runs need it
 
   digits = datasets.load('digits')
@@ -41,7 +46,9 @@ def many_labels() -> Any:
   )
 
 
-def _columns(table: str, names, rounds: int, cpu: int, smoke: int) -> tuple[Column, ...]:
+def _columns(
+  table: str, names: Iterable[str], rounds: int, cpu: int, smoke: int
+) -> tuple[Column, ...]:
   return tuple(
     Column(
       name,
@@ -50,7 +57,7 @@ def _columns(table: str, names, rounds: int, cpu: int, smoke: int) -> tuple[Colu
       {'rounds': rounds},
       {'cpu': {**CPU, 'rounds': cpu}, 'smoke': {**SMALL, 'rounds': smoke}},
       group='flair',
-      home=(table, 'flair'),
+      shares_runs_with=(table, 'flair'),
       measure=measures.of_labels(name, last='table3' in table),
     )
     for name in names
@@ -62,11 +69,4 @@ TABLE2_ROWS = tuple(r for r in ROWS if r.name not in ('vhl', 'fedreg', 'fedgen')
 TABLE2 = _columns('fedcog/table2', METRICS, 405, 45, 6)
 # Three rounds more than T0.
 TABLE3 = _columns('fedcog/table3-flair', ('o_f1', 'c_f1'), 403, 43, 6)
-
-
-def _from_table2(row: Row) -> Row:
-  same = row.name in (FEDAVG.name, FEDCOG.name)
-  return row._replace(origin='fedcog/table2:fedcog') if same else row
-
-
-TABLE3_ROWS = tuple(_from_table2(row) for row in PLUGGED)
+TABLE3_ROWS = plugged('table2')

@@ -1,49 +1,38 @@
-"""What a finished run of FedCOG generates, again: its images after any number of steps, and how long it takes."""
+"""Generates again what a finished run of FedCOG generated: after any number of steps, and timed."""
 
-import dataclasses
+import copy
 import pathlib
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 
 from fedjax_syn import config as config_lib
 from fedjax_syn.algorithms import chain
 from fedjax_syn.algorithms.fedcog.fedcog import FedCOG, Generated
 from fedjax_syn.chains import Chain
-from fedjax_syn.client.local import bind, seen_by
-from fedjax_syn.core.contexts import ClientContext, State, Task
-from fedjax_syn.data import federated
-from fedjax_syn.engine import Engine
+from fedjax_syn.client.local import Carry, bind, seen_by
+from fedjax_syn.core.contexts import ClientContext, Task
+from fedjax_syn.core.types import Array
+from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.plotting import figures
-from fedjax_syn.runs import assemble, restore
+from fedjax_syn.runs import restore
+from fedjax_syn.runs.restore import Restored
 
-NAME = FedCOG.name
-REPEATS = 5  # of a timed program; the median counts
-
-
-class Subject(NamedTuple):
-  """A finished run at the end of round T0, where generation begins."""
-
-  config: config_lib.Resolved
-  problem: assemble.Problem
-  engine: Engine
-  method: Chain  # the engine's, or with other fields of FedCOG
-  state: State
-  seed: int
-
-  def task(self, data: federated.FederatedData) -> Task:
-    """Returns the experiment in round T0 + 1, with the data as an argument of a program."""
-    task = self.engine.task(int(self.state.round) + 1)
-    return task._replace(chain=self.method, data=data)
+REPEATS = 5
+"""Of a timed program; the median counts."""
+IMAGES = 20
+"""In a row of a figure, at most."""
+Program = Callable[[ClientContext, FederatedData], Any]
 
 
-def open_subject(folder: pathlib.Path, seed: int | None, trusted: bool = False) -> Subject:
-  """Opens a run.
+def open_run(folder: pathlib.Path, seed: int | None, trusted: bool = False) -> Restored:
+  """Opens a run at the end of round T0, where generation begins.
 
   Args:
     folder: with a config.json, and a checkpoint of round T0, which every run keeps.
@@ -55,11 +44,11 @@ def open_subject(folder: pathlib.Path, seed: int | None, trusted: bool = False) 
   """
   opened = restore.read(folder, trusted)
   _check_generates(opened.config, str(folder))
-  return _subject(restore.restore(opened, seed, opened.config.blocks[NAME].start))
+  return restore.restore(opened, seed, opened.config.blocks[FedCOG.name].start)
 
 
-def begin_subject(config: Any, seed: int | None = None) -> Subject:
-  """Makes the subject of a config without a run: its initial model is used as that of round T0.
+def begin_run(config: ml_collections.ConfigDict, seed: int | None = None) -> Restored:
+  """Returns a config's run at round T0, with its initial model instead of a trained one.
 
   Args:
     config: a config, checked or not.
@@ -68,111 +57,115 @@ def begin_subject(config: Any, seed: int | None = None) -> Subject:
   Raises:
     ValueError: if the config is refused or generates nothing, or its data set is not there.
   """
-  config = config_lib.check(config)
-  _check_generates(config, 'config')
-  subject = _subject(restore.begin(config, seed))
-  return subject._replace(state=subject.state._replace(round=jnp.int32(config.blocks[NAME].start)))
+  checked = config_lib.check(config)
+  _check_generates(checked, 'config')
+  run = restore.begin(checked, seed)
+  round = jnp.int32(checked.blocks[FedCOG.name].start)
+  return run._replace(state=run.state._replace(round=round))
 
 
 def _check_generates(config: config_lib.Resolved, where: str) -> None:
-  if NAME not in config.algorithm.split('+'):
+  if FedCOG.name not in config.algorithm.split('+'):
     raise ValueError(f'{where}: algorithm={config.algorithm!r} generates nothing')
 
 
-def _subject(run: restore.Restored) -> Subject:
-  return Subject(run.config, run.problem, run.engine, run.engine.chain, run.state, run.seed)
+def with_chain(run: Restored, method: Chain) -> Restored:
+  """Returns the run with another method on the same model, data and state."""
+  engine = copy.copy(run.engine)
+  engine.chain = method
+  return run._replace(engine=engine)
 
 
-def with_fields(subject: Subject, **fields) -> Subject:
-  """Returns the subject with other fields of FedCOG."""
-  block = dataclasses.replace(subject.config.blocks[NAME], **fields)
-  config = dataclasses.replace(subject.config, blocks={**subject.config.blocks, NAME: block})
-  return subject._replace(config=config, method=subject.method.replace(**{NAME: fields}))
+def with_fields(run: Restored, **fields: Any) -> Restored:
+  """Returns the run with other fields of FedCOG."""
+  return with_chain(run, run.engine.chain.replace(**{FedCOG.name: fields}))
 
 
-def context_of(subject: Subject, client: int) -> ClientContext:
+def context_of(run: Restored, client: int) -> ClientContext:
   """Returns a client in round T0 + 1, as the run had it."""
-  return subject.engine.client_context(subject.seed, subject.state, client)
+  return run.engine.client_context(run.seed, run.state, client)
 
 
-def generator(
-  subject: Subject,
-) -> Callable[[ClientContext, federated.FederatedData], Generated]:
-  """Returns what generates a client's data: (client, data) -> Generated, compiled at its first call."""
-  layer = subject.method[FedCOG]
+def _task(run: Restored, data: FederatedData) -> Task:
+  """The task of round T0 + 1, with the data as an argument of a program."""
+  return run.engine.task(int(run.state.round) + 1)._replace(data=data)
 
-  def generate(client, data):
-    return layer.prepare(seen_by(layer, client, subject.task(data))).generated
 
+def generator(run: Restored) -> Callable[[ClientContext, FederatedData], Generated]:
+  """Returns the compiled function that generates a client's data."""
+  layer = run.engine.chain[FedCOG]
+  generate = lambda client, data: layer.prepare(seen_by(layer, client, _task(run, data))).generated
   return jax.jit(generate)
 
 
-def distilling(subject: Subject) -> tuple[Callable, Callable, Callable]:
-  """Returns local training with distillation in its parts, so that what is generated before it is left out.
-
-  Args:
-    subject: a run.
+def distilling(
+  run: Restored,
+) -> tuple[
+  Callable[[ClientContext, FederatedData], Carry],
+  Callable[[Carry, FederatedData], Carry],
+  Callable[[ClientContext, FederatedData], Array],
+]:
+  """Returns the parts of local training with distillation, without the generation before it.
 
   Returns:
-    Compiled (client, data) -> carry with generated data; (carry, data) -> carry after one step, to be compiled; and
-    (client, data) -> the steps of a client.
+    Compiled (client, data) -> carry with generated data; (carry, data) -> carry after one step, to
+    be compiled; and (client, data) -> the steps of a client.
   """
-  bound = lambda data: bind(subject.task(data))
+  bound = lambda data: bind(_task(run, data))
   begin = jax.jit(lambda client, data: bound(data).begin(client))
   step = lambda carry, data: bound(data).step(carry)
   return begin, step, lambda client, data: bound(data).steps(client.shard.size)
 
 
-def training(subject: Subject) -> Callable[[ClientContext, federated.FederatedData], Any]:
-  """Returns what runs a client's whole round without FedCOG."""
-  others = chain(*(layer for layer in subject.method if not isinstance(layer, FedCOG)))
-  alone = subject._replace(method=others)
-  return jax.jit(lambda client, data: bind(alone.task(data)).update(client)[0])
+def training(run: Restored) -> Program:
+  """Returns the compiled function that trains a client for a whole round without FedCOG."""
+  others = chain(*(layer for layer in run.engine.chain if not isinstance(layer, FedCOG)))
+  alone = with_chain(run, others)
+  return jax.jit(lambda client, data: bind(_task(alone, data)).update(client)[0])
 
 
-def seconds(subject: Subject, samples: Sequence[int], client: int = 0) -> dict[str, float]:
-  """Times one client, alone on the default device, compilation excluded.
+def seconds(run: Restored, samples: Sequence[int], client: int = 0) -> dict[str, float]:
+  """Times one client, alone on the default device, without compilation.
 
   Args:
-    subject: a run.
+    run: a run.
     samples: how many samples are generated, one program each.
     client: which client.
 
   Returns:
     Seconds by number of samples, as text, and of the client's local training under 'training'.
   """
-  context, data = context_of(subject, client), subject.problem.data
-  programs = {str(n): generator(with_fields(subject, samples=n)) for n in samples}
+  context, data = context_of(run, client), run.problem.data
+  programs: dict[str, Program]
+  programs = {str(n): generator(with_fields(run, samples=n)) for n in samples}
   measured = {}
-  for name, program in {**programs, 'training': training(subject)}.items():
+  for name, program in {**programs, 'training': training(run)}.items():
     jax.block_until_ready(program(context, data))
-    taken = []
+    times = []
     for _ in range(REPEATS):
       begin = time.perf_counter()
       jax.block_until_ready(program(context, data))
-      taken.append(time.perf_counter() - begin)
-    measured[name] = statistics.median(taken)
+      times.append(time.perf_counter() - begin)
+    measured[name] = statistics.median(times)
   return measured
 
 
-def draw(subject: Subject, steps: Sequence[int], path: pathlib.Path, client: int = 0) -> None:
-  """Draws a client's data after several numbers of generation steps from the same noise, an image a class.
+def draw(run: Restored, steps: Sequence[int], path: pathlib.Path, client: int = 0) -> None:
+  """Draws an image of each class of a client after numbers of generation steps from one noise.
 
   Args:
-    subject: a run.
+    run: a run.
     steps: of generation.
-    path: where the picture goes.
+    path: of the picture.
     client: which client.
   """
-  context, data = context_of(subject, client), subject.problem.data
+  context, data = context_of(run, client), run.problem.data
   rows, labels = {}, []
   for count in steps:
-    generated = jax.device_get(generator(with_fields(subject, steps=count))(context, data))
+    generated = jax.device_get(generator(with_fields(run, steps=count))(context, data))
     labels, first = np.unique(generated.y, return_index=True)
-    labels, first = labels[: figures.ACROSS], first[: figures.ACROSS]
+    labels, first = labels[:IMAGES], first[:IMAGES]
     rows[f'{count} steps'] = generated.x[first]
-  dataset = subject.problem.dataset
-  title = (
-    f'{dataset.title}, seed {subject.seed}: client {client} after round {int(subject.state.round)}'
-  )
+  dataset = run.problem.dataset
+  title = f'{run.title}: client {client} after round {int(run.state.round)}'
   figures.image_rows(rows, [str(label) for label in labels], dataset.normalisation, path, title)

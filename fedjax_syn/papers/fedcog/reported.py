@@ -1,4 +1,4 @@
-"""The figures that the paper reports: mean and ±, or the mean alone; columns as in fedcog.py."""
+"""The numbers that the paper reports: mean and ±, or the mean alone; columns as in cells.py."""
 
 TABLE1 = """
 fedavg    73.07 0.08  64.11 0.78  64.36 0.11  50.55 0.45  39.07 0.36  30.93 0.23

@@ -1,4 +1,4 @@
-"""The figures that the paper reports: mean and ± of every cell of Table 1, columns as in feddualmatch.py.
+"""The numbers that the paper reports: mean and ± of every cell of Table 1, columns as in cells.py.
 
 Its Table 2 and the numbers of Figure 5 are scrambled in the copy that was read; nothing of them is given here.
 """

@@ -1,0 +1,212 @@
+"""A search over settings: each cell of a grid is a run, and held-out training rows choose the best."""
+
+import itertools
+import json
+import os
+import pathlib
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import ml_collections
+
+from fedjax_syn import config as config_lib
+from fedjax_syn.config import identity
+from fedjax_syn.core import exit_status, paths, stopping, texts
+from fedjax_syn.data import datasets
+from fedjax_syn.runs import default_folder, lock, stored_files, work_folder
+from fedjax_syn.tables.work_list import work_through
+
+SELECTED_BY = ('validation_accuracy', 'mean_last_5')
+"""In summary.json; its mean over seeds decides."""
+NUMBER = (float, None)
+RECORD = {'folder': str, 'hash': str, 'status': int, 'mean': NUMBER, 'std': NUMBER, 'values': {}}
+"""The shape of a record in sweep.json."""
+OUTCOMES = {exit_status.REFUSED: 'refused', exit_status.INTERRUPTED: 'interrupted'}
+Values = dict[str, str]
+"""Settings as written on the command line."""
+Record = dict[str, Any]
+
+
+class Execute(Protocol):
+  """`fedjax_syn.runs.experiment.run_experiment`."""
+
+  def __call__(
+    self, config: ml_collections.ConfigDict, workdir: pathlib.Path, *, config_name: str
+  ) -> int:
+    """Runs an experiment in a folder; returns the exit status."""
+
+
+class Cell(NamedTuple):
+  """One run of a sweep."""
+
+  values: Values
+  config: ml_collections.ConfigDict
+  hash: str
+  folder: pathlib.Path
+
+
+def read_grid(items: Sequence[str]) -> dict[str, list[str]]:
+  """Reads ['fedprox.mu=0.001,0.01', ...] as {'fedprox.mu': ['0.001', '0.01'], ...}.
+
+  Raises:
+    ValueError: if there is no grid, a key comes twice or has no values or repeated ones.
+  """
+  grid: dict[str, list[str]] = {}
+  for item in items:
+    key, _, text = item.partition('=')
+    values = [value.strip() for value in re.split(r',(?![^(]*\))', text)]
+    if not text or len(set(values)) < len(values) or key in grid:
+      raise ValueError(
+        f'--grid {item}: must be key=value,value with distinct values, each key once'
+      )
+    grid[key] = values
+  if not grid:
+    raise ValueError('--grid: nothing to try; write --grid client.lr=0.001,0.01')
+  return grid
+
+
+def choose(grid: Mapping[str, Sequence[str]], budget: int, seed: int) -> list[Values]:
+  """Returns the cells of a grid in order, at most `budget` of them unless it is 0.
+
+  A random subset; that of a larger budget contains that of a smaller one.
+  """
+  every = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+  if not 0 < budget < len(every):
+    return every
+  order = random.Random(seed).sample(range(len(every)), len(every))
+  return [every[i] for i in sorted(order[:budget])]
+
+
+def has_validation(config: ml_collections.ConfigDict | config_lib.Resolved) -> bool:
+  """Says whether a run has rows to select by."""
+  data = config.data
+  return bool(data.validation) or datasets.brings_validation(data.name, data.dir)
+
+
+def make_cell(
+  config: ml_collections.ConfigDict, values: Mapping[str, str], workdir: pathlib.Path
+) -> Cell:
+  """Applies the values to a copy of the config and checks it.
+
+  Raises:
+    ValueError: if the config is refused, or holds out nothing to select by.
+  """
+  config = config.copy_and_resolve_references().lock()
+  for key, text in values.items():
+    config_lib.override(config, key, text)
+  if not has_validation(config_lib.check(config)):
+    raise ValueError(
+      'data.validation=0.0: a sweep selects by validation accuracy; give it a share above 0'
+    )
+  name = ','.join(f'{key}={text}' for key, text in values.items()).replace(os.sep, '_')
+  return Cell(dict(values), config, identity.hash_here(config), workdir / name)
+
+
+def begun_in(cells: Sequence[Cell], folders: Sequence[pathlib.Path]) -> pathlib.Path | None:
+  """Returns a sweep's folder under another hash, as of an older version, that has a cell's run."""
+  if any(cell.folder.parent.exists() for cell in cells):
+    return None
+  for cell in cells:
+    runs = [folder / cell.folder.name for folder in folders]
+    if folder := default_folder.folder_of(config_lib.check(cell.config), runs):
+      return folder.parent
+  return None
+
+
+def _run(cell: Cell, execute: Execute, config_name: str) -> Record | None:
+  """Runs one cell; returns its record, None if another process works in its folder."""
+  if lock.owner(cell.folder):
+    return None
+  status = execute(cell.config, cell.folder, config_name=config_name)
+  if status == exit_status.REFUSED and lock.owner(cell.folder):  # it came meanwhile
+    return None
+  score: Any = work_folder.summary(cell.folder) if status == exit_status.FINISHED else None
+  for name in SELECTED_BY if score else ():
+    score = score[name]
+  score = score or {'mean': None, 'std': None}
+  record = {'values': cell.values, 'folder': cell.folder.name, 'hash': cell.hash}
+  return record | {'status': status, 'mean': score['mean'], 'std': score['std']}
+
+
+def _earlier(path: pathlib.Path) -> list[Record]:
+  """Reads the records of an earlier call; none of a damaged file, whose cells are opened again."""
+  try:
+    return (stored_files.read_json(path, {'cells': [RECORD]}) or {'cells': []})['cells']
+  except stored_files.DamagedError as error:
+    print(f'WARNING: {error}; its cells are opened again', flush=True)
+    return []
+
+
+def sweep(
+  cells: Sequence[Cell], workdir: pathlib.Path, execute: Execute, config_name: str
+) -> list[Record]:
+  """Runs the cells that are not finished yet and keeps W/sweep.json up to date.
+
+  A cell that is refused by its data or diverges does not end the sweep; one that another process
+  runs is waited for.
+
+  Args:
+    cells: checked cells.
+    workdir: W.
+    execute: runs an experiment.
+    config_name: stem of the config file.
+
+  Returns:
+    A record per cell so far, in the order of the cells: values, folder, hash, status, mean, std. If
+    the sweep was interrupted, one has status 75, or some cells have no record.
+  """
+  path = workdir / 'sweep.json'
+  over = (exit_status.FINISHED, exit_status.DIVERGED)
+  done = {(r['folder'], r['hash']): r for r in _earlier(path) if r['status'] in over}
+  records: dict[int, Record] = {}  # by number of the cell
+  in_order = lambda: [records[number] for number in sorted(records)]
+
+  def attempt(numbered: tuple[int, Cell]) -> bool | None:
+    if stop:
+      return None
+    number, cell = numbered
+    record = done.get((cell.folder.name, cell.hash))
+    note = ': finished before' if record else ''
+    print(f'[{number}/{len(cells)}] {cell.folder.name}{note}', flush=True)
+    record = record or _run(cell, execute, config_name)
+    if record is None:
+      return False
+    records[number] = record
+    summary = {'selected_by': SELECTED_BY, 'best': best(in_order()), 'cells': in_order()}
+    write(path, json.dumps(stored_files.with_digest(summary), indent=2))
+    ends = record['status'] in (exit_status.INTERRUPTED, exit_status.DISK_FULL)
+    return None if ends else True
+
+  folders = lambda numbered: {numbered[1].folder.name: numbered[1].folder}
+  with stopping.stoppable() as stop:
+    say = lambda text: print(text, flush=True)
+    work_through(list(enumerate(cells, 1)), attempt, folders, stop, say)
+  return in_order()
+
+
+def best(records: Sequence[Record]) -> Record | None:
+  """Returns the record with the highest mean validation accuracy, the first of equals, or None."""
+  scored = [r for r in records if r['mean'] is not None]
+  return max(scored, key=lambda r: r['mean'], default=None)
+
+
+def table(records: Sequence[Record]) -> str:
+  """Returns the records as a Markdown table, best first."""
+  keys = list(records[0]['values'])
+  ordered = sorted(records, key=lambda r: -1.0 if r['mean'] is None else r['mean'], reverse=True)
+  lines = ['| ' + ' | '.join([*keys, 'validation accuracy']) + ' |', '|---' * (len(keys) + 1) + '|']
+  for r in ordered:
+    score = OUTCOMES.get(r['status'], 'diverged')
+    if r['mean'] is not None:
+      std = '' if r['std'] is None else f' ± {100 * r["std"]:.2f}'
+      score = f'{100 * r["mean"]:.2f}{std}'
+    lines.append('| ' + ' | '.join([*map(texts.cell, r['values'].values()), score]) + ' |')
+  return '\n'.join(lines)
+
+
+def write(path: pathlib.Path, text: str) -> None:
+  """Replaces a file in one step, in a folder that is created."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  paths.write_whole(path, f'{text}\n'.encode())
