@@ -63,7 +63,7 @@ def operations(run: Restored, client: int = 0) -> Cost:
   context, data = generation.context_of(run, client), run.problem.data
   block = run.engine.chain[generation.FedCOG]
   # Samples in batches need as many operations, in a loop that contains the steps.
-  batch = 0 if block.generator or block.statistics else block.samples
+  batch = 0 if block.generator else block.samples
 
   def generating(steps):
     one_batch = generation.with_fields(run, steps=steps, batch=batch)
@@ -122,12 +122,8 @@ def report(counted: Cost, measured: Cost) -> str:
 
 def main(argv: list[str]) -> int:
   """Counts and measures; returns the exit status."""
-  if {'-h', '--help', '-help'} & set(argv[1:]):
-    print(__doc__)
-    return 0
   with cli.refusals():
-    FLAGS.unparse_flags()
-    arguments = FLAGS(argv)[1:]
+    arguments = cli.read(FLAGS, argv, __doc__)
     if len(arguments) != 1:
       raise app.UsageError(
         f'{len(arguments)} given: name the folder of one run, or one config file'
