@@ -85,15 +85,18 @@ class FedDM(SetSharing):
 
   # The server trains on the union of the sets.
 
+  def _optimizer(self) -> optax.GradientTransformation:
+    """Returns the optimizer of the server."""
+    decay = optax.add_decayed_weights(WEIGHT_DECAY)
+    return optax.chain(decay, optax.sgd(self.server_lr, momentum=0.9))
+
   def server_init(self, task, key, params, messages):
     return Server(jnp.zeros(()), self._none_yet(task))
 
   def server_update(self, round, new):
     sets = self._received(round.messages.payload)
-    decay = optax.add_decayed_weights(WEIGHT_DECAY)
-    sgd = optax.chain(decay, optax.sgd(self.server_lr, momentum=0.9))
     sizes = {'steps': self.server_steps, 'batch_size': self.server_batch}
-    w = train(round.key, round.task, new, round.stats, [sets], sgd, **sizes)
+    w = train(round.key, round.task, new, round.stats, [sets], self._optimizer(), **sizes)
     images = sets.present.sum().astype(round.state.images.dtype) * self.images_per_class
     return w, Server(images, sets)
 

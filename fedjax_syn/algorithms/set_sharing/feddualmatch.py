@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from fedjax_syn.algorithms.set_sharing import distribution_matching as dm
 from fedjax_syn.algorithms.set_sharing import gradient_matching
@@ -218,9 +219,12 @@ class FedDualMatch(SetSharing):
   ) -> Params:
     """Trains the global model on S and S'."""
     union = [sets, matched] if self.matches else [sets]
-    optimizer = optimizer_by_name(self.server_optimizer)(self.server_lr)
     sizes = {'steps': steps, 'batch_size': self.server_batch}
-    return train(key, round.task, w, round.stats, union, optimizer, **sizes)
+    return train(key, round.task, w, round.stats, union, self._optimizer(), **sizes)
+
+  def _optimizer(self) -> optax.GradientTransformation:
+    """Returns the optimizer of the server."""
+    return optimizer_by_name(self.server_optimizer)(self.server_lr)
 
   def server_metrics(self, state):
     return {

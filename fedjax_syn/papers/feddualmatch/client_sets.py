@@ -140,7 +140,7 @@ def _sigma_g(run: Restored, sets: ClassSet) -> float:
   """The largest mean difference at some points of the server's fine-tuning on S."""
   layer, task = run.engine.chain.layers[-1], run.engine.task()
   w, stats = run.state.params, run.state.stats
-  optimizer = layer._server_optimizer()
+  optimizer = layer._optimizer()
   key = stream(run.seed, Purpose.DIAGNOSE, 3)
 
   @functools.partial(jax.jit, static_argnums=1)
