@@ -93,8 +93,8 @@ def _whole(ids: np.ndarray, where: str) -> np.ndarray:
   wrong = np.flatnonzero(~(np.isfinite(ids) & (ids == np.round(ids)) & (np.abs(ids) <= exact)))
   if wrong.size:
     raise ValueError(
-      f'{where}: clients are {ids.dtype}, and row {wrong[0]} has {ids[wrong[0]]!s}: use integers or '
-      'texts'
+      f'{where}: clients are {ids.dtype}, and row {wrong[0]} has {ids[wrong[0]]!s}: use integers '
+      'or texts'
     )
   return ids.astype(np.int64)
 

@@ -39,12 +39,12 @@ class Source(NamedTuple):
   """By file: unpacked bytes, or the path if the archives are streamed -> train, test."""
   shape: tuple[int, int, int]
   """Height, width, channels."""
-  num_classes: int
   rows: tuple[int, int]
   """Training, test."""
   mean: tuple[float, ...]
   """Of the training pixels in 0..1, per channel: no other set has it."""
   normalisation: str
+  num_classes: int = 10
   folders: tuple[str, ...] = ()
   """Where a system package puts the archives."""
   streamed: bool = False

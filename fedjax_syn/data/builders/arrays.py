@@ -10,7 +10,6 @@ meant}.
 
 import dataclasses
 import difflib
-import json
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -216,11 +215,7 @@ def load_arrays(path: Path, names: tuple[str, ...]) -> list[np.ndarray]:
 def _read_meta(path: Path) -> Meta:
   if not os.path.lexists(path):
     return Meta()
-  try:
-    # Some editors write a byte order mark.
-    meta = json.loads(bounded.read_bytes(path).decode('utf-8-sig'))
-  except (ValueError, RecursionError) as error:  # not JSON, or not text
-    raise ValueError(f'{path} is not JSON: {first_line(error)}') from error
+  meta = bounded.read_json(path)
   if not isinstance(meta, dict) or not isinstance(meta.get('name', ''), str):
     raise ValueError(f'{path} must hold {{"name": text, "normalisation": ...}}')
   for key, values in _CHOICES.items():

@@ -1,8 +1,14 @@
 """Reading that ends: regular files alone, and no more memory than there is."""
 
+import gzip
+import io
+import json
 import os
 import zlib
 from pathlib import Path
+from typing import Any
+
+from fedjax_syn.core.texts import first_line
 
 ONE_FILE = 1 << 30  # bytes of a file that is read at once
 UNPACKED = 1 << 29  # of what is packed in it: CIFAR's archives hold some 180 MB
@@ -53,6 +59,19 @@ def read_bytes(path: Path, most: int = ONE_FILE) -> bytes:
   return path.read_bytes()
 
 
+def read_json(path: Path) -> Any:
+  """Reads a JSON file; some editors write a byte order mark into it.
+
+  Raises:
+    FileNotFoundError: if it is not there.
+    ValueError: if it is no JSON.
+  """
+  try:
+    return json.loads(read_bytes(path).decode('utf-8-sig'))
+  except (ValueError, RecursionError) as error:  # not JSON, or not text
+    raise ValueError(f'{path} is not JSON: {first_line(error)}') from error
+
+
 def gunzip(raw: bytes, most: int = UNPACKED) -> bytes:
   """Unpacks a gzip file.
 
@@ -63,14 +82,8 @@ def gunzip(raw: bytes, most: int = UNPACKED) -> bytes:
   Returns:
     What is inside; b'' if it is no whole gzip file, or holds more.
   """
-  content = bytearray()
   try:
-    while raw:  # one member after the other
-      unpack = zlib.decompressobj(wbits=31)
-      content += unpack.decompress(raw, most + 1 - len(content))
-      if len(content) > most or not unpack.eof:
-        return b''
-      raw = unpack.unused_data.lstrip(b'\0')
-  except zlib.error:
+    content = gzip.GzipFile(fileobj=io.BytesIO(raw)).read(most + 1)
+  except (OSError, EOFError, zlib.error):
     return b''
-  return bytes(content)
+  return content if len(content) <= most else b''

@@ -9,7 +9,6 @@ whole split, and needs TensorFlow for more than 1 GB of it.
 import contextlib
 import functools
 import io
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,31 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from fedjax_syn.core.texts import first_line
 from fedjax_syn.data.builders import bounded, records
 
 if TYPE_CHECKING:  # slow to import
   import tensorflow_datasets as tfds
 
-CLASSES = (
-  'animal',
-  'art',
-  'celebration',
-  'equipment',
-  'fire',
-  'food',
-  'games',
-  'interior_room',
-  'light',
-  'liquid',
-  'material',
-  'music',
-  'outdoor',
-  'plant',
-  'recreation',
-  'religion',
-  'structure',
+_CLASSES = (
+  'animal art celebration equipment fire food games interior_room light liquid material music '
+  'outdoor plant recreation religion structure'
 )
+CLASSES = tuple(_CLASSES.split())
 SPLITS = ('train', 'val', 'test')
 NAME = 'flair'  # of the builder, whatever the side
 METADATA, IMAGES = 'labels_and_metadata.json', 'small_images'
@@ -140,10 +124,8 @@ def read(folder: Path, split: str) -> tuple[int, Iterator[list[Record]]]:
     rows = builder.as_data_source(split, decoders={'image': tfds.decode.SkipDecoding()})
 
   def batches() -> Iterator[list[Record]]:
-    for start in range(0, len(rows), BATCH):
-      with records.reading(folder):
-        batch = rows.__getitems__(range(start, min(start + BATCH, len(rows))))
-      yield batch
+    with records.reading(folder):
+      yield from records.batches(rows, BATCH)
 
   return len(rows), batches()
 
@@ -160,10 +142,7 @@ def read_labels(path: Path) -> list[Record]:
   Raises:
     ValueError: naming the first record that is not as published.
   """
-  try:
-    labels = json.loads(bounded.read_bytes(path).decode())
-  except (ValueError, RecursionError) as error:
-    raise ValueError(f'{path} is not JSON: {first_line(error)}') from error
+  labels = bounded.read_json(path)
   if not isinstance(labels, list):
     raise ValueError(f'{path} must hold a list of records, one for each image')
   for i, record in enumerate(labels):

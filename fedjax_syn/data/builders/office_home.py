@@ -7,10 +7,11 @@ one: a fifth of every class of every domain is tested on, those with the smalles
 file, so that the split is the same everywhere.
 """
 
+import contextlib
 import hashlib
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -53,65 +54,60 @@ def parse(path: Path) -> list[Domain]:
   Raises:
     ValueError: if a domain or a class is missing, or a file is no image.
   """
-  files = sorted(_files(path))
-  classes = sorted({label for _, label, _ in files})
-  domains = []
-  for name, folder in DOMAINS.items():
-    own = [(label, file) for domain, label, file in files if domain == folder]
-    missing = sorted(set(classes) - {label for label, _ in own})
-    if missing or not own:
-      what = f'{folder}/{missing[0]}' if missing and own else folder
-      raise ValueError(
-        f'{path} has no images in {what}; the published layout is {FOLDER}/DOMAIN/CLASS/*.jpg with '
-        f'the domains {", ".join(DOMAINS.values())} and the same classes in each'
-      )
-    x = np.empty((len(own), SIDE, SIDE, 3), np.uint8)
-    y = np.array([classes.index(label) for label, _ in own], np.int32)
-    digests = []
-    for row, content in enumerate(_contents(path, [file for _, file in own])):
-      digests.append(hashlib.sha256(content).digest())
-      x[row] = _pixels(own[row][1], content)
-    test = smallest_digests(y, TEST_SHARE, digests)
-    domains.append(Domain(name, Split(x[~test], y[~test]), Split(x[test], y[test])))
+  with _opened(path) as (names, read):
+    files = [['', '', *name.split('/')][-3:] + [name] for name in names]
+    # Files that begin with a dot are what some packers write about a file beside it.
+    images = sorted(
+      (folder, label, name)
+      for folder, label, file, name in files
+      if folder in DOMAINS.values() and file.lower().endswith('.jpg') and file[0] != '.'
+    )
+    classes = sorted({label for _, label, _ in images})
+    domains = []
+    for domain, folder in DOMAINS.items():
+      own = [(classes.index(label), name) for f, label, name in images if f == folder]
+      missing = sorted(set(range(len(classes))) - {c for c, _ in own})
+      if missing or not own:
+        what = f'{folder}/{classes[missing[0]]}' if missing and own else folder
+        raise ValueError(
+          f'{path} has no images in {what}; the published layout is {FOLDER}/DOMAIN/CLASS/*.jpg '
+          f'with the domains {", ".join(DOMAINS.values())} and the same classes in each'
+        )
+      x = np.empty((len(own), SIDE, SIDE, 3), np.uint8)
+      y, digests = np.array([c for c, _ in own], np.int32), []
+      for row, (_, name) in enumerate(own):
+        content = read(name)
+        digests.append(hashlib.sha256(content).digest())
+        x[row] = _pixels(name, content)
+      rows, test = Split(x, y), smallest_digests(y, TEST_SHARE, digests)
+      domains.append(Domain(domain, rows.take(~test), rows.take(test)))
   return domains
 
 
-def _files(path: Path) -> Iterator[tuple[str, str, str]]:
-  """Yields domain folder, class and path of every image."""
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[list[str], Callable[[str], bytes]]]:
+  """Yields the names of the files in a folder or an archive, and what reads one."""
   if path.is_dir():
     names = [file.relative_to(path).as_posix() for file in path.glob('*/*/*')]
-  else:
-    with _opened(path) as archive:
-      names = archive.namelist()
-  for name in names:
-    folder, label, file = ['', '', *name.split('/')][-3:]
-    # Files that begin with a dot are what some packers write about a file beside it.
-    if folder in DOMAINS.values() and file.lower().endswith('.jpg') and not file.startswith('.'):
-      yield folder, label, name
-
-
-def _contents(path: Path, names: list[str]) -> Iterator[bytes]:
-  if path.is_dir():
-    for name in names:
-      yield bounded.read_bytes(path / name, LARGEST)
+    yield names, lambda name: bounded.read_bytes(path / name, LARGEST)
     return
-  with _opened(path) as archive:
-    for name in names:
-      try:
-        if archive.getinfo(name).file_size > LARGEST:
-          raise ValueError(f'more than {LARGEST} bytes')
-        yield archive.read(name)
-      except Exception as error:  # encrypted, damaged, packed in an unknown way
-        raise ValueError(f'{path}: {name} cannot be read: {first_line(error)}') from error
-
-
-def _opened(path: Path) -> zipfile.ZipFile:
   if not path.is_file():  # a pipe would be waited for
     raise ValueError(f'{path} is no regular file')
+
+  def read(name: str) -> bytes:
+    try:
+      if archive.getinfo(name).file_size > LARGEST:
+        raise ValueError(f'more than {LARGEST} bytes')
+      return archive.read(name)
+    except Exception as error:  # encrypted, damaged, packed in an unknown way
+      raise ValueError(f'{path}: {name} cannot be read: {first_line(error)}') from error
+
   try:
-    return zipfile.ZipFile(path)
+    archive = zipfile.ZipFile(path)
   except zipfile.BadZipFile as error:
     raise ValueError(f'{path} is no zip file, or a truncated one') from error
+  with archive:
+    yield archive.namelist(), read
 
 
 def _pixels(name: str, content: bytes) -> np.ndarray:

@@ -192,8 +192,8 @@ def read(paths: Sequence[Path], where: str, size: int = 0) -> tuple[np.ndarray, 
     if shapes[0] != shapes[1]:
       first, other = ('x'.join(map(str, shape)) for shape in shapes)
       raise ValueError(
-        f'{where}: {paths[0]} has {first} pixels and {path} {other}; data.size=32, say, resizes all '
-        'of them'
+        f'{where}: {paths[0]} has {first} pixels and {path} {other}; data.size=32, say, resizes '
+        'all of them'
       )
   try:
     return join(images)

@@ -6,7 +6,6 @@ them keeps their arrays; the checksum that is stored with the records holds for 
 """
 
 import contextlib
-import json
 import os
 from pathlib import Path
 
@@ -237,7 +236,7 @@ def _stored(folder: Path) -> str:
 
 def _json(path: Path) -> dict:
   try:
-    content = json.loads(bounded.read_bytes(path).decode())
-  except (FileNotFoundError, ValueError, RecursionError):
+    content = bounded.read_json(path)
+  except (FileNotFoundError, ValueError):
     return {}
   return content if isinstance(content, dict) else {}

@@ -9,7 +9,7 @@ import contextlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -59,6 +59,12 @@ def prepare(builder: 'tfds.core.DatasetBuilder', manual_dir: Path | None = None)
   return Path(builder.data_dir)
 
 
+def batches(rows: Sequence[Any], size: int) -> Iterator[list[Any]]:
+  """Yields all rows of a data source, `size` at once: row by row takes three times as long."""
+  for start in range(0, len(rows), size):
+    yield rows.__getitems__(range(start, min(start + size, len(rows))))
+
+
 @contextlib.contextmanager
 def reading(folder: Path) -> Iterator[None]:
   """Names a folder that this library has prepared in whatever the readers of its records raise."""
@@ -105,7 +111,7 @@ def _config(folder: Path) -> str:
   """The config that is meant where none is named: the only one, or the default that was written."""
   configs = sorted({path.parents[1].name for path in folder.glob('*/*/features.json')})
   written = folder / '.config' / 'metadata.json'
-  default = _json(written).get('default_config_name') if written.exists() else None
+  default = bounded.read_json(written).get('default_config_name') if written.exists() else None
   if default in configs:
     return default
   if len(configs) > 1:
@@ -140,12 +146,12 @@ def open_builder(folder: Path, trusted: bool = False) -> 'tfds.core.DatasetBuild
 def _check(folder: Path) -> None:
   trust = 'data.trusted=true says that you trust this folder'
   features, info = folder / 'features.json', folder / 'dataset_info.json'
-  for key, value in _entries(_json(features)):
+  for key, value in _entries(bounded.read_json(features)):
     if key in _CLASS_KEYS and value and not value.startswith(OWN):
       raise ValueError(f'{features} names {value!r}, and reading it would import that; {trust}')
     if key == _FEATURE and '..' in value.split('/'):
       raise ValueError(f'{features} names {value!r}, which leads out of the folder; {trust}')
-  for key, value in _entries(_json(info)):
+  for key, value in _entries(bounded.read_json(info)):
     if key in _FILE_KEYS and not _FILE.fullmatch(value):
       raise ValueError(f'{info} names {value!r}, which leads out of the folder; {trust}')
 
@@ -166,16 +172,8 @@ def _entries(value: Any, key: str = '') -> Iterator[tuple[str, str]]:
         yield from _entries(json.loads(value), key)
 
 
-def _json(path: Path) -> Any:
-  try:
-    return json.loads(bounded.read_bytes(path).decode())
-  except (ValueError, RecursionError) as error:
-    raise ValueError(f'{path} is not JSON: {first_line(error)}') from error
-
-
 def _versions(folder: Path) -> list[Path]:
   """Folders of versions that hold a prepared set, oldest first."""
-  versions = [
-    path.parent for path in folder.glob('*/features.json') if _VERSION.fullmatch(path.parent.name)
-  ]
+  folders = (path.parent for path in folder.glob('*/features.json'))
+  versions = filter(lambda path: _VERSION.fullmatch(path.name), folders)
   return sorted(versions, key=lambda path: tuple(map(int, path.name.split('.'))))

@@ -59,20 +59,14 @@ _FASHION_MNIST = _archives(
 
 _CIFAR10 = _archives(
   'https://www.cs.toronto.edu/~kriz/',
-  """
-  cifar-10-binary.tar.gz
-    sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd
-    -
-  """,
+  'cifar-10-binary.tar.gz '
+  'sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd -',
 )
 
 _CIFAR100 = _archives(
   'https://www.cs.toronto.edu/~kriz/',
-  """
-  cifar-100-binary.tar.gz
-    sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec
-    -
-  """,
+  'cifar-100-binary.tar.gz '
+  'sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec -',
 )
 
 _CINIC10 = _archives(
@@ -95,7 +89,6 @@ _ALL = (
     archives=_MNIST,
     parse=parse_idx,
     shape=(28, 28, 1),
-    num_classes=10,
     rows=(60000, 10000),
     mean=(0.13066,),
     normalisation='mnist',
@@ -106,7 +99,6 @@ _ALL = (
     archives=_FASHION_MNIST,
     parse=parse_idx,
     shape=(28, 28, 1),
-    num_classes=10,
     rows=(60000, 10000),
     mean=(0.28604,),
     normalisation='mnist',  # DynaFed; FedCOG's is called 'half'
@@ -124,7 +116,6 @@ _ALL = (
       labels=1,
     ),
     shape=(32, 32, 3),
-    num_classes=10,
     rows=(50000, 10000),
     mean=(0.49140, 0.48216, 0.44653),
     normalisation='cifar10',
@@ -152,7 +143,6 @@ _ALL = (
     archives=_CINIC10,
     parse=cinic.parse,  # the folders train and test; valid is not used
     shape=(32, 32, 3),
-    num_classes=10,
     rows=(90000, 90000),
     mean=(0.47890, 0.47228, 0.43047),
     normalisation='cinic10',
@@ -168,7 +158,6 @@ _ALL = (
     archives=_USPS,
     parse=parse_usps,
     shape=(16, 16, 1),
-    num_classes=10,
     rows=(7291, 2007),
     mean=(0.2545,),
     normalisation='auto',

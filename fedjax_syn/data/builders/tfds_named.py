@@ -95,9 +95,8 @@ def _splits_read(
   rows = {name: len(split.y) for name, split in splits.items()}
   notes = [f'read {rows["train"]} images of split train and {rows["test"]} of split {tested}']
   if tested != TESTS[0]:
-    why = (
-      'split test has no labels' if TESTS[0] in builder.info.splits else 'there is no split test'
-    )
+    exists = TESTS[0] in builder.info.splits
+    why = 'split test has no labels' if exists else 'there is no split test'
     notes.append(f'the test split is {tested!r}, as {why}')
   others = {k: v.num_examples for k, v in builder.info.splits.items() if k not in ('train', tested)}
   return notes + [f'split {name!r} ({rows} rows) not read' for name, rows in sorted(others.items())]
@@ -135,9 +134,8 @@ def _splits(
       )
   labels = {name: np.array([y for _, y in rows], np.int32) for name, rows in decoded.items()}
   if encoded:
-    x, notes = pixels.join(
-      [x for rows in decoded.values() for x, _ in rows], feature.shape[-1] or 1
-    )
+    images = [x for rows in decoded.values() for x, _ in rows]
+    x, notes = pixels.join(images, feature.shape[-1] or 1)
     parts = np.split(x, [len(decoded['train'])])
     splits = {n: Split(a, labels[n]) for n, a in zip(decoded, parts, strict=True)}
   else:
@@ -160,11 +158,9 @@ def _rows(
   skip = {image: tfds.decode.SkipDecoding()} if is_image else None
   for i, record in enumerate(builder.as_data_source(split, deserialize_method=_RAW)):
     row = features.deserialize_example_np(record, decoders=skip)
+    x = row[image]
     try:
-      yield (
-        (_decoded(row[image], feature, size) if is_image else _array(row[image], size)),
-        row[label],
-      )
+      yield (_decoded(x, feature, size) if is_image else _array(x, size)), row[label]
     except ValueError as error:
       raise ValueError(f'image {i} of {split} cannot be read ({error})') from error
 
