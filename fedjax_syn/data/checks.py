@@ -90,7 +90,7 @@ def check(dataset: Any, where: str) -> Dataset:
   classes = dataset.num_classes
   if isinstance(classes, bool) or not isinstance(classes, int | np.integer) or classes < 1:
     raise ValueError(f'{where}: num_classes={classes!r}: must be an integer, at least 1')
-  splits = {
+  splits: dict[str, Any] = {
     name: check_split(split.x, split.y, f'{where}, {name}', int(classes))
     for name in ('train', 'test', 'validation')
     if (split := getattr(dataset, name)) is not None

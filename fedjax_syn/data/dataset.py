@@ -45,7 +45,7 @@ class Dataset:
   notes: tuple[str, ...] = ()
   """What was scaled, renamed or left out, and why; a sentence each."""
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Brings pixels of other types to uint8, all splits by one range; see docs/data.md.
 
     Raises:
@@ -60,7 +60,7 @@ class Dataset:
           f'data set {self.name!r}: {name} must be a Split(x, y), got {type(value).__name__}'
         )
     try:
-      given = {name: getattr(self, name) for name in _SPLITS}
+      given: dict[str, Any] = {name: getattr(self, name) for name in _SPLITS}
       check_shapes({name: split.x for name, split in given.items() if split is not None})
       splits, notes = scale_splits(given)
       constants = constants_for(self.normalisation, splits['train'].x)
@@ -84,7 +84,9 @@ class Dataset:
 
   def test_by_domain(self) -> dict[str, Split]:
     """The test rows of each domain that has any, by 'domain/NAME'."""
-    rows = {f'domain/{name}': self.test_domains == i for i, name in enumerate(self.domains)}
+    rows = {
+      f'domain/{name}': np.asarray(self.test_domains == i) for i, name in enumerate(self.domains)
+    }
     return {name: self.test.take(own) for name, own in rows.items() if own.any()}
 
 
@@ -114,9 +116,8 @@ def make(
   Raises:
     ValueError: as `Dataset`.
   """
-  given = {'validation': None, 'checksum': '', 'clients': None, **parts}
-  dataset = Dataset(
-    name, title, train, test, num_classes=num_classes, normalisation=normalisation, **given
-  )
+  given: dict[str, Any] = {'validation': None, 'checksum': '', 'clients': None, **parts}
+  given |= {'num_classes': num_classes, 'normalisation': normalisation}
+  dataset = Dataset(name, title, train, test, **given)
   digest = checksum(dataset.train, dataset.test, dataset.clients, dataset.test_clients)
   return dataclasses.replace(dataset, checksum=digest)

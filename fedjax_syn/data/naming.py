@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,8 +56,8 @@ def number_clients(train: Any, test: Any, rows: tuple[int, int], where: tuple[st
     notes.append(f'{where[0]}: {listed(doubtful)} is taken as the name of a client')
   test_owners = None
   if test is not None:
-    test_ids, of_test = _unique(test, rows[1], where[1])
-    test_ids = list(map(str, test_ids.tolist()))
+    unique, of_test = _unique(test, rows[1], where[1])
+    test_ids = list(map(str, unique.tolist()))
     test_owners = np.array([numbers.get(one_spelling(i), -1) for i in test_ids], np.int32)[of_test]
     if unknown := [i for i in test_ids if one_spelling(i) not in numbers]:
       notes.append(
@@ -112,7 +112,7 @@ def respelled(names: Iterable[str]) -> list[str]:
   return sorted(name for name, forms in spellings.items() if len(forms) > 1)
 
 
-def alike(names: Iterable[str]) -> list[Sequence[str]]:
+def alike(names: Iterable[str]) -> list[list[str]]:
   """Returns groups of names that differ only in case, spaces, width or invisible marks.
 
   Args:

@@ -9,7 +9,7 @@ BITS = (8, 10, 12, 14, 16)  # what cameras, scanners and microscopes write into 
 _SLACK = 1e-6  # of floats that were computed
 
 
-def bits_of(top: int) -> int:
+def bits_of(top: float) -> int:
   """Returns the fewest of `BITS` that hold a value."""
   return next(bits for bits in BITS if top < 1 << bits)
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,9 @@ class Split(NamedTuple):
   def take(self, rows: np.ndarray) -> 'Split':
     """Returns the rows that an index or a mask [n] names."""
     return Split(self.x[rows], self.y[rows])
+
+
+MaybeSplit = TypeVar('MaybeSplit', Split, Split | None)
 
 
 def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> Split:
@@ -70,8 +73,8 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
 
 
 def scale_splits(
-  splits: Mapping[str, Split | None],
-) -> tuple[dict[str, Split | None], tuple[str, ...]]:
+  splits: Mapping[str, MaybeSplit],
+) -> tuple[dict[str, MaybeSplit], tuple[str, ...]]:
   """Returns splits with their images as uint8, all scaled by one range, and what was scaled.
 
   Args:
@@ -89,7 +92,7 @@ def scale_splits(
   if not images:
     return dict(splits), ()
   scaled, notes = scale_together(images)
-  return {**splits, **{name: splits[name]._replace(x=x) for name, x in scaled.items()}}, notes
+  return {name: s and s._replace(x=scaled.get(name, s.x)) for name, s in splits.items()}, notes
 
 
 def check_shapes(arrays: Mapping[str, np.ndarray]) -> None:

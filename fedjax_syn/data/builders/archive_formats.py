@@ -71,7 +71,8 @@ def parse_cifar(
   with tarfile.open(fileobj=io.BytesIO(content)) as tar:
 
     def split(files: tuple[str, ...]) -> Arrays:
-      data = b''.join(tar.extractfile(f'{folder}/{file}').read() for file in files)
+      parts = [tar.extractfile(f'{folder}/{file}') for file in files]
+      data = b''.join(part.read() for part in parts if part)
       records = np.frombuffer(data, np.uint8).reshape(-1, labels + 3 * 32 * 32)
       x = records[:, labels:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
       return x, records[:, labels - 1]

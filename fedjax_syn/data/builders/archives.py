@@ -171,7 +171,7 @@ def check(source: Source, train: Arrays, test: Arrays, where: str) -> Dataset:
   Raises:
     ValueError: if they are not.
   """
-  splits = [check_split(*arrays, where, source.num_classes) for arrays in (train, test)]
+  splits = [check_split(x, y, where, source.num_classes) for x, y in (train, test)]
   rows, shapes = tuple(len(split.y) for split in splits), [split.x.shape[1:] for split in splits]
   if rows != source.rows or shapes != [source.shape] * 2:
     raise ValueError(
@@ -184,7 +184,8 @@ def check(source: Source, train: Arrays, test: Arrays, where: str) -> Dataset:
       f'{where} is not {source.name}: the mean training pixel is {np.round(mean, 4).tolist()}, '
       f'expected {np.round(source.mean, 4).tolist()}'
     )
-  return make(source.name, source.title, *splits, source.num_classes, source.normalisation)
+  described = source.name, source.title
+  return make(*described, splits[0], splits[1], source.num_classes, source.normalisation)
 
 
 def verify(archive: Archive, path: Path) -> Path:

@@ -72,24 +72,25 @@ def load(
   meta = _read_meta(folder / 'meta.json')
   train, test, scalings = _read_splits(folder, num_classes, meta)
   notes = list(meta.notes)
-  client_ids = []
+  client_ids: dict[str, np.ndarray] = {}
   for file in FILES:
     with np.load(folder / file, allow_pickle=False) as opened:
       others = sorted(set(opened.files) - {'x', 'y', 'clients'})
       has_clients = 'clients' in opened
-    client_ids += load_arrays(folder / file, ('clients',)) if has_clients else [None]
+    if has_clients:
+      (client_ids[file],) = load_arrays(folder / file, ('clients',))
     notes += [f'{file}: {listed(others)} not used'] if others else []
   suffixes = ('.npz', '.npy')
   paths = [p.name for p in folder.iterdir() if p.suffix in suffixes and p.name not in FILES]
   notes += [f'{listed(sorted(paths))} beside {FILES[0]} not read'] if paths else []
   line = f'read {len(train.y)} training and {len(test.y)} test rows'
   clients = Clients()
-  if client_ids[0] is not None:
-    sizes, where = (len(train.y), len(test.y)), tuple(str(folder / file) for file in FILES)
-    clients = number_clients(*client_ids, sizes, where)
-    line += f' of {1 + int(clients.train.max())} clients'
+  if FILES[0] in client_ids:
+    sizes, where = (len(train.y), len(test.y)), (str(folder / FILES[0]), str(folder / FILES[1]))
+    clients = number_clients(client_ids[FILES[0]], client_ids.get(FILES[1]), sizes, where)
+    line += f' of {1 + int(np.asarray(clients.train).max())} clients'
     line += f' ({listed(clients.names)})' if clients.names else ''
-  elif client_ids[1] is not None:
+  elif client_ids:
     notes.append(f"'clients' of {FILES[1]} is not used, as {FILES[0]} has none")
   notes += _label_notes(train.y, test.y, meta.labels)
   dataset = make(

@@ -66,13 +66,13 @@ def _files(path: Path) -> Iterator[tuple[str, str, str, bytes]]:
       wanted = split in SPLITS and folder in CLASSES and file.endswith('.png')
       # Files that begin with a dot are what some packers write about a file beside it.
       if member.isfile() and wanted and not file.startswith('.'):
-        yield split, folder, file, tar.extractfile(member).read()
-      tar.members.clear()  # tarfile remembers every member: 270,000 take 100 MiB
+        yield split, folder, file, tar.extractfile(member).read()  # type: ignore[union-attr]
+      tar.members.clear()  # type: ignore[attr-defined]  # tarfile remembers every member: 270,000 take 100 MiB
 
 
 def _pixels(name: str, content: bytes) -> bytes:
   try:
-    with pixels_lib.open_image(io.BytesIO(content), ['PNG']) as image:
+    with pixels_lib.open_image(io.BytesIO(content), ('PNG',)) as image:
       size, pixels = image.size, pixels_lib.to_rgb(image).tobytes()
   except ValueError as error:
     raise ValueError(f'{name} is no PNG file that can be read') from error

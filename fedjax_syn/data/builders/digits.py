@@ -30,7 +30,8 @@ def read() -> tuple[Split, Split]:
   digests = [hashlib.sha256(row.tobytes()).digest() for row in x]
   test = smallest_digests(digits.target, TEST_ROWS / len(x), digests)
   rows = Split(x, digits.target)
-  return tuple(check_split(*rows.take(chosen), 'digits', 10) for chosen in (~test, test))
+  train, test_rows = (check_split(*rows.take(own), 'digits', 10) for own in (~test, test))
+  return train, test_rows
 
 
 def load(name: str, data_dir: Path) -> Dataset:

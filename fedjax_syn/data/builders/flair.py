@@ -39,6 +39,7 @@ from fedjax_syn.data.builders.flair_records import (
 from fedjax_syn.data.checks import untrained_classes
 from fedjax_syn.data.dataset import Dataset
 from fedjax_syn.data.kinds import FLAIR
+from fedjax_syn.data.normalisation import constants_for
 from fedjax_syn.data.split import check_split, checksum
 
 INFO = 'info.json'
@@ -62,7 +63,7 @@ def load(name: str, data_dir: Path) -> Dataset:
   """
   side = FLAIR[name]
   arrays, digest = _open(_prepared(name, data_dir, side))
-  notes = ()
+  notes: tuple[str, ...] = ()
   if (classes := untrained_classes(arrays['train'].y, arrays['test'].y)).size:
     labels = [CLASSES[c] for c in classes]
     notes = (f'no training row has the labels {listed(labels)}, and test rows have',)
@@ -73,7 +74,7 @@ def load(name: str, data_dir: Path) -> Dataset:
     arrays['test'],
     arrays['val'],
     len(CLASSES),
-    'half',
+    constants_for('half', arrays['train'].x),
     digest,  # stored: the arrays have 4 GB and more
     arrays['clients'],
     class_names=CLASSES,
@@ -167,6 +168,6 @@ def _fill(
 
 
 def _pixels(content: bytes, side: int) -> np.ndarray:
-  with pixels.open_image(io.BytesIO(content), ['JPEG']) as image:
+  with pixels.open_image(io.BytesIO(content), ('JPEG',)) as image:
     image.draft('RGB', (side, side))  # decodes at a half, a quarter ... of the size: no aliases
     return np.asarray(pixels.to_rgb(image).resize((side, side), Image.Resampling.BILINEAR))

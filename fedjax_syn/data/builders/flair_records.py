@@ -72,12 +72,12 @@ def make_builder(data_dir: Path) -> 'tfds.core.ShardBasedBuilder':
   """
   tfds = records.import_tfds(f'data.name={NAME!r}')
 
-  class Flair(tfds.core.ShardBasedBuilder, skip_registration=True):
+  class Flair(tfds.core.ShardBasedBuilder, skip_registration=True):  # type: ignore[call-arg, name-defined]
     name = NAME
     VERSION = tfds.core.Version(VERSION)
     MANUAL_DOWNLOAD_INSTRUCTIONS = f'manual_dir must hold {METADATA} and {IMAGES}/ as published.'
 
-    def _info(self) -> 'tfds.core.DatasetInfo':
+    def _info(self) -> Any:
       return tfds.core.DatasetInfo(
         builder=self,
         description='FLAIR, coarse labels, rows in the order of the label file.',

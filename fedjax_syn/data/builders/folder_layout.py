@@ -77,8 +77,8 @@ def arrange(parts: Sequence[tuple[str, ...]]) -> tuple[list[Row], list[str]]:
       'or take it away'
     )
   placed = [(role(p[0]) or TRAIN, p[1:] if role(p[0]) else p) for p in parts]
-  depths = {split: Counter(len(own) for s, own in placed if s == split) for split, _ in placed}
-  depths = {split: sizes.most_common(1)[0][0] for split, sizes in depths.items()}
+  sizes = {split: Counter(len(own) for s, own in placed if s == split) for split, _ in placed}
+  depths = {split: counts.most_common(1)[0][0] for split, counts in sizes.items()}
   if TRAIN not in depths:
     raise ValueError(f'holds no images to train on; {WANTED}')
   rows = []

@@ -10,6 +10,7 @@ is for testing: the same everywhere, whatever the seed.
 import hashlib
 import re
 import zlib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -64,14 +65,16 @@ def load(name: str, data_dir: Path) -> Dataset:
       if row[0]:
         texts += 1
         rows.setdefault(row.tobytes(), (path.name, row))
-  of_topic, x = [topic for topic, _ in rows.values()], [row for _, row in rows.values()]
-  topics = tuple(p.name for p in paths if of_topic.count(p.name) >= LEAST)
+  sizes = Counter(topic for topic, _ in rows.values())
+  topics = tuple(p.name for p in paths if sizes[p.name] >= LEAST)
   if len(topics) < 2:
     raise ValueError(f'{folder} has {len(topics)} topics of at least {LEAST} texts; two are needed')
-  kept = [i for i, topic in enumerate(of_topic) if topic in topics]
-  x, y = np.stack([x[i] for i in kept]), np.array([topics.index(of_topic[i]) for i in kept])
-  test = smallest_digests(y, TEST_SHARE, [hashlib.sha256(row.tobytes()).digest() for row in x])
-  splits = [check_split(x[own], y[own], str(folder), len(topics)) for own in (~test, test)]
+  x = np.stack([row for topic, row in rows.values() if topic in topics])
+  y = np.array([topics.index(topic) for topic, _ in rows.values() if topic in topics])
+  held_out = smallest_digests(y, TEST_SHARE, [hashlib.sha256(row.tobytes()).digest() for row in x])
+  train, test = (
+    check_split(x[own], y[own], str(folder), len(topics)) for own in (~held_out, held_out)
+  )
   note = (
     f'read {texts} texts of {len(paths)} files; left out {texts - len(rows)} (the words of one '
     f'before) and {len(rows) - len(x)} (topics of fewer than {LEAST} texts)'
@@ -79,10 +82,11 @@ def load(name: str, data_dir: Path) -> Dataset:
   return make(
     name,
     'fortunes',
-    *splits,
+    train,
+    test,
     len(topics),
     'unit',
-    clients=splits[0].y.astype(np.int32),
+    clients=train.y.astype(np.int32),
     class_names=topics,
     client_names=topics,
     notes=(note,),

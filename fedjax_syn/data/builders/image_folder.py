@@ -86,10 +86,8 @@ def load(name: str, folder: Path, size: int = 0) -> Dataset:
       raise ValueError(
         f'{where}: too few images to hold a test split out; put some into test/CLASS/'
       )
-  train, test, validation = (
-    check_split(x[own], y[own], str(folder), len(classes)) if own.any() else None
-    for own in of.values()
-  )
+  split = lambda own: check_split(x[own], y[own], str(folder), len(classes))
+  train, test = split(of[TRAIN]), split(of[TEST])
   unknown = sorted({row.client for row in rows if row.split == TEST} - {'', *clients})
   if unknown:
     notes.append(f'clients {listed(unknown)} have test images and none to train on')
@@ -101,7 +99,7 @@ def load(name: str, folder: Path, size: int = 0) -> Dataset:
     test,
     len(classes),
     UNMEASURED,
-    validation=validation,
+    validation=split(of[VALIDATION]) if of[VALIDATION].any() else None,
     clients=owners[of[TRAIN]] if clients else None,
     client_names=tuple(clients),
     class_names=tuple(classes),
@@ -167,7 +165,9 @@ def scan(root: Path) -> Files:
     ValueError: if a link leads nowhere, or folders are nested too deeply.
     OSError: if a folder cannot be read.
   """
-  paths, left_out, folders = [], {}, Counter()
+  paths: list[Path] = []
+  left_out: dict[str, list[str]] = {}
+  folders: Counter[Path] = Counter()
 
   def leave(path: Path, reason: str) -> None:
     left_out.setdefault(reason, []).append(path.relative_to(root).as_posix())

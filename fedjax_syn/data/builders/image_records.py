@@ -40,17 +40,17 @@ def make_builder(dataset: Dataset, data_dir: Path) -> 'tfds.core.GeneratorBasedB
     ),
     'label': tfds.features.ClassLabel(num_classes=dataset.num_classes),
   }
-  columns = {'train': list(dataset.train), 'test': list(dataset.test)}
+  columns: dict[str, tuple] = {'train': dataset.train, 'test': dataset.test}
   if dataset.domains:
     features['domain'] = tfds.features.ClassLabel(names=dataset.domains)
-    columns['train'].append(dataset.clients)
-    columns['test'].append(dataset.test_domains)
+    numbers = {'train': dataset.clients, 'test': dataset.test_domains}
+    columns = {split: (*rows, numbers[split]) for split, rows in columns.items()}
 
-  class Images(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+  class Images(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg, name-defined]
     name = dataset.name
     VERSION = tfds.core.Version(VERSION)
 
-    def _info(self) -> 'tfds.core.DatasetInfo':
+    def _info(self) -> Any:
       return tfds.core.DatasetInfo(
         builder=self,
         description=f'{dataset.title}, rows in the order of the published files.',
@@ -85,31 +85,34 @@ def write(dataset: Dataset, data_dir: Path) -> Path:
   return records.prepare(make_builder(dataset, data_dir))
 
 
-def read(folder: Path) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def read(
+  folder: Path, keys: tuple[str, ...] = ('label',)
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
   """Reads prepared records, in the order in which they were written.
 
   Args:
     folder: where they were prepared, `data_dir/NAME/VERSION`.
+    keys: what is read beside the images, 'label' or 'domain'.
 
   Returns:
-    Of the training and of the test split: images uint8 [n, height, width, channels], labels int32
-    [n] and, if they are recorded, domains int32 [n].
+    Of the training and of the test split: images uint8 [n, height, width, channels] and, for each
+    key, int32 [n].
 
   Raises:
     ValueError: if they are damaged, or tensorflow-datasets is not installed.
   """
   with records.reading(folder):
     builder = records.open_builder(folder)
-    train, test = (_read_split(builder, split) for split in ('train', 'test'))
+    train, test = (_read_split(builder, split, keys) for split in ('train', 'test'))
   return train, test
 
 
-def _read_split(builder: 'tfds.core.DatasetBuilder', split: str) -> list[np.ndarray]:
-  rows, features = builder.as_data_source(split), builder.info.features
-  columns = {'image': np.empty((len(rows), *features['image'].shape), np.uint8)}
-  for key in ('label', 'domain'):
-    if key in features:
-      columns[key] = np.empty(len(rows), np.int32)
+def _read_split(
+  builder: 'tfds.core.DatasetBuilder', split: str, keys: tuple[str, ...]
+) -> list[np.ndarray]:
+  rows = builder.as_data_source(split)
+  columns = {'image': np.empty((len(rows), *builder.info.features['image'].shape), np.uint8)}
+  columns |= {key: np.empty(len(rows), np.int32) for key in keys}
   # All at once would take the memory twice.
   for i, batch in enumerate(records.batches(rows, READ_ROWS)):
     for key, column in columns.items():

@@ -89,9 +89,10 @@ def _is_tiff(path: Path, head: bytes) -> bool:
   if head[8:10] == b'CR':
     return False
   try:
-    with open_image(path, ['TIFF']) as image:
-      subfile = image.tag_v2.get(_SUBFILE, 0)
-      return _DNG not in image.tag_v2 and not (isinstance(subfile, int) and subfile & _REDUCED)
+    with open_image(path, ('TIFF',)) as image:
+      tags = getattr(image, 'tag_v2', {})
+      subfile = tags.get(_SUBFILE, 0)
+      return _DNG not in tags and not (isinstance(subfile, int) and subfile & _REDUCED)
   except ValueError:
     return False
 
@@ -107,7 +108,9 @@ def _collect_warnings() -> Iterator[list[warnings.WarningMessage]]:
 
 
 @contextlib.contextmanager
-def open_image(source: Path | BinaryIO, formats: Sequence[str] = FORMATS) -> Iterator[Image.Image]:
+def open_image(
+  source: Path | BinaryIO, formats: tuple[str, ...] = FORMATS
+) -> Iterator[Image.Image]:
   """Opens an image of known formats; its pixels are read when they are asked for.
 
   Args:
@@ -243,8 +246,8 @@ def decode(image: Image.Image, size: int = 0) -> Pixels:
   if getattr(image, 'is_animated', False):
     image.seek(0)
     notes.append('the first of several frames taken')
-  tags = image.tag_v2 if image.format == 'TIFF' else {}
-  tags = {tag: tags.get(tag) for tag in (_BITS, _WHITE_IS_ZERO, _FORMAT, _ORIENTATION)}
+  stored = getattr(image, 'tag_v2', {})  # of TIFF
+  tags = {tag: stored.get(tag) for tag in (_BITS, _WHITE_IS_ZERO, _FORMAT, _ORIENTATION)}
   raw = _raw_mode(image)
   image.load()  # PNG may say its orientation behind the pixels
   with _collect_warnings() as caught:
@@ -260,7 +263,7 @@ def decode(image: Image.Image, size: int = 0) -> Pixels:
     raise ValueError('a transparent value among 16 bits; save it with 8 bits per channel')
   if image.mode[0] == 'I':
     return _of_integers(image, size, tags, notes)
-  if tags[_FORMAT] and _SIGNED in tags[_FORMAT]:
+  if _SIGNED in (tags[_FORMAT] or ()):
     raise ValueError('signed 8-bit values have no range of their own')
   grey = image.mode in ('1', 'L', 'LA', 'La') or raw.startswith('LA')
   array = np.asarray(resize_square(_opaque(image, grey, notes), size))
@@ -272,9 +275,8 @@ def decode(image: Image.Image, size: int = 0) -> Pixels:
 
 def _raw_mode(image: Image.Image) -> str:
   """Returns how the file stores pixels: Pillow shortens 16-bit colours to their upper 8 bits."""
-  if not image.tile:
-    return ''
-  args = image.tile[0][3]
+  tiles = getattr(image, 'tile', None)
+  args = tiles[0][3] if tiles else ''
   return str(args[0] if isinstance(args, tuple) and args else args)
 
 
@@ -301,7 +303,7 @@ def _of_integers(image: Image.Image, size: int, tags: dict, notes: list[str]) ->
   low, high = int(values.min()), int(values.max())
   if low < 0 or high > 65535:
     raise ValueError(f'32-bit values {low}..{high} have no range of their own')
-  known = {'PPM': 65535}.get(image.format) or (tags[_BITS] == (12,) and 4095)
+  known = {'PPM': 65535}.get(str(image.format)) or (tags[_BITS] == (12,) and 4095)
   if tags[_WHITE_IS_ZERO] == 0:
     values, high = 65535 - values, 65535
   resized = np.asarray(resize_square(Image.fromarray(values.astype(np.float32)), size))
@@ -317,7 +319,7 @@ def _opaque(image: Image.Image, grey: bool, notes: list[str]) -> Image.Image:
     notes.append('converted from CMYK without a colour profile')
   if image.mode in ('LA', 'La', 'PA', 'RGBA', 'RGBa') or 'transparency' in image.info:
     layer = (image.convert('LA') if image.mode == 'La' else image).convert('RGBA')
-    if layer.getextrema()[3][0] < 255:
+    if np.asarray(layer)[..., 3].min() < 255:
       notes.append('laid on white where transparent')
       layer = Image.alpha_composite(Image.new('RGBA', layer.size, 'white'), layer)
     image = layer

@@ -8,6 +8,7 @@ them keeps their arrays; the checksum that is stored with the records holds for 
 import contextlib
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -109,17 +110,20 @@ def read_prepared(source: Source, folder: Path) -> Dataset:
   """
   cache, stored = folder / CACHE, _stored(folder)
   if cache.exists():
-    *columns, written = arrays.load_arrays(cache, _CACHED)
-    splits = [check_split(*columns[i : i + 2], str(cache)) for i in (0, 2)]
-    digest, expected = checksum(*splits), stored or str(written)
+    train_x, train_y, test_x, test_y, written = arrays.load_arrays(cache, _CACHED)
+    train, test = (
+      check_split(*rows, str(cache)) for rows in ((train_x, train_y), (test_x, test_y))
+    )
+    digest, expected = checksum(train, test), stored or str(written)
     if digest != expected:
       raise ValueError(
         f'{cache} is not the cache of the data set beside it (SHA-256 {digest[:16]}..., expected '
         f'{expected[:16]}...): delete it, it is written anew'
       )
-    return archives.check(source, *splits, str(cache))
+    return archives.check(source, train, test, str(cache))
   _check_tfds(source)
-  dataset = archives.check(source, *image_records.read(folder), str(folder))
+  (x, y), (test_x, test_y) = image_records.read(folder)
+  dataset = archives.check(source, (x, y), (test_x, test_y), str(folder))
   if stored:
     _compare(dataset, folder)
   with contextlib.suppress(OSError):  # a folder that is only read goes without
@@ -134,10 +138,11 @@ def write_cache(path: Path, dataset: Dataset) -> None:
     OSError: if the folder cannot be written.
   """
   values = (*dataset.train, *dataset.test, np.array(dataset.checksum))
+  named: dict[str, Any] = dict(zip(_CACHED, values, strict=True))
   partial = path.with_name(f'.{os.getpid()}.tmp')
   try:
     with partial.open('wb') as file:
-      np.savez(file, **dict(zip(_CACHED, values, strict=True)))
+      np.savez(file, **named)
     partial.replace(path)
   finally:
     partial.unlink(missing_ok=True)
@@ -159,12 +164,12 @@ def load_domains(name: str, data_dir: Path) -> Dataset:
   if ready is None:
     return _parse_domains(source, data_dir)
   _check_tfds(source)
-  (*train, clients), (*test, test_domains) = image_records.read(ready)
-  splits = [
-    (check_split(*arrays, str(ready)), numbers)
-    for arrays, numbers in ((train, clients), (test, test_domains))
-  ]
-  dataset = domains.of_domains(name, source.title, source.num_classes, source.domains, *splits)
+  train, test = (
+    (check_split(x, y, str(ready)), numbers)
+    for x, y, numbers in image_records.read(ready, ('label', 'domain'))
+  )
+  described = name, source.title, source.num_classes, source.domains
+  dataset = domains.of_domains(*described, train, test)
   _compare(dataset, ready)
   return _check_domains(source, dataset, ready)
 
@@ -189,8 +194,9 @@ def _parse_domains(source: DomainSource, data_dir: Path) -> Dataset:
 
 def _check_domains(source: DomainSource, dataset: Dataset, where: Path) -> Dataset:
   """Checks that arrays are this data set's: rows of every domain and labels."""
-  numbers = (dataset.clients, dataset.test_domains)
-  rows = tuple(tuple(int((n == i).sum()) for n in numbers) for i in range(len(source.domains)))
+  of_row = dataset.clients, dataset.test_domains
+  counts = [np.bincount(np.asarray(n), minlength=len(source.domains)).tolist() for n in of_row]
+  rows = tuple(zip(*counts, strict=True))
   if rows != source.rows:
     raise ValueError(
       f'{where} is not {source.name}: {rows} images by domain, expected {source.rows}'

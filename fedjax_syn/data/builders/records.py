@@ -9,9 +9,8 @@ import contextlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fedjax_syn.core.texts import first_line
@@ -29,7 +28,7 @@ _WORD = re.compile(r'(?P<name>\w+)(?:/(?P<config>[\w.+-]+))?(?::(?P<version>[\d.
 _VERSION = re.compile(r'\d+\.\d+\.\d+')
 
 
-def import_tfds(what: str, instead: str = '') -> ModuleType:
+def import_tfds(what: str, instead: str = '') -> Any:
   """Imports tensorflow-datasets, where it is needed: other data are read where it is absent.
 
   Args:
@@ -59,7 +58,7 @@ def prepare(builder: 'tfds.core.DatasetBuilder', manual_dir: Path | None = None)
   return Path(builder.data_dir)
 
 
-def batches(rows: Sequence[Any], size: int) -> Iterator[list[Any]]:
+def batches(rows: Any, size: int) -> Iterator[list[Any]]:
   """Yields all rows of a data source, `size` at once: row by row takes three times as long."""
   for start in range(0, len(rows), size):
     yield rows.__getitems__(range(start, min(start + size, len(rows))))

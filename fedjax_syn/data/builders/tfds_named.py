@@ -170,7 +170,7 @@ def _decoded(content: bytes, feature: tfds.features.Image, size: int) -> pixels.
   if feature.np_dtype != np.float32:
     with pixels.open_image(io.BytesIO(content)) as opened:
       return pixels.decode(opened, size)
-  with pixels.open_image(io.BytesIO(content), ['PNG']) as opened:
+  with pixels.open_image(io.BytesIO(content), ('PNG',)) as opened:
     return _array(np.ascontiguousarray(opened).view(np.float32), size)
 
 

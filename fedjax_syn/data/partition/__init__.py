@@ -139,8 +139,8 @@ def partition(
   shuffled = shuffled[owner[shuffled] >= 0]
   order = shuffled[np.argsort(owner[shuffled], kind='stable')]
   size = np.bincount(owner[shuffled], minlength=clients)
-  arrays = (a.astype(np.int32) for a in (order, np.cumsum(size) - size, size))
-  return Partition(*arrays, chosen)
+  start = np.cumsum(size) - size
+  return Partition(order.astype(np.int32), start.astype(np.int32), size.astype(np.int32), chosen)
 
 
 def names() -> dict[str, str]:
