@@ -14,9 +14,7 @@ from fedjax_syn.core import paths
 from fedjax_syn.data.dataset import Dataset
 from fedjax_syn.data.normalisation import Normalisation
 from fedjax_syn.data.split import Split
-from fedjax_syn.runs import checkpoint, lock, metrics, start_from, stored_files, work_folder
-
-LAST = 5  # rounds that are evaluated whatever `eval_every` is
+from fedjax_syn.runs import checkpoint, lock, loop, metrics, start_from, stored_files, work_folder
 
 
 def open_folders(
@@ -150,7 +148,7 @@ def _check_rounds(
   if not saved:
     raise ValueError(f'{where} and holds no checkpoint to go on from; name another folder')
   done = max(by_round)
-  most = now - LAST if resolved.eval_every > 1 else now - bool(resolved.personal_every)
+  most = now - loop.LAST if resolved.eval_every > 1 else now - bool(resolved.personal_every)
   if now < before and done > most:
     raise ValueError(f'{where}, and {done} are done: rounds={now} needs another folder')
 
