@@ -95,7 +95,8 @@ def run(
     alpha: concentration, for Dirichlet partitions.
     participation: share of the clients in a round, 0 < p <= 1.
     eval_every: rounds between evaluations; the last five rounds always are evaluated.
-    personal_every: evaluated rounds that are multiples, and the last, measure the clients' own models; 0: none.
+    personal_every: evaluated rounds that are multiples, and the last, measure the clients' own
+      models; 0: none.
     data_dir: where data sets lie, if `dataset` is a name.
     partition_seed: shared by all seeds.
     layout: how clients lie on devices.
@@ -212,7 +213,11 @@ def _dataset(dataset: datasets.Dataset | str, folder: str) -> datasets.Dataset:
 
 
 def resolve(method: Chain | Layer, sampling: privacy.Sampling) -> Chain:
-  """Returns a method with what follows from the run filled in; raises ValueError if it does not fit."""
+  """Returns a method with what follows from the run filled in.
+
+  Raises:
+    ValueError: if it does not fit.
+  """
   if not isinstance(method, Chain | Layer):
     example = 'fs.chain(fs.FedProx(mu=0.01))'
     if isinstance(method, type) and issubclass(method, Layer):
@@ -266,7 +271,8 @@ def load(workdir: str | Path, seed: int | None = None, *, trusted: bool = False)
   ended = (summary or {}).get('status', {}).get(str(seed), {})
   if ended.get('status') == 'finished' and int(state.round) != summary.get('rounds', state.round):
     raise stored_files.DamagedError(
-      f'{folder}: the last checkpoint of seed {seed} is missing; the one before is of round {state.round}'
+      f'{folder}: the last checkpoint of seed {seed} is missing; the one before is of round'
+      f' {state.round}'
     )
   synthetic = work_folder.arrays(folder, work_folder.set_file(seed, config.seeds), summary) or None
   if wrong := work_folder.misfit(stored, None, (), [synthetic or {}]):

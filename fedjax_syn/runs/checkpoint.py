@@ -1,9 +1,10 @@
 """Checkpoints: arrays by Orbax, the tree's structure as JSON, and a checksum over every file.
 
-A checkpoint is `checkpoints/<round>/seed_<seed>`; a later one of the same round and seed (a chunk of the
-work between rounds) gets a number: `seed_0+1`. It appears under its name only when it is complete and on
-disk, and it is believed only when every byte of it is the one that was written: Orbax restores a
-checkpoint with a flipped byte without complaint.
+A checkpoint is `checkpoints/<round>/seed_<seed>`; a later one of the same round and seed (a chunk of
+work between rounds) gets a number: `seed_0+1`. It gets its name only when it is complete and on
+disk, and is used only if every byte is the one that was written: Orbax restores a checkpoint with a
+flipped byte without complaint. Orbax's preservation policies know one checkpoint per step; here
+seeds and chunks share a round, so `prune` decides which are kept.
 """
 
 import contextlib
@@ -137,7 +138,11 @@ def read(path: Path) -> Checkpoint:
 
 
 def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-  """Writes named arrays as an Orbax checkpoint of a flat dict; an OSError if there is no space for them."""
+  """Writes named arrays as an Orbax checkpoint of a flat dict.
+
+  Raises:
+    OSError: if there is no space for them.
+  """
   import orbax.checkpoint as ocp  # slow to import, and not needed to train
 
   # Orbax would print a traceback in each of its threads.
@@ -172,8 +177,8 @@ def read_arrays(folder: Path, names: list[str]) -> dict[str, np.ndarray]:
 def _address(folder: Path) -> Iterator[Path]:
   """The absolute path of a folder that may not be there, as Orbax can use it.
 
-  Orbax takes brackets and backslashes for a pattern, and then leaves arrays out of a checkpoint without a word; a
-  colon for an address, and a path that is not UTF-8, are errors to it. Such a folder is reached through a link.
+  Orbax reads brackets and backslashes as a pattern, and then leaves arrays out of a checkpoint
+  silently; it refuses a colon and a path that is not UTF-8. Such a folder is reached by a link.
   """
   path = folder.absolute()
   if re.fullmatch(r'[^*?:\[\]\\\ud800-\udfff]*', str(path)):
@@ -267,7 +272,7 @@ def prune(root: Path, keep: int = 2) -> None:
 
 
 def note_of(path: Path) -> dict[str, Any]:
-  """Returns what a checkpoint's `save` was given as its note, unchecked; {} if it cannot be read."""
+  """Returns the note of a checkpoint, without its checksum; {} if it cannot be read."""
   try:
     return stored_files.read_json(path / 'note.json', NOTE) or {}
   except DamagedError:

@@ -23,7 +23,7 @@ COMPILE_EVENTS = (
 
 
 class Spans:
-  """The length of a union of time spans that are reported when they end, inner ones before outer ones."""
+  """The length of a union of time spans, reported when they end, inner before outer ones."""
 
   def __init__(self):
     self.spans: list[tuple[float, float]] = []
@@ -42,8 +42,8 @@ class Spans:
 class Clock:
   """Adds up the wall-clock seconds of the parts of a run, over all its sessions.
 
-  Use it as a context manager: it listens to JAX's compilation events in between. `finetune` stays 0 where
-  fine-tuning happens inside the rounds.
+  Use it as a context manager: it listens to JAX's compilation events inside. `finetune` stays 0
+  where fine-tuning happens in the rounds.
   """
 
   def __init__(self, before: dict[str, float] | None = None):

@@ -1,4 +1,4 @@
-"""One experiment: a config becomes a work folder, and the same config resumes where the folder ends."""
+"""One experiment: a config becomes a work folder, and the same config resumes in it."""
 
 import contextlib
 import sys

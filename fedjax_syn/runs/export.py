@@ -1,4 +1,4 @@
-"""What a run learned, in files that other programs read: npz, PNG and safetensors (extra `export`)."""
+"""Exports what a run learned to npz, PNG and safetensors (extra `export`)."""
 
 import hashlib
 import io
@@ -35,7 +35,7 @@ MODEL = {  # what is kept beside the arrays of a model
 
 
 class Exported(NamedTuple):
-  """A model that `load_model` opened: `model.apply(variables, (pixels / 255 - mean) / std).logits`."""
+  """A loaded model: `model.apply(variables, (pixels / 255 - mean) / std).logits`."""
 
   model: Model
   variables: Variables
@@ -54,9 +54,9 @@ def last_set(
     class_names: by number; () where the data set does not say them.
 
   Returns:
-    'x' [images, height, width, channels] as the model sees them, 'y' [images, classes] probabilities, 'pixels' (uint8,
-    as 'x', cut off at black and white), 'labels' int32 [images], the likeliest classes, 'mean' and 'std' [channels], and
-    'class_names' [classes] if there are any.
+    'x' [images, height, width, channels] as the model sees them, 'y' [images, classes]
+    probabilities, 'pixels' (uint8, as 'x', clipped to black and white), 'labels' int32 [images],
+    the likeliest classes, 'mean' and 'std' [channels], and 'class_names' [classes] if there are any.
   """
   x, y = (np.asarray(learned[name][-1], np.float32) for name in ('x', 'y'))
   mean, std = (np.asarray(learned[name], np.float32) for name in ('mean', 'std'))
@@ -67,10 +67,10 @@ def last_set(
 
 
 def replace(folder: Path, kind: str, files: Mapping[str, bytes]) -> list[Path]:
-  """Writes files of one kind into a folder, and removes those of an earlier export that are no more; nobody else's.
+  """Writes files of one kind into a folder, and removes those that only an earlier export wrote.
 
   Args:
-    folder: made if it is not there. Its `export.json` says what exports wrote there, by kind and with digests.
+    folder: created if needed. Its `export.json` lists what exports wrote, by kind, with digests.
     kind: 'npz', 'png' and so on.
     files: content by path in the folder.
 
@@ -78,7 +78,7 @@ def replace(folder: Path, kind: str, files: Mapping[str, bytes]) -> list[Path]:
     The files' paths.
 
   Raises:
-    ValueError: before anything is written, if a file of one of these names is there that no export wrote.
+    ValueError: before anything is written, if one of these files exists and no export wrote it.
   """
   kinds = stored_files.read_json(folder / MANIFEST, {str: {str: str}}) or {}
   known = kinds.get(kind, {})
@@ -113,7 +113,7 @@ def _digest(content: bytes) -> str:
 
 
 def _same(path: Path, there: bytes, content: bytes) -> bool:
-  """Whether a file, as an older version wrote it, holds the same: an npz file also says when it was packed."""
+  """Whether a file of an older version holds the same; an npz file also has a date."""
   if path.suffix != '.npz':
     return there == content
   try:
@@ -134,7 +134,7 @@ def save_npz(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
 
 
 def save_pngs(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
-  """Writes a set (`last_set`) as `synthetic/<class>_<index>.png`, counted in the set; returns the files.
+  """Writes a set (`last_set`) as `synthetic/<class>_<index>.png`; returns the files.
 
   A class is its number, and its name where that says more. Refuses what `check_shown` refuses.
   """
@@ -166,12 +166,13 @@ def check_shown(made: Mapping[str, np.ndarray], kinds: Sequence[str]) -> None:
   channels = made['pixels'].shape[-1]
   if 'png' in kinds and channels not in (1, 3):
     raise ValueError(
-      f'format=png: the images have {channels} channels, and a PNG shows 1 or 3; npz and safetensors hold them all'
+      f'format=png: the images have {channels} channels, and a PNG shows 1 or 3; npz and safetensors'
+      ' hold them all'
     )
 
 
 def save_safetensors(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
-  """Writes a set (`last_set`) as `synthetic.safetensors`, names of classes in its metadata; returns the files."""
+  """Writes a set (`last_set`) as `synthetic.safetensors`; returns the files."""
   arrays = {k: np.ascontiguousarray(v) for k, v in made.items() if k != 'class_names'}  # no texts
   metadata = {'class_names': json.dumps(list(map(str, made.get('class_names', ()))))}
   return replace(
@@ -189,9 +190,9 @@ def given_away(described: Mapping[str, Any]) -> dict[str, Any]:
     described: the run's config.json.
 
   Returns:
-    'config' and 'dataset'. Of a run with noise they hold what builds the model again and nothing that was computed from
-    its clients' data or leads to them: no checksum, rows, title, seeds (which the noise follows from), folders or number
-    of clients.
+    'config' and 'dataset'. Of a run with noise they hold what rebuilds the model and nothing that
+    was computed from its clients' data or identifies them: no checksum, rows, title, seeds (which
+    determine the noise), folders or number of clients.
 
   Raises:
     ValueError: if a run with noise was normalised by mean and deviation of its clients' pixels.
@@ -219,16 +220,19 @@ def note(described: Mapping[str, Any]) -> str:
   if given_away(described)['config'] == described['config']:
     return ''
   seeds = ', '.join(map(str, described['config']['seeds']))
-  return f'the noise follows from the seeds ({seeds}): whoever guesses them can subtract it (docs/privacy.md)'
+  return (
+    f'the noise follows from the seeds ({seeds}): whoever guesses them can subtract it'
+    ' (docs/privacy.md)'
+  )
 
 
 def save_model(variables: Variables, described: Mapping[str, Any], path: Path) -> Path:
-  """Writes a model as safetensors: parameters and statistics by path, 'params.body.dense_0.kernel' and so on.
+  """Writes a model as safetensors: arrays by path, 'params.body.dense_0.kernel' for instance.
 
   Args:
     variables: of the model.
-    described: the run's config.json; what is needed to build the model again, and the names of the classes, are kept in
-      the file's metadata (see `given_away`); the names of clients are not, as the file may be given away.
+    described: the run's config.json; the file's metadata keep what rebuilds the model and the names
+      of the classes (see `given_away`), not those of clients, as the file may be published.
     path: the file.
 
   Returns:
@@ -251,10 +255,11 @@ def load_model(path: str | Path, *, trusted: bool = False) -> Exported:
     trusted: whether code that the file names (`module:function`) may be imported and called.
 
   Returns:
-    The model, its variables, the constants that its pixels are normalised by, and the names of its classes.
+    The model, its variables, the constants that normalise its pixels, and its classes' names.
 
   Raises:
-    ValueError: if the package safetensors is not there, or the file is no such model, or names code and is not trusted.
+    ValueError: if the package safetensors is missing, the file is no such model, or it names code
+      and is not trusted.
   """
   _safetensors()
   from safetensors import SafetensorError, safe_open

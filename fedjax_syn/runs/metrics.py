@@ -1,4 +1,4 @@
-"""What a run measures: one JSON line per evaluated round and seed, and the summary made of these lines."""
+"""Metrics: one JSON line per evaluated round and seed, and the summary of these lines."""
 
 import json
 import math
@@ -90,8 +90,8 @@ def accuracy_summary(
     key: the accuracy, for example 'test/accuracy'.
 
   Returns:
-    `statistics` under 'last', 'mean_last_5' (the last five rounds, w^0 not among them) and 'best' (over
-    all evaluated rounds).
+    `statistics` under 'last', 'mean_last_5' (the last five rounds, without w^0) and 'best' (over all
+    evaluated rounds).
   """
   last, mean_last_5, best = [], [], []
   for seed in seeds:
@@ -155,11 +155,11 @@ def rounds_to_accuracy(
 
 
 def collapsed_since(lines: Sequence[Line], seed: int) -> int | None:
-  """Says from which round on a seed's model has given all test rows one class, if it has done so for long.
+  """Returns since when a seed's model predicts one class for all test rows; None if it does not.
 
-  A model that has yet to learn, or that follows its clients' few classes for some rounds, may do so too: only
-  `COLLAPSED_AFTER` evaluations in a row, up to the last line, count, the initial model not among them. Test
-  rows that are indeed of one class are no collapse.
+  A model that has not learned yet, or that follows its clients' few classes for some rounds, may do
+  so too: only `COLLAPSED_AFTER` evaluations in a row up to the last line count, without the initial
+  model. Test rows of one class are no collapse.
 
   Args:
     lines: metrics lines, in the order of rounds for each seed.
@@ -185,9 +185,8 @@ def running_means(
 ) -> dict[int, dict[int, float]]:
   """Means over the last `window` evaluations, by seed and by the round of the last of them.
 
-  w^0 is no round and is left out, and so is the beginning, where there are fewer evaluations. Where not
-  every round is evaluated, a window spans as many evaluations all the same, that is more rounds, and what
-  is read off these means is as coarse as `widest_gap` says.
+  w^0 and the beginning, with fewer evaluations, are left out. If not every round is evaluated, a
+  window spans as many evaluations, that is more rounds, and results are as coarse as `widest_gap`.
 
   Args:
     lines: metrics lines of all seeds.
@@ -217,8 +216,8 @@ def best_running_mean(
 ) -> dict[int, float | None]:
   """The highest mean over `window` evaluations in a row, by seed; None with fewer evaluations.
 
-  Of a run of FedAvg it is the target of DynaFed's Table 4; see `running_means` for runs that are not
-  evaluated in every round.
+  Of a run of FedAvg it is the target of DynaFed's Table 4; see `running_means` for runs that are
+  not evaluated in every round.
   """
   means = running_means(lines, window, key)
   return {seed: max(values.values(), default=None) for seed, values in means.items()}
@@ -230,18 +229,18 @@ def rounds_to_running_mean(
   window: int = 5,
   key: str = 'test/accuracy',
 ) -> dict[int, int | None]:
-  """The first round whose mean over the last `window` evaluations reaches a target (DynaFed, Table 4).
+  """The first round at which the mean of `window` evaluations reaches a target (DynaFed, Table 4).
 
   Args:
     lines: metrics lines of all seeds.
-    target: one for all seeds, or one for each (`best_running_mean` of another run); a seed without a
-      target has no result.
+    target: one for all seeds, or one for each (`best_running_mean` of another run); a seed without
+      a target has no result.
     window: evaluations in a mean; the round is that of the last of them.
     key: what is averaged.
 
   Returns:
-    {seed: round}, None where the target is not reached. With evaluations `widest_gap` rounds apart the
-    mean may have reached it up to so many rounds before.
+    {seed: round}, None where the target is not reached. With evaluations `widest_gap` rounds apart
+    the mean may have reached it up to so many rounds before.
   """
 
   def first(seed, means):
@@ -253,7 +252,7 @@ def rounds_to_running_mean(
 
 
 def widest_gap(lines: Sequence[Line], key: str = 'test/accuracy') -> int:
-  """The most rounds from one evaluation to the next, of any seed; 1 if every round was evaluated, 0 without any."""
+  """Returns the most rounds between two evaluations of any seed; 0 without evaluations."""
   gaps = [0]
   for seed in {line['seed'] for line in lines}:
     rounds = sorted({0, *(m['round'] for m in lines if m['seed'] == seed and key in m)})
@@ -281,10 +280,11 @@ def summarise(
     status: by seed, 'status' ('finished' or 'diverged') and details.
 
   Returns:
-    'test_accuracy', 'validation_accuracy' (where there is a validation split), means such as 'test_o_f1' (with
-    several labels per sample), 'test_domain_accuracy' (by domain, where there are several), 'personal' (where
-    it was measured: `statistics` of the last round, by name without 'personal/'), 'rounds_to_accuracy', 'eval_every', 'padding_efficiency' (mean over the lines that
-    have one; None without) and 'status'.
+    'test_accuracy', 'validation_accuracy' (with a validation split), means such as 'test_o_f1'
+    (with several labels per sample), 'test_domain_accuracy' (by domain, if there are several),
+    'personal' (if measured: `statistics` of the last round, by name without 'personal/'),
+    'rounds_to_accuracy', 'eval_every', 'padding_efficiency' (mean over the lines that have one) and
+    'status'.
   """
   diverged = [seed for seed in seeds if status[str(seed)]['status'] == 'diverged']
   result = {}

@@ -1,4 +1,4 @@
-"""What a run says while it runs: a bar on a terminal, a line now and then elsewhere, a table at the end."""
+"""What a run shows: a bar on a terminal, some lines elsewhere, a table at the end."""
 
 import shlex
 import time

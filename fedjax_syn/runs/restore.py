@@ -1,4 +1,4 @@
-"""A run's folder opened again, for whoever looks into it: its config, its data, its engine and the states of a seed."""
+"""Opens a finished run for inspection: its config, data, engine and the states of a seed."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -132,7 +132,7 @@ def bind(opened: Opened, seed: int, state: State, data_dir: str | None = None) -
 
 
 def begin(config: Any, seed: int | None = None) -> Restored:
-  """Returns what `restore` would of a config's run before its first round; nothing is read or written but the data.
+  """Returns a config's run before its first round; reads the data only and writes nothing.
 
   Args:
     config: a config, checked or not.

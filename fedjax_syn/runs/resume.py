@@ -1,4 +1,4 @@
-"""Resuming in a work folder: what must equal what the run began with, and how many rounds it may have."""
+"""Resuming in a work folder: what must be equal, and how many rounds the run may have."""
 
 import contextlib
 import dataclasses
@@ -264,7 +264,7 @@ def rename_old_summary(folder: Path, rounds: int) -> None:
 
 
 def lost_models(folder: Path, summary: Mapping[str, Any]) -> list[str]:
-  """Says, a line each, of which finished seeds the last checkpoint, and so the model, is missing."""
+  """Says, a line each, which finished seeds have no last checkpoint, and so no model."""
   saved = checkpoint.list_sorted(folder / 'checkpoints')
   newest = {checkpoint.seed_of(path): int(path.parent.name) for path in saved}
   return [

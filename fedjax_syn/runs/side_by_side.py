@@ -1,4 +1,4 @@
-"""Whole runs side by side: several values of a method's numbers, and several seeds, in one program."""
+"""Whole runs side by side in one program: several values of a method's numbers, several seeds."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -50,13 +50,14 @@ def sweep(
 ) -> list[SweepRun]:
   """Trains every combination of values with every seed, all of them in one vmapped program.
 
-  Memory grows with the number of runs. It is meant for a GPU or TPU that a run alone leaves idle, where it was not
-  measured. On a CPU it does not pay: `run` in a loop is as fast, compiles nothing for another value, and its program
-  compiles sooner (docs/compose.md has the figures).
+  Memory grows with the number of runs. It is meant for a GPU or TPU that one run leaves idle, where
+  it was not measured. On a CPU it does not pay: `run` in a loop is as fast, compiles nothing for
+  another value, and its program compiles sooner (docs/compose.md has the figures).
 
   Args:
     method: a chain of layers, or one layer.
-    values: by key, as in a config: {'fedprox.mu': (0.01, 0.1), 'client.lr': (0.1, 0.01)}. The fields must be traced.
+    values: by key, as in a config: {'fedprox.mu': (0.01, 0.1), 'client.lr': (0.1, 0.01)}. The fields
+      must be traced.
     dataset: see `run`; the others too.
     model: see `run`.
     rounds: how many.
@@ -74,8 +75,8 @@ def sweep(
     A run for each combination and seed, seeds innermost.
 
   Raises:
-    ValueError: if a key is no traced field, a value is refused, a layer works between rounds (DynaFed), or the method
-      adds noise for privacy, whose epsilon would have to cover all runs.
+    ValueError: if a key is no traced field, a value is refused, a layer works between rounds
+      (DynaFed), or the method adds noise for privacy, whose epsilon would have to cover all runs.
   """
   given = locals()
   method = chain(method)
@@ -113,7 +114,7 @@ def sweep(
 
 
 class SideBySide:
-  """Engines of the same programs as one, for `loop.train`: its seeds are the numbers of the runs."""
+  """Engines of the same programs as one `loop.Trainer`; its seeds number the runs."""
 
   def __init__(self, engines: Sequence[engine_lib.Engine], seeds: Sequence[int]):
     self.engines, self.seeds = engines, seeds
@@ -146,7 +147,7 @@ class SideBySide:
 
 
 def stack(chains: Sequence[Chain]) -> Chain:
-  """Returns chains as one: leaves [chains] where their numbers differ, the number itself where not."""
+  """Returns chains as one: leaves [chains] where their numbers differ, else the number."""
 
   def one(*values):
     return values[0] if len(set(values)) == 1 else jnp.asarray(values, jnp.result_type(float))
@@ -181,6 +182,6 @@ def _check(method: Chain, values: Mapping[str, Sequence[float]]) -> None:
   for layer in method:
     if overrides(layer, 'server_work'):
       raise ValueError(
-        f'sweep: {layer.name!r} works between rounds, which runs side by side cannot; use run for each value, which'
-        ' compiles nothing'
+        f'sweep: {layer.name!r} works between rounds, which runs side by side cannot; use run for each'
+        ' value, which compiles nothing'
       )

@@ -1,7 +1,7 @@
-"""Files that a run left, read again: what is damaged or of another shape is one line that names the file.
+"""Files of a run: written in one step; read with checks, one line names a damaged file.
 
-A JSON file that the library writes carries `sha256`, a digest of all else that it holds, so that a changed digit is
-noticed; files of older versions have none and are believed if their shape is right.
+A JSON file has `sha256`, a digest of its other content, so that a changed digit is noticed. Files of
+older versions have none and are accepted if their shape is right.
 """
 
 import hashlib
@@ -86,7 +86,8 @@ def read_json(path: Path, shape: Any = Any) -> Any:
     seal = value.pop(DIGEST)
     if seal != digest_of(value):
       raise DamagedError(
-        f'{path} is damaged: it is not what was written (if you changed it yourself, take {DIGEST!r} out of it)'
+        f'{path} is damaged: it is not what was written (if you changed it yourself, take {DIGEST!r}'
+        ' out of it)'
       )
   if wrong := fault(value, shape):
     raise DamagedError(f'{path} is damaged: {wrong}')
@@ -167,9 +168,10 @@ def fault(value: Any, shape: Any, where: str = '') -> str:
 
   Args:
     value: as parsed.
-    shape: `Any`; a text, which is the only value; a type (`float` is any number, no type takes a bool but `bool`) or None; a tuple of shapes, of which
-      one has to fit; [shape], a list of such; a dict of shapes by key, where 'key?' may be absent and a type as a key
-      (`str`, or `int` and `float` where the text is such a number) stands for all keys without a shape of their own.
+    shape: `Any`; a text, the only value; a type (`float` is any number, only `bool` takes a bool)
+      or None; a tuple of shapes, of which one has to fit; [shape], a list of such; a dict of shapes
+      by key, where 'key?' may be absent and a type as a key (`str`, or `int` and `float` if the text
+      is such a number) matches all other keys.
     where: the path so far.
   """
   if shape is Any:
@@ -229,8 +231,8 @@ def read_arrays(path: Path, shapes: Mapping[str, str] | None = None) -> dict[str
 
   Args:
     path: the file.
-    shapes: by name, what an array has to look like: its kinds of dtype and its number of axes, 'iu2'; 'name?' may be
-      absent. Other arrays may be there too.
+    shapes: by name, an array's kinds of dtype and number of axes, 'iu2'; 'name?' may be absent.
+      Other arrays may exist too.
 
   Returns:
     The arrays by name; {} if nothing has this name.
@@ -276,7 +278,7 @@ def _line(error: BaseException) -> str:
 
 
 def digest_of_arrays(arrays: Mapping[str, Any]) -> str:
-  """Returns the SHA-256 of named arrays: names, types, shapes and values; when and how they were packed is no part of it."""
+  """Returns the SHA-256 of named arrays: of names, types, shapes and values."""
   digest = hashlib.sha256()
   for name, value in sorted(arrays.items()):
     array = np.ascontiguousarray(value)

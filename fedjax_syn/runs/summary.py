@@ -34,11 +34,13 @@ def summarise(
     beside: noise of the methods whose folders lie in this run's.
 
   Returns:
-    JSON values; `empty_rounds` by seed, the rounds in which nobody with a sample took part; bytes up and down are per seed over all rounds, those up with `bytes_before` round 1, `client_state_bytes` are those of all clients at any
-    time, on every device or in host memory; `epsilon` (of all seeds, whether or not they came
-    to their end, and of the methods beside this one), `epsilon_per_seed` (of one seed of this method alone) and `privacy`
-    (delta, what is protected by what noise, what neighbours differ by, what is counted) are null without noise;
-    `metrics_sha256` is the digest of metrics.jsonl, and `files` has those of the npz files by what they hold.
+    JSON values. `empty_rounds`: by seed, the rounds in which nobody with a sample took part.
+    `bytes_up`, `bytes_down`: per seed over all rounds, with `bytes_before` round 1 in those up.
+    `client_state_bytes`: of all clients at any time, on every device or in host memory. `epsilon`:
+    of all seeds, finished or not, and of the methods beside this one; `epsilon_per_seed`: of one
+    seed of this method alone; `privacy`: delta, what is protected by what noise, what neighbours
+    differ in, what is counted; null without noise. `metrics_sha256`: the digest of metrics.jsonl.
+    `files`: digests of the content of the npz files.
   """
   shapes = jax.eval_shape(engine.model.init, jax.random.key(0)).params
   up, down = engine.bytes_per_round()
@@ -72,7 +74,7 @@ def summarise(
 
 
 def _empty_rounds(engine: Engine, recorder: Recorder, seed: int) -> int:
-  """Rounds of a seed in which nobody with a sample took part, from where the run began to where it ended."""
+  """Rounds of a seed, from where the run began, in which nobody with a sample took part."""
   begun = min((line['round'] for line in recorder.lines if line['seed'] == seed), default=0)
   return engine.empty_rounds(seed, begun, recorder.status[str(seed)]['round'])
 

@@ -1,7 +1,8 @@
-"""Where a run's metrics go besides metrics.jsonl: TensorBoard always; Weights & Biases and MLflow where a config asks for them.
+"""Where metrics go besides metrics.jsonl: TensorBoard; Weights & Biases and MLflow if asked for.
 
-A tracker is a class with three methods (`Tracker`). Nothing is imported, and nothing leaves the machine, unless `trackers`
-names it; where it goes is what the tool's own environment variables say (WANDB_MODE, WANDB_PROJECT, MLFLOW_TRACKING_URI ...).
+A tracker is a class with three methods (`Tracker`). Nothing is imported, and nothing leaves the
+machine, unless `trackers` names it; the tool's own environment variables say where it goes
+(WANDB_MODE, WANDB_PROJECT, MLFLOW_TRACKING_URI ...).
 """
 
 import os
@@ -33,13 +34,13 @@ class Tracker(Protocol):
 
 
 def scalars(line: Line) -> dict[str, float]:
-  """Returns the numbers of a line under the names that every tracker shows: `seed_<seed>/<name>`."""
+  """Returns the numbers of a line as trackers show them, under `seed_<seed>/<name>`."""
   numbers = {k: v for k, v in line.items() if isinstance(v, int | float)}
   return {f'seed_{line["seed"]}/{k}': v for k, v in numbers.items() if k not in ('round', 'seed')}
 
 
 class TensorBoard:
-  """The metrics lines as TensorBoard events, with settings, results and figures; written anew when a run resumes."""
+  """TensorBoard events of lines, settings, results and figures; rewritten when a run resumes."""
 
   def __init__(self, folder: Path, settings: Settings):
     """Opens the folder's one event file, and removes those of earlier sessions."""
@@ -90,7 +91,7 @@ class WandB:
       config=dict(settings),
       dir=str(folder),
     )
-    # Seeds come one after the other, so that rounds begin again: they are an axis, not the tool's own step.
+    # Seeds follow each other and rounds begin again: an axis, not the tool's own step.
     self.run.define_metric('round')
     self.run.define_metric('*', step_metric='round')
     self.id = self.run.id
@@ -156,7 +157,7 @@ REMOTE: dict[str, Callable[[Path, Settings, str], Any]] = {'wandb': WandB, 'mlfl
 
 
 class Trackers:
-  """All trackers of a run. One that fails is named once and left out from then on: a run is not lost for it."""
+  """All trackers of a run. One that fails is named once and left out from then on."""
 
   def __init__(
     self,
@@ -172,7 +173,7 @@ class Trackers:
       folder: the run's folder.
       names: of `REMOTE`.
       settings: the fields in use by dotted key.
-      lines: metrics lines that the run has already; a tracker that has seen the run before has them.
+      lines: metrics lines of the run so far; a tracker that knows the run has them.
       say: told which tracker failed.
     """
     self.say, self.open = say, {}
@@ -222,13 +223,14 @@ class Trackers:
     except Exception as error:  # whatever these tools raise, and whatever their servers answer
       reason = (str(error).splitlines() or [''])[0][:200]
       self.say(
-        f'WARNING: trackers={name!r} failed and is left out from here on ({type(error).__name__}: {reason})'
+        f'WARNING: trackers={name!r} failed and is left out from here on'
+        f' ({type(error).__name__}: {reason})'
       )
       return None
 
 
 def results_of(summary: Mapping[str, Any]) -> dict[str, float]:
-  """Returns the numbers of a summary.json that trackers show: means over seeds, seconds, bytes, epsilon."""
+  """Returns the numbers of a summary.json that trackers show."""
   values = {
     f'{split}/{name}': found['mean']
     for split in ('test_accuracy', 'validation_accuracy')

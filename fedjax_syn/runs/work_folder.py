@@ -1,7 +1,7 @@
-"""What a run's folder holds: its files by name, their shapes, and readers that notice what is damaged.
+"""What a work folder holds: its files by name, their shapes, and readers that notice damage.
 
-summary.json carries digests of metrics.jsonl and of the files beside it, by what these hold; folders of older versions
-have none and are believed.
+summary.json has digests of metrics.jsonl and of the content of the files beside it. Folders of older
+versions have none and are accepted.
 """
 
 import hashlib
@@ -149,10 +149,10 @@ def summary(folder: Path, seeds: Sequence[int] | None = None) -> dict[str, Any] 
 
 
 def lines(path: Path, size: int | None = None) -> list[dict[str, Any]]:
-  """Reads a metrics.jsonl, or its first `size` bytes; a last line without its end, as a kill may leave it, is not counted.
+  """Reads a metrics.jsonl, or its first `size` bytes, without an incomplete last line.
 
   Raises:
-    DamagedError: if a line is not one of numbers with 'round' and 'seed', or a round of a seed is there twice.
+    DamagedError: if a line has no numbers with 'round' and 'seed', or a round of a seed comes twice.
   """
   complete, _, _ = (read_bytes(path, size) or b'').rpartition(b'\n')
   out, seen = [], set()
@@ -194,7 +194,7 @@ def set_file(seed: int, seeds: Iterable[int]) -> str:
 
 
 def names(seeds: Sequence[int]) -> list[str]:
-  """Returns all files that a run of these seeds may write by name, but for those in checkpoints/."""
+  """Returns the names of all files of a run of these seeds, without those in checkpoints/."""
   sets = [set_file(seed, seeds).removesuffix('.npz') for seed in seeds]
   pictures = [f'figures/{Path(name).name}.png' for name in sets]
   out = [
