@@ -207,14 +207,10 @@ def choose(jobs: Sequence, only: Sequence[str], suite: str) -> list:
 
 def main(argv: list[str]) -> int:
   """Runs a suite; returns the exit status."""
-  if {'-h', '--help', '-help'} & set(argv[1:]):
-    print(__doc__)
-    return 0
   began = time.monotonic()
   with cli.refusals():
-    FLAGS.unparse_flags()
-    if rest := FLAGS(argv)[1:]:
-      raise app.UsageError(f'{rest[0]!r}: unexpected')
+    if words := cli.read(FLAGS, argv, __doc__):
+      raise app.UsageError(f'{words[0]!r}: unexpected')
     file = paths.given(FLAGS.json, '--json') if FLAGS.json else None
     if file and not file.absolute().parent.is_dir():
       raise ValueError(f'--json={FLAGS.json}: there is no such folder')

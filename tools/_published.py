@@ -37,6 +37,14 @@ def _once(write: Callable[[Path], None]) -> Callable[[Path], None]:
   return lambda root: shutil.copytree(master(), root, dirs_exist_ok=True)
 
 
+def _reader(sources: dict[str, Any], name: str, source: Any) -> Callable[[Path], Any]:
+  def read(root: Path) -> Any:
+    with mock.patch.dict(sources, {name: source}):
+      return datasets.load(name, str(root))
+
+  return read
+
+
 def _zeros(path: Path, rng: random.Random) -> None:
   """A gzip file of 4 MB that unpacks to 4 GB."""
   import gzip
@@ -49,10 +57,7 @@ def _mnist() -> Family:
   values = fakes.arrays(0)
   source = fakes.mnist('mnist', values, Path(tempfile.mkdtemp()))
 
-  def read(root: Path) -> Any:
-    with mock.patch.dict(SOURCES, mnist=source):
-      return datasets.load('mnist', str(root))
-
+  read = _reader(SOURCES, 'mnist', source)
   files = tuple(archive.file for archive in source.archives[:2])
   damages = {k: v for k, v in _damages.ANY_FILE.items() if k != 'a folder'} | {'a bomb': _zeros}
   write = lambda root: fakes.mnist('mnist', values, root)
@@ -63,9 +68,7 @@ def _mnist() -> Family:
 def _office() -> Family:
   source = DOMAIN_SOURCES['office_home']._replace(rows=((8, 2),) * 4, num_classes=2)
 
-  def read(root: Path) -> Any:
-    with mock.patch.dict(DOMAIN_SOURCES, office_home=source):
-      return datasets.load('office_home', str(root))
+  read = _reader(DOMAIN_SOURCES, 'office_home', source)
 
   def bomb(path: Path, rng: random.Random) -> None:
     with zipfile.ZipFile(path, 'a', zipfile.ZIP_DEFLATED) as file:
@@ -93,9 +96,7 @@ def _office() -> Family:
 def _five() -> Family:
   source = DOMAIN_SOURCES['digit_five']._replace(rows=((4, 4),) * 5)
 
-  def read(root: Path) -> Any:
-    with mock.patch.dict(DOMAIN_SOURCES, digit_five=source):
-      return datasets.load('digit_five', str(root))
+  read = _reader(DOMAIN_SOURCES, 'digit_five', source)
 
   def other(**content: Any) -> Damage:
     def damage(path: Path, rng: random.Random) -> None:

@@ -47,7 +47,6 @@ class Session(NamedTuple):
   status: int
   text: str
   seconds: dict[str, float]  # from the start to each event, the 'signal' and the 'end'
-  phase: str = ''  # of the folder at the signal
 
 
 def _lines(folder: pathlib.Path) -> int:
@@ -85,15 +84,6 @@ def span(event: str, seconds: Mapping[str, float]) -> float:
     'synthesis': lambda: 1.0,
     'write': lambda: 0.02,
   }[event]()
-
-
-def phase_of(folder: pathlib.Path) -> str:
-  """Names the progress of a command by the files of its folder."""
-  if not EVENTS['config'](folder, 0):
-    return 'before config.json'
-  if not EVENTS['compiled'](folder, 0):
-    return 'first programs'
-  return 'a later run' if any(folder.rglob('summary.json')) else 'first run'
 
 
 def run_session(
@@ -137,9 +127,9 @@ def run_session(
 
   listener = threading.Thread(target=listen, daemon=True)
   listener.start()
-  seconds, phase = {}, ''
+  seconds: dict[str, float] = {}
   try:
-    phase = _watch(process, folder, before, began, seconds, interruption, after)
+    _watch(process, folder, before, began, seconds, interruption, after)
     if 'signal' in seconds:
       if terminal:
         os.write(reading, b'\x03')
@@ -154,11 +144,19 @@ def run_session(
   listener.join(5)
   os.close(reading)
   shutil.rmtree(programs, ignore_errors=True)
-  return Session(process.returncode, text.decode(errors='replace'), seconds, phase)
+  return Session(process.returncode, text.decode(errors='replace'), seconds)
 
 
-def _watch(process, folder, before, began, seconds, interruption, after) -> str:
-  """Notes the events' seconds until the moment of the signal, or the end; returns the phase."""
+def _watch(
+  process: subprocess.Popen,
+  folder: pathlib.Path,
+  before: int,
+  began: float,
+  seconds: dict[str, float],
+  interruption: Interruption | None,
+  after: float,
+) -> None:
+  """Writes the events' seconds until the moment of the signal, or the end."""
   events = [interruption.event] if interruption else ['config', 'metrics', 'compiled']
   while process.poll() is None and (now := time.monotonic() - began) < LIMIT:
     for event in events:
@@ -166,9 +164,8 @@ def _watch(process, folder, before, began, seconds, interruption, after) -> str:
         seconds[event] = now
     if interruption and now >= seconds.get(interruption.event, LIMIT) + after:
       seconds['signal'] = now
-      return phase_of(folder)
+      break
     time.sleep(POLL)
-  return ''
 
 
 def outcome(folder: pathlib.Path) -> dict[str, bytes]:

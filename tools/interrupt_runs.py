@@ -34,6 +34,8 @@ from typing import Any
 
 from absl import flags
 
+from fedjax_syn import config as config_lib
+from fedjax_syn.cli import flags as cli
 from tools import _sessions, _small_runs
 from tools._sessions import Command, Interruption
 
@@ -116,8 +118,8 @@ def interrupt(
         # It came too late: a continued run is shorter. Another folder is interrupted sooner.
         left.insert(0, interruption._replace(share=interruption.share / 2))
         break
-      record = {'command': command.name, **interruption._asdict(), 'phase': session.phase}
-      record |= {'status': session.status, 'seconds': session.seconds}
+      record = {'command': command.name, **interruption._asdict(), 'status': session.status}
+      record['seconds'] = session.seconds
       here.append(record | {'fault': '' if killed else _sessions.stop_fault(session)})
     else:
       session = _sessions.run_session(command, folder)
@@ -174,14 +176,8 @@ def small_run(algorithm: str) -> Command:
 
 def main(argv: Sequence[str]) -> int:
   """Interrupts what the command line says; returns the exit status."""
-  if {'-h', '--help', '-help'} & set(argv[1:]):
-    print(__doc__)
-    return 0
-  from fedjax_syn import config as config_lib
-  from fedjax_syn.cli import flags as cli
-
   with cli.refusals():
-    workdir = cli.new_folder(FLAGS, argv)
+    workdir = cli.new_folder(FLAGS, argv, __doc__)
     algorithms = FLAGS.algorithms or list(config_lib.names('algorithms'))
     for algorithm in algorithms:
       config_lib.check_algorithm('--algorithms', algorithm)
@@ -203,7 +199,7 @@ def main(argv: Sequence[str]) -> int:
     if planned:
       records += interrupt(command, planned, workdir, per_folder)
       (workdir / 'interruptions.json').write_text(json.dumps(records, indent=1))
-  keys = ('command', 'kind', 'phase', 'status')
+  keys = ('command', 'kind', 'event', 'status')
   counts = collections.Counter(tuple(str(r.get(key, '')) for key in keys) for r in records)
   for key, count in sorted(counts.items()):
     print(f'{count} x {", ".join(key)}')

@@ -190,11 +190,8 @@ def plan(mode: str, rounds: int | None, clients: int, data: str, data_dir: str) 
 
 def main(argv: Sequence[str]) -> int:
   """Runs what is asked for; returns the exit status."""
-  if {'-h', '--help', '-help'} & set(argv[1:]):
-    print(__doc__)
-    return 0
   with cli.refusals():
-    workdir = cli.new_folder(FLAGS, argv)
+    workdir = cli.new_folder(FLAGS, argv, __doc__)
     jax_setup.prepare_jax()
     configs = plan(FLAGS.mode, FLAGS.rounds, FLAGS.clients, FLAGS.data, FLAGS.data_dir)
     runs, results = {}, {}

@@ -118,12 +118,13 @@ def one_folder(words: Sequence[str]) -> pathlib.Path:
   return paths.given(words[0], 'folder')
 
 
-def new_folder(values: flags.FlagValues, argv: Sequence[str]) -> pathlib.Path:
+def new_folder(values: flags.FlagValues, argv: Sequence[str], help_text: str) -> pathlib.Path:
   """Reads the flags of a tool that takes nothing else and writes into a new folder.
 
   Args:
     values: the tool's flags, `workdir` among them.
     argv: the command line.
+    help_text: what `--help` prints.
 
   Returns:
     The folder of `--workdir`, which is not created.
@@ -132,7 +133,7 @@ def new_folder(values: flags.FlagValues, argv: Sequence[str]) -> pathlib.Path:
     UsageError: if there is anything beside the flags.
     ValueError: if no folder is named, or it exists.
   """
-  if words := values(argv)[1:]:
+  if words := read(values, argv, help_text):
     raise app.UsageError(f'{words[0]!r}: unexpected')
   if not values.workdir:
     raise ValueError('--workdir: name a folder that is not there yet')

@@ -74,11 +74,12 @@ def test_the_signal_comes_after_its_event_and_not_after_the_end(tmp_path):
     process = types.SimpleNamespace(poll=lambda: status)
     kill = Interruption('SIGKILL', 'start', 0.0)
     began = time.monotonic()
-    return _sessions._watch(process, tmp_path, 0, began, seconds, kill, 0.01), seconds
+    _sessions._watch(process, tmp_path, 0, began, seconds, kill, 0.01)
+    return seconds
 
-  assert watch(0) == ('', {})  # it has ended
-  phase, seconds = watch(None)
-  assert phase == 'before config.json' and seconds['signal'] >= seconds['start'] + 0.01
+  assert watch(0) == {}  # it has ended
+  seconds = watch(None)
+  assert seconds['signal'] >= seconds['start'] + 0.01
 
 
 def test_an_outcome_differs_in_a_line_or_in_the_learned_set(whole_folder, tmp_path):
@@ -124,9 +125,6 @@ def test_what_counts_as_a_good_stop(status, after, text, wrong):
 def test_refusals_are_one_line(argument, line, capsys, tmp_path):
   folder = [] if 'workdir' in argument or 'kills' in argument else [f'--workdir={tmp_path / "w"}']
   with pytest.raises(SystemExit) as exit:
-    interrupt_runs.FLAGS.unparse_flags()
-    for name in interrupt_runs.FLAGS:
-      interrupt_runs.FLAGS[name].unparse()
     interrupt_runs.main(['interrupt_runs.py', argument, *folder])
   err = capsys.readouterr().err
   assert exit.value.code == 2 and line in err and err.count('\n') == 1
@@ -143,7 +141,7 @@ def test_an_interruption_that_came_too_late_is_tried_again_in_another_folder(mon
       return Session(0, '', seconds)
     calls.append((folder.name, interruption and after))
     if interruption and next(ends):
-      return Session(-9, '', {'signal': after}, 'first run')
+      return Session(-9, '', {'signal': after})
     return Session(0, '', seconds)
 
   monkeypatch.setattr(_sessions, 'run_session', run_session)
