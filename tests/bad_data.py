@@ -1,6 +1,6 @@
-"""Bad data, models and folders: what is put into the current folder, what is asked for, and the line that refuses it.
+"""Bad data, models and folders, each with settings that use it and the line that refuses them.
 
-Each `Bad.prepare` writes into a folder; what is asked for names paths below it, and so does the line.
+`Bad.prepare` writes into a folder; the paths of the settings and of the line are relative to it.
 """
 
 import json
@@ -17,7 +17,7 @@ from tests.data import fakes
 
 
 class Bad(NamedTuple):
-  """One way to go wrong."""
+  """One bad input."""
 
   what: str
   settings: dict  # dotted keys of the config, and '--workdir'

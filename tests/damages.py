@@ -1,10 +1,10 @@
-"""Ways to damage a file of a run."""
+"""Damages of a file of a run."""
 
 import os
 
 
 def flip(path):
-  """Changes one bit, in a value where it is an npz file: when it was packed is no matter."""
+  """Changes one bit; in an npz file one bit of a value, since the time of packing does not count."""
   data = bytearray(path.read_bytes())
   header = data.find(b'\x93NUMPY')
   data[len(data) // 2 if header < 0 else header + 128] ^= 1
@@ -33,6 +33,3 @@ def folder_for_file(path):
 def pipe_for_file(path):
   path.unlink()
   os.mkfifo(path)
-
-
-# Of metrics.jsonl; each was exit 0 and a wrong summary, or a traceback at every start.

@@ -1,4 +1,4 @@
-"""All of JAX's checks that can be on together, and a record of every key that is drawn from."""
+"""All checks of JAX that can be on at once, and a record of the keys of all draws."""
 
 import collections
 import contextlib
@@ -10,39 +10,20 @@ import jax
 import numpy as np
 
 DRAWS = (
-  *(
-    'bernoulli',
-    'beta',
-    'bits',
-    'categorical',
-    'choice',
-    'dirichlet',
-    'exponential',
-    'gamma',
-    'gumbel',
-  ),
-  *(
-    'laplace',
-    'loggamma',
-    'normal',
-    'permutation',
-    'randint',
-    'split',
-    'truncated_normal',
-    'uniform',
-  ),
-)
+  'bernoulli beta bits categorical choice dirichlet exponential gamma gumbel laplace loggamma '
+  'normal permutation randint split truncated_normal uniform'
+).split()
 
 
 @contextlib.contextmanager
 def debug_checks(transfers: str = 'disallow') -> Iterator[None]:
-  """Turns on: NaNs, rank promotion, key reuse, leaks of tracers, implicit transfers and warnings as errors.
+  """Makes NaNs, rank promotion, key reuse, leaked tracers, implicit transfers and warnings errors.
 
-  JAX caches no trace while it looks for leaks: every call of a program compiles anew. It also collects garbage after
-  every function that it traces; what was there before is kept out of that, or a full process would spend its time on it.
+  While JAX checks for leaks it caches no trace, so each call of a program compiles. It also collects
+  garbage after each traced function; older objects are frozen, which saves most of that time.
 
   Args:
-    transfers: 'allow' for work between rounds, which computes with numbers of the host.
+    transfers: 'allow' for work between rounds, which uses numbers of the host.
   """
   with contextlib.ExitStack() as on:
     on.enter_context(jax.debug_nans(True))
@@ -60,10 +41,10 @@ def debug_checks(transfers: str = 'disallow') -> Iterator[None]:
 
 @contextlib.contextmanager
 def recorded_keys() -> Iterator[dict[bytes, collections.Counter]]:
-  """Counts, by its words and by what is drawn, the draws of `jax.random` from every key, in each run of what is traced.
+  """Counts the draws of `jax.random` at run time, by key data and by function and shape.
 
-  JAX's own checker does not see the same `fold_in` twice, nor a split beside a fold: equal keys, made apart. On
-  one device only: values that several devices hold alike are drawn on each of them.
+  JAX's own checker misses equal keys that are computed twice, by `fold_in` or by a split and a fold.
+  Use one device: each device draws the values that several devices hold.
   """
   drawn = collections.defaultdict(collections.Counter)
   real = {name: getattr(jax.random, name) for name in DRAWS}

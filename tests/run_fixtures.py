@@ -1,4 +1,4 @@
-"""Fixtures for runs: a fake engine in the place of the real one, and a run that nobody disturbs."""
+"""Fixtures for runs: a fake engine instead of the real one, and an uninterrupted run."""
 
 import functools
 import json
@@ -21,7 +21,7 @@ def put_fake(patch, **behaviour):
 
 
 def put_stubs(patch):
-  """No figures, and checkpoints whenever they are due, however long they take."""
+  """Draws no figures, and writes each checkpoint that is due, independent of its time."""
   patch.setattr(final_files, 'draw_partition', lambda *_: None)
   patch.setattr(final_files, 'draw_curves', lambda *_: None)
   patch.setattr(figures, 'synthetic_sets', lambda *args: Image.new('L', (2, 2)).save(args[4]))
@@ -30,10 +30,10 @@ def put_stubs(patch):
 
 @pytest.fixture
 def fake(monkeypatch):
-  """Puts a fake engine in place; returns a function that changes it.
+  """Installs a fake engine; returns a function that changes its behaviour.
 
-  Arrays go to disk without Orbax and without waiting for the disk: most of the time of a run that
-  computes nothing.
+  Arrays are written without Orbax and without waiting for the disk, which take most of the time of
+  a run that computes nothing.
   """
   put_stubs(monkeypatch)
   put_fake(monkeypatch)
@@ -58,7 +58,7 @@ def fake(monkeypatch):
 
 @pytest.fixture(scope='session')
 def whole_folder(tmp_path_factory):
-  """A run that nobody disturbs, with Orbax."""
+  """The folder of an uninterrupted run, with Orbax."""
   folder = tmp_path_factory.mktemp('whole')
   with pytest.MonkeyPatch.context() as patch:
     put_stubs(patch)
@@ -69,7 +69,7 @@ def whole_folder(tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def whole(whole_folder):
-  """What it comes to."""
+  """The results of the uninterrupted run."""
   return outcome(whole_folder)
 
 

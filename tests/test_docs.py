@@ -1,4 +1,4 @@
-"""The documentation: nothing that exists is without a page, no page is out of reach, tables come from the code."""
+"""The documentation: every method has a page, the nav lists every page, tables follow the code."""
 
 import dataclasses
 import json
@@ -22,12 +22,12 @@ OWN = ROOT / 'notebooks' / '02_write_your_own_method.ipynb'
 
 
 def blocks(text, language):
-  """The code blocks of a Markdown text, and of a notebook's words."""
+  """The code blocks of a Markdown text."""
   return re.findall(rf'^```{language}\n(.*?)^```', text, re.DOTALL | re.MULTILINE)
 
 
 def words_of(path):
-  """A page's text; of a notebook, the text of its cells that are no code."""
+  """The text of a page, or of a notebook's Markdown cells."""
   if path.suffix == '.md':
     return path.read_text()
   cells = json.loads(path.read_text())['cells']
@@ -123,7 +123,7 @@ def test_comments_of_a_field_are_those_above_it_and_beside_it():
 
 
 def own_method(path):
-  """The example of a method of one's own on a page, as a file that a reader would save."""
+  """The example of an own method on a page, as the file that a reader saves."""
   if path != OWN:
     (code,) = [code for code in blocks(words_of(path), 'python') if 'class Proximal' in code]
     return code

@@ -1,4 +1,4 @@
-"""The tested versions fit together: every pin of constraints.txt is one that whoever needs the package admits."""
+"""The pins of constraints.txt are compatible: every package admits the pins of what it requires."""
 
 import importlib.metadata
 import pathlib
