@@ -10,9 +10,10 @@ import jax
 import numpy as np
 
 DRAWS = (
-  'bernoulli beta bits categorical choice dirichlet exponential gamma gumbel laplace loggamma '
-  'normal permutation randint split truncated_normal uniform'
-).split()
+  *('bernoulli', 'beta', 'bits', 'categorical', 'choice', 'dirichlet', 'exponential', 'gamma'),
+  *('gumbel', 'laplace', 'loggamma', 'normal', 'permutation', 'randint', 'split'),
+  *('truncated_normal', 'uniform'),
+)
 
 
 @contextlib.contextmanager
