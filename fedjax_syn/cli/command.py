@@ -11,7 +11,7 @@ from fedjax_syn.core import stopping
 
 
 class Command(NamedTuple):
-  """A command, which the `main` of a module runs: it takes the command line and returns the status."""
+  """A command: `main` of its module takes the command line and returns the exit status."""
 
   help: str
   resumes: bool = False

@@ -4,13 +4,14 @@
 
   W         the run's folder
   --format  one or more of npz, png, safetensors; all by default
-  --output  where to; W/export by default
+  --output  the folder of the files; W/export by default
   --seed    which seed; without it the first that did not diverge
-  --trusted the folder may name code (my_module:MyNet), which is then imported and called; only for folders that you trust
+  --trusted the folder may name code (my_module:MyNet), which is then imported and called; only for
+            folders that you trust
 
-npz and safetensors hold the synthetic set: x, y, pixels, labels, mean, std, and the names of the classes where the data
-set says them. png are its images, synthetic/CLASS_INDEX.png.
-safetensors also holds the final model (model.safetensors; needs the extra: pip install -e '.[export]').
+npz and safetensors hold the synthetic set: x, y, pixels, labels, mean, std, and the names of the
+classes where the data set says them. png are its images, synthetic/CLASS_INDEX.png. safetensors
+also holds the final model (model.safetensors; needs the extra: pip install -e '.[export]').
 Exit status: 0, 2 after one line that says why not, or 74 where the disk is full.
 """
 
@@ -25,7 +26,7 @@ from fedjax_syn.core import failures, paths
 KINDS = ('npz', 'png', 'safetensors')
 FLAGS = cli.own_flags('seed', 'trusted')
 flags.DEFINE_list('format', list(KINDS), 'what to write', flag_values=FLAGS)
-flags.DEFINE_string('output', None, 'where to', flag_values=FLAGS)
+flags.DEFINE_string('output', None, 'the folder of the files', flag_values=FLAGS)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -59,7 +60,7 @@ def export(
 
   Args:
     folder: of a run.
-    target: made if it is not there.
+    target: of the files; it is created.
     kinds: of `KINDS`.
     seed: which one; None is the first that did not diverge.
     trusted: whether code that the folder names may be imported and called.

@@ -37,7 +37,7 @@ def own_flags(*names: str) -> flags.FlagValues:
 
 
 def read(values: flags.FlagValues, argv: Sequence[str], help_text: str) -> list[str]:
-  """Reads a command's flags, each from its default on; prints the help and ends where it is asked for.
+  """Reads a command's flags; with `--help` it prints the help and ends.
 
   Args:
     values: the flags.

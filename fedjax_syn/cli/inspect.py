@@ -1,4 +1,4 @@
-"""Looks into a finished run: what its synthetic set, or its clients' sets, are, do and give away.
+"""Measures the synthetic set of a finished run, or its clients' sets, and what they give away.
 
   python launch/inspect_run.py W [--seed=S] [--steps=N] [--clients=K] [--data_dir=DIR] [--trusted]
 
@@ -6,19 +6,19 @@
   --seed      which seed; without it the first that did not diverge
   --steps     steps of training from scratch on the set; 1000
   --clients   clients whose losses are drawn; 3
-  --data_dir  where the data set lies, if not where it lay for the run
+  --data_dir  the folder of the data set, if it is another one than the run's
   --trusted   the folder may name code (my_module:MyNet), which is then imported and called; only
               for folders that you trust
 
 Of DynaFed:
-  gradient error   is grad L(w, D_syn) near grad L(w, D)? (Assumption 3 of the paper; along the trajectory
-                   and at later checkpoints; beside as many real images, and noise)
+  gradient error   is grad L(w, D_syn) near grad L(w, D)? (Assumption 3 of the paper; along the
+                   trajectory and at later checkpoints; beside as many real images, and noise)
   privacy          distances to the nearest training image, and two membership attacks
   from scratch     test accuracy of new networks trained on the set alone (Figure 6, right)
   client losses    losses through the first round that was fine-tuned (Figure 3)
 
 Of FedDM and FedDualMatch, for the round after the last checkpoint:
-  spread           of the clients' gradients on their data, on their sets, and after gradient matching
+  spread           of the clients' gradients on their data, their sets, and after gradient matching
   sigma_d, sigma_g what Assumptions 3 and 4 of FedDualMatch bound
 
 It leaves W/inspect.json and W/figures/{gradient_error,privacy,from_scratch,client_losses}.png, or
@@ -39,7 +39,7 @@ PICTURES = ('gradient_error.png', 'privacy.png', 'from_scratch.png', 'client_los
 FLAGS = cli.own_flags('seed', 'trusted')
 flags.DEFINE_integer('steps', 1000, 'of training from scratch', lower_bound=1, flag_values=FLAGS)
 flags.DEFINE_integer('clients', 3, 'how many are drawn', lower_bound=1, flag_values=FLAGS)
-flags.DEFINE_string('data_dir', None, 'where the data set lies', flag_values=FLAGS)
+flags.DEFINE_string('data_dir', None, 'the folder of the data set', flag_values=FLAGS)
 
 
 def summary(report: Mapping[str, Any]) -> list[str]:

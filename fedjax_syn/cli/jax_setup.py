@@ -11,12 +11,12 @@ from fedjax_syn.core import texts
 def prepare_jax(
   devices: int = 0, coordinator: str = '', processes: int = 0, process: int = -1
 ) -> None:
-  """Sets up JAX before its first array: other processes, CPU devices, the cache of compiled programs.
+  """Sets up JAX before its first array: processes, CPU devices, the cache of compiled programs.
 
   Args:
-    devices: CPU devices of all processes; 0 is $JAX_NUM_CPU_DEVICES in each, else one per usable core.
-      Accelerators are as many as there are.
-    coordinator: host:port of process 0; with `processes` and `process`, see `fedjax_syn.core.processes.join`.
+    devices: CPU devices of all processes; 0 is $JAX_NUM_CPU_DEVICES in each, else one per usable
+      core. Accelerators are as many as there are.
+    coordinator: host:port of process 0; see `fedjax_syn.core.processes.join`.
     processes: how many train as one.
     process: this one's number.
 

@@ -3,16 +3,18 @@
   python launch/sweep.py --config=X --grid fedprox.mu=0.001,0.01 [--grid key=v,v] [--budget=N]
       [--workdir=W] [--config.key=value ...]
 
-  --grid     values of one setting, separated by commas (not those within parentheses); repeat it for more
-  --budget   at most so many cells of the grid, chosen at random by data.seed; without it all of them
-  --workdir  each cell is a run in W/<key=value,...>; without it runs/sweep-<config>-<algorithm>-<hash>
+  --grid     values of one setting, separated by commas (not those within parentheses); once for
+             each setting
+  --budget   at most so many cells of the grid, chosen at random by data.seed; all by default
+  --workdir  W, with a run in W/<key=value,...> for each cell; without it
+             runs/sweep-<config>-<algorithm>-<hash>
 
 If data.validation is 0, a tenth of the training rows is held out (FLAIR has validation rows of its
 own). The mean over seeds of the mean of the last five evaluations decides. The same command goes on
 where it was interrupted. It leaves W/sweep.json and W/sweep.md and prints the command that runs the
 chosen settings on all training rows. Sweeps at the same time, in the same W, share the cells: each
-waits for those that another one runs.
-Exit status: 0 finished, 2 refused, 3 no cell has a result, 74 the disk is full, 75 interrupted and saved.
+waits for those that another one runs. Exit status: 0 finished, 2 refused, 3 no cell has a result,
+74 the disk is full, 75 interrupted and saved.
 """
 
 import pathlib

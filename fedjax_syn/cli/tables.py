@@ -6,20 +6,21 @@
 
   --list            names every table and figure
   --table           which one
-  --scale           smoke (tiny nets on digits, that everything runs), cpu (the largest honest setting for
-                    two cores) or paper
-  --rows, --cols    what to run, by name, separated by commas; columns in the order given. Without them all
+  --scale           smoke (tiny networks on digits, a test that everything runs), cpu (the largest
+                    comparable setting for two cores) or paper
+  --rows, --cols    what to run, by name, separated by commas; columns in the order given; all by
+                    default
   --seeds           seeds 0..N-1; each is a run folder W/<table>/<row>/<column>/seed<k>
   --workdir         W; without it runs/tables-<scale>. Tables that share runs find them in the same W
-  --budget_minutes  begins no run that is not expected to end in time and interrupts what still runs then;
-                    0 runs nothing and prints what is there
+  --budget_minutes  begins no run that is not expected to end in time and interrupts what still runs
+                    then; 0 runs nothing and prints what is there
   --config.k=v      changes a setting of every run, after the table's own
 
-Finished runs are not run again, and the same command goes on with one that was interrupted; a run that
-fails or diverges says so in its cell. Calls at the same time, in the same W, share the runs: each waits for
-those that another is at. Leaves W/<table>/table.md, table.json and, for figures, figure.png. Exit status: 0
-finished, 1 a cell failed, 2 refused, 3 all diverged, 74 the disk is full, 75 interrupted or out of time (start
-it again).
+Finished runs are not run again, and the same command goes on with one that was interrupted; a run
+that fails or diverges says so in its cell. Calls at the same time, in the same W, share the runs:
+each waits for those that another one runs. Leaves W/<table>/table.md, table.json and, for figures,
+figure.png. Exit status: 0 finished, 1 a cell failed, 2 refused, 3 all diverged, 74 the disk is full,
+75 interrupted or out of time (start it again).
 """
 
 import dataclasses
@@ -94,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
 
   from fedjax_syn.runs import default_folder, experiment
 
-  # Many small runs use the same small programs; JAX alone keeps those that took a second to compile.
+  # Many small runs use the same small programs; by default JAX keeps those that took a second.
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
   budget = math.inf if FLAGS.budget_minutes is None else 60 * FLAGS.budget_minutes
   results, stopped = runner.run_table(table, runs, experiment.run_experiment, budget)

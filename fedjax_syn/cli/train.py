@@ -2,25 +2,27 @@
 
   python launch/main.py [--config=configs/X.py] [--workdir=W] [--config.key=value ...]
 
-  --config         a Python file with get_config(); without it configs/dynafed_digits.py (no download)
+  --config         a Python file with get_config(); by default configs/dynafed_digits.py (no download)
   --workdir        where results go; without it runs/<config>-<algorithm>-<hash of the settings>,
                    with the data's name if --config.data.name gives one
   --config.k=v     changes a setting: --config.rounds=20 --config.client.lr=0.01 --config.seeds=0,1,2
-                   (a tuple of one is written with a comma: --config.seeds=3,); --config.algorithm=A alone, where A
-                   is what the config compares with (config.compare), trains A and nothing beside it
-  --coordinator    host:port of process 0, with --processes=N and --process=K: N processes, on one host or
-                   several, train as one. Under SLURM (several tasks) and on TPU pods this is found by itself
-  --list=KIND      prints what exists: algorithms, datasets, models, partitions, or fields (all settings, with
-                   those of a method of your own if --config.algorithm names it)
+                   (a tuple of one has a comma: --config.seeds=3,); --config.algorithm=A alone, where
+                   A is what the config compares with (config.compare), trains A and nothing else
+  --coordinator    host:port of process 0, with --processes=N and --process=K: N processes, on one or
+                   several hosts, train as one. SLURM (several tasks) and TPU pods need no flags
+  --list=KIND      prints what exists: algorithms, datasets, models, partitions, or fields (all
+                   settings, with those of a method of your own if --config.algorithm names it)
 
 Your own images: --config.data.name=folder --config.data.dir=D (D/CLIENT/CLASS/IMAGE), with
 --config.data.partition=natural and --config.data.clients=<how many>; your own network:
---config.model.name=my_module:MyNet (a Flax module). Afterwards: launch/report.py, launch/export.py, launch/inspect_run.py.
+--config.model.name=my_module:MyNet (a Flax module). Afterwards: launch/report.py, launch/export.py,
+launch/inspect_run.py.
 
 The same command goes on from the last checkpoint. Exit status: 0 finished, 2 refused (one line says
-why), 3 all seeds diverged, 74 the disk is full (what was saved is good), 75 interrupted and saved (start it
-again), 76 another process of the run is gone (start all of them again), 130 interrupted before the flags were
-read. Compiled programs are kept in $JAX_COMPILATION_CACHE_DIR, else ~/.cache/fedjax_syn/jax.
+why), 3 all seeds diverged, 74 the disk is full (what was saved is good), 75 interrupted and saved
+(start it again), 76 another process of the run is gone (start all of them again), 130 interrupted
+before the flags were read. Compiled programs are kept in $JAX_COMPILATION_CACHE_DIR, else
+~/.cache/fedjax_syn/jax.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""Runs side by side on one HTML page that needs no network: `write(folders, output)`; extra `report`."""
+"""Runs on one HTML page that needs no network: `write(folders, output)`; extra `report`."""
 
 from fedjax_syn.report.page import render, write
 from fedjax_syn.report.runs import Run, open_runs

@@ -1,4 +1,4 @@
-"""A search over settings: each cell of a grid is a run, and held-out training rows choose the best."""
+"""A search over settings: each cell of a grid is a run; held-out training rows choose one."""
 
 import itertools
 import json
