@@ -51,8 +51,8 @@ def summary(report: Mapping[str, Any]) -> list[str]:
     return lines + [f'{name}: {value:.4g}' for name, value in numbers]
   for label, e in report['gradient_error']['sets'].items():
     lines.append(
-      f'gradient on {label}: median cosine {number(e["median_cosine"])}; delta'
-      f' {number(e["delta"])} with epsilon {number(e["epsilon"])}, {number(e["delta_alone"])} without'
+      f'gradient on {label}: median cosine {number(e["median_cosine"])}; delta {number(e["delta"])}'
+      f' with epsilon {number(e["epsilon"])}, {number(e["delta_alone"])} without'
     )
   near = report['privacy']['nearest']
   lines.append(
@@ -64,11 +64,9 @@ def summary(report: Mapping[str, Any]) -> list[str]:
   for label, run in report['from_scratch']['sets'].items():
     lines.append(f'from scratch on {label}: test accuracy {run["accuracy"][-1]:.4f}')
   losses = report['client_losses']
-  first, *_, last = losses['mean']
-  return [
-    *lines,
-    f'round {losses["round"]}: mean loss {first:.3g} after aggregation, {last:.3g} after fine-tuning',
-  ]
+  mean = f'mean loss {losses["mean"][0]:.3g} after aggregation'
+  tuned = f'{losses["mean"][-1]:.3g} after fine-tuning'
+  return [*lines, f'round {losses["round"]}: {mean}, {tuned}']
 
 
 def main(argv: Sequence[str]) -> int:

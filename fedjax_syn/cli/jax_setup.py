@@ -23,7 +23,6 @@ def prepare_jax(
   Raises:
     ValueError: if the devices asked for by $JAX_PLATFORMS do not exist, or the other processes.
   """
-
   from fedjax_syn.core import processes as hosts
 
   if devices or jax.config.jax_num_cpu_devices < 0:
@@ -44,7 +43,7 @@ def prepare_jax(
 
 
 def _usable(cache: str) -> str | None:
-  """Returns the folder of compiled programs, or None after a line that says why it cannot be one."""
+  """Returns the folder of compiled programs, or None after a line that says why there is none."""
   if '://' in cache:  # storage elsewhere, which JAX knows and this does not
     return cache
   cache = os.path.expanduser(cache)

@@ -11,7 +11,7 @@
   --rows, --cols    what to run, by name, separated by commas; columns in the order given; all by
                     default
   --seeds           seeds 0..N-1; each is a run folder W/<table>/<row>/<column>/seed<k>
-  --workdir         W; without it runs/tables-<scale>. Tables that share runs find them in the same W
+  --workdir         W, by default runs/tables-<scale>; tables that share runs find them there
   --budget_minutes  begins no run that is not expected to end in time and interrupts what still runs
                     then; 0 runs nothing and prints what is there
   --config.k=v      changes a setting of every run, after the table's own
@@ -19,8 +19,8 @@
 Finished runs are not run again, and the same command goes on with one that was interrupted; a run
 that fails or diverges says so in its cell. Calls at the same time, in the same W, share the runs:
 each waits for those that another one runs. Leaves W/<table>/table.md, table.json and, for figures,
-figure.png. Exit status: 0 finished, 1 a cell failed, 2 refused, 3 all diverged, 74 the disk is full,
-75 interrupted or out of time (start it again).
+figure.png. Exit status: 0 finished, 1 a cell failed, 2 refused, 3 all diverged, 74 the disk is
+full, 75 interrupted or out of time (start it again).
 """
 
 import dataclasses

@@ -2,14 +2,15 @@
 
   python launch/main.py [--config=configs/X.py] [--workdir=W] [--config.key=value ...]
 
-  --config         a Python file with get_config(); by default configs/dynafed_digits.py (no download)
+  --config         a Python file with get_config(); by default configs/dynafed_digits.py
   --workdir        where results go; without it runs/<config>-<algorithm>-<hash of the settings>,
                    with the data's name if --config.data.name gives one
-  --config.k=v     changes a setting: --config.rounds=20 --config.client.lr=0.01 --config.seeds=0,1,2
-                   (a tuple of one has a comma: --config.seeds=3,); --config.algorithm=A alone, where
-                   A is what the config compares with (config.compare), trains A and nothing else
-  --coordinator    host:port of process 0, with --processes=N and --process=K: N processes, on one or
-                   several hosts, train as one. SLURM (several tasks) and TPU pods need no flags
+  --config.k=v     changes a setting: --config.rounds=20 --config.client.lr=0.01
+                   --config.seeds=0,1,2 (a tuple of one has a comma: --config.seeds=3,);
+                   --config.algorithm=A alone, where A is what the config compares with
+                   (config.compare), trains A and nothing else
+  --coordinator    host:port of process 0, with --processes=N and --process=K: N processes train as
+                   one. SLURM (several tasks) and TPU pods need no flags
   --list=KIND      prints what exists: algorithms, datasets, models, partitions, or fields (all
                    settings, with those of a method of your own if --config.algorithm names it)
 

@@ -21,7 +21,7 @@ def gradient_error(
   path: Path | None = None,
   title: str = '',
 ) -> Figure:
-  """Draws Assumption 3: the error of the gradient over its norm with the fitted line, and cosines over rounds.
+  """Draws Assumption 3: gradient errors over norms with the fitted line, and cosines over rounds.
 
   Args:
     errors: by label, at the same points.
@@ -83,7 +83,7 @@ def client_losses(
   title: str = '',
   names: Sequence[str] = (),
 ) -> Figure:
-  """Draws Figure 3: some clients' losses on their own data through a round, and the mean over all data.
+  """Draws Figure 3: losses of some clients on their own data in a round, and the mean of all.
 
   Args:
     losses: of the round.
@@ -126,7 +126,7 @@ def from_scratch(
   title: str = '',
   reference: float | None = None,
 ) -> Figure:
-  """Draws Figure 6, right: the test accuracy of networks trained from new weights on small sets alone.
+  """Draws Figure 6, right: the test accuracy of new networks trained on small sets alone.
 
   Args:
     runs: by label of the set.

@@ -59,7 +59,7 @@ def partition_bubbles(
   class_names: Sequence[str] | None = None,
   client_names: Sequence[str] | None = None,
 ) -> Figure:
-  """Draws who holds what: a bubble for every client and class, its area proportional to the samples.
+  """Draws a bubble for every client and class, its area proportional to the samples.
 
   Of very many clients only the first are drawn; the picture says so.
 

@@ -1,4 +1,4 @@
-"""The page: tables, pictures and numbers of runs, put into a template together with the plotting library."""
+"""The page: tables, pictures and numbers of runs in a template, and the plotting library."""
 
 import math
 from collections.abc import Sequence
@@ -16,17 +16,22 @@ from fedjax_syn.report.pictures import as_uri, montage
 from fedjax_syn.report.runs import INSPECTED, Run, open_runs, short_names
 from fedjax_syn.runs.stored_files import read_bytes
 
-# Okabe and Ito's colours, which most colour-blind people tell apart, dark enough or bright enough for both
-# backgrounds; the dashes change when the colours begin again.
 COLOURS = ('#0072b2', '#d55e00', '#009e73', '#b65c9b', '#b8860b', '#3a9bd9', '#808080')
-DASHES = (('solid', ''), ('dash', '8 4'), ('dot', '2 4'), ('dashdot', '8 4 2 4'))  # Plotly's, SVG's
+"""Okabe and Ito's, which most colour-blind people tell apart, for both backgrounds."""
+DASHES = (('solid', ''), ('dash', '8 4'), ('dot', '2 4'), ('dashdot', '8 4 2 4'))
+"""Plotly's and SVG's; they change when the colours begin again."""
 NOT_CURVES = ('round', 'seed', 'seconds', 'padding_efficiency')
 FIRST = 'test/accuracy'
-CLIENTS = 1000  # drawn at most, in the partition
-CLIENT_ROWS = 60  # listed at most, beside it
-IN_SCRIPT = ('counts', 'class_names', 'client_names')  # what the script draws of a partition
-SIGNATURE = b'Made by fedjax_syn. The page holds all'  # in every page
-LETTERS = 20  # of a name, beside a picture
+CLIENTS = 1000
+"""Drawn at most, in the partition."""
+CLIENT_ROWS = 60
+"""Listed at most, beside it."""
+IN_SCRIPT = ('counts', 'class_names', 'client_names')
+"""What the script draws of a partition."""
+SIGNATURE = b'Made by fedjax_syn. The page holds all'
+"""In every page."""
+LETTERS = 20
+"""Of a name beside a picture."""
 
 
 def write(folders: Sequence[str | Path], output: str | Path) -> int:
@@ -40,7 +45,8 @@ def write(folders: Sequence[str | Path], output: str | Path) -> int:
     How many runs it shows.
 
   Raises:
-    ValueError: if a folder is no run, the extra `report` is not installed, or `output` is a file that is no report.
+    ValueError: if a folder is no run, the extra `report` is not installed, or `output` is a file
+      that is no report.
     OSError: if the page cannot be written.
   """
   runs = open_runs(folders)
@@ -75,6 +81,7 @@ def render(runs: Sequence[Run], commands: dict[str, str]) -> str:
   environment = jinja2.Environment(autoescape=True, loader=loader, undefined=jinja2.StrictUndefined)
   environment.policies['json.dumps_kwargs'] = {'sort_keys': False, 'allow_nan': False}
   spread, partitions = tables.spread(runs), _partitions(runs)
+  styled = [{'label': run.label, **_style(i)} for i, run in enumerate(runs)]
   shared_settings, own_settings = tables.settings(runs)
   one_seed = all(len(run.seeds) == 1 for run in runs)
   sets = [_set(run) for run in runs if run.synthetic]
@@ -85,7 +92,7 @@ def render(runs: Sequence[Run], commands: dict[str, str]) -> str:
     title=', '.join(dict.fromkeys(short_names(runs))),
     datasets=', '.join(dict.fromkeys(run.stored['dataset']['title'] for run in runs)),
     unlike=_unlike(runs),
-    runs=[{'label': run.label, **_style(i), **_about(run)} for i, run in enumerate(runs)],
+    runs=list(zip(styled, runs, strict=True)),
     results=tables.results(runs),
     one_seed=one_seed,
     over_seeds='one seed' if one_seed else 'mean ± standard deviation over seeds',
@@ -103,7 +110,7 @@ def render(runs: Sequence[Run], commands: dict[str, str]) -> str:
     commands=commands,
     made_on=tables.made_on(runs),
     data={
-      'runs': [{'label': run.label, **_style(i), **_curves(run)} for i, run in enumerate(runs)],
+      'runs': [{**style, **_curves(run)} for style, run in zip(styled, runs, strict=True)],
       'partitions': [{key: p[key] for key in IN_SCRIPT} for p in partitions],
       'spread': _spreads(runs),
       'sets': [{'pictures': s['montage'].pictures, 'texts': s['texts']} for s in sets],
@@ -130,10 +137,6 @@ def _style(position: int) -> dict[str, str]:
   return {'colour': COLOURS[position % len(COLOURS)], 'dash': dash, 'pattern': pattern}
 
 
-def _about(run: Run) -> dict[str, Any]:
-  return {'seeds': len(run.seeds), 'finished': run.summary is not None}
-
-
 def _metrics(runs: Sequence[Run]) -> list[str]:
   """Names of what can be drawn, accuracy on the test split first."""
   keys = dict.fromkeys(key for run in runs for line in run.lines for key in line)
@@ -141,7 +144,7 @@ def _metrics(runs: Sequence[Run]) -> list[str]:
 
 
 def _curves(run: Run) -> dict[str, Any]:
-  """A run's metrics over rounds: mean over seeds, and standard deviation where there are several."""
+  """A run's metrics over rounds, mean and standard deviation over seeds, and its bytes."""
   curves = {}
   for key in dict.fromkeys(key for line in run.lines for key in line if key not in NOT_CURVES):
     values = numbers.curve(run.lines, key)
@@ -156,80 +159,69 @@ def _curves(run: Run) -> dict[str, Any]:
 
 def _partitions(runs: Sequence[Run]) -> list[dict[str, Any]]:
   """The partitions, each once, with the runs that share it."""
-  groups: list[tuple[dict[str, Any], list[str]]] = []
+  groups: dict[str, list[Run]] = {}
   for run in runs:
-    if run.counts is None:
-      continue
-    made = _partition(run)
-    same = [names for other, names in groups if other['held'] == made['held']]
-    if same:
-      same[0].append(run.label)
-    else:
-      groups.append((made, [run.label]))
-  return [{**made, 'names': ', '.join(names)} for made, names in groups]
+    if run.counts is not None:
+      key = f'{run.counts.tolist()} {_names(run)}'
+      groups.setdefault(key, []).append(run)
+  labels = [', '.join(run.label for run in group) for group in groups.values()]
+  return [
+    {**_partition(group[0]), 'names': names}
+    for names, group in zip(labels, groups.values(), strict=True)
+  ]
+
+
+def _names(run: Run) -> tuple[list[str], list[str]]:
+  """Classes and clients."""
+  clients, classes = run.counts.shape
+  return [run.class_name(c) for c in range(classes)], [run.client_name(i) for i in range(clients)]
 
 
 def _partition(run: Run) -> dict[str, Any]:
-  counts = run.counts
+  counts, (classes, clients) = run.counts, _names(run)
   sizes, held = counts.sum(axis=1), (counts > 0).sum(axis=1)
-  classes = [run.class_name(c) for c in range(counts.shape[1])]
-  clients = [run.client_name(i) for i in range(len(counts))]
-  rows = [
-    [clients[i], *map(str, row), f'{row.sum()}'] for i, row in enumerate(counts[:CLIENT_ROWS])
-  ]
-  head = [
-    'client',
-    *(f'class {name}' if name == f'{c}' else name for c, name in enumerate(classes)),
-  ]
+  listed = enumerate(counts[:CLIENT_ROWS])
+  rows = [[clients[i], *map(str, row), f'{row.sum()}'] for i, row in listed]
+  head = [f'class {name}' if name == f'{c}' else name for c, name in enumerate(classes)]
   return {
-    'held': (counts.tolist(), classes, clients),  # two runs that agree in it share the partition
     'clients': len(counts),
-    'classes': counts.shape[1],
     'text': (
-      f'{len(counts)} clients, {sizes.min()} to {sizes.max()} samples each (median {np.median(sizes):g}), '
-      f'of {held.min()} to {held.max()} of {counts.shape[1]} classes (median {np.median(held):g})'
+      f'{len(counts)} clients, {sizes.min()} to {sizes.max()} samples each (median'
+      f' {np.median(sizes):g}), of {held.min()} to {held.max()} of {len(classes)} classes (median'
+      f' {np.median(held):g})'
     ),
     'shown': min(len(counts), CLIENTS),
     'counts': counts[:CLIENTS].T.tolist(),
     'class_names': _beside(classes),
     'client_names': _beside(clients[:CLIENTS]),
-    'table': tables.Table([*head, 'all'], rows),
+    'table': tables.Table(['client', *head, 'all'], rows),
   }
 
 
 def _beside(names: Sequence[str]) -> list[str]:
-  """Names short enough to stand beside a picture, still different from each other."""
+  """Names that are short enough beside a picture, and different from each other."""
   cut = [name if len(name) <= LETTERS else name[: LETTERS - 1] + '…' for name in names]
   return cut if len(set(cut)) == len(set(names)) else [f'{i} {name}' for i, name in enumerate(cut)]
 
 
 def _spreads(runs: Sequence[Run]) -> list[dict[str, Any]]:
   """What the box plots show: every client of every seed."""
-  found = []
+  boxes = []
   for i, run in enumerate(runs):
     for key, name in (('global_accuracy', ''), ('personal_accuracy', ', personal models')):
-      values = tables.client_values(run, key)
-      if values:
-        together = np.concatenate(list(values.values()))
-        found.append(
-          {'label': run.label + name, **_style(i), 'values': np.round(together, 4).tolist()}
-        )
-  return found
+      if by_seed := tables.client_values(run, key):
+        values = np.round(np.concatenate(list(by_seed.values())), 4).tolist()
+        boxes.append({'label': run.label + name, **_style(i), 'values': values})
+  return boxes
 
 
 def _set(run: Run) -> dict[str, Any]:
   seed, learned = next(iter(run.synthetic.items()))
-  made = montage(learned)
-  texts = [f'iteration {i} of {made.iterations[-1]}' for i in made.iterations]
-  names = [run.class_name(c) for c in made.classes]
-  return {
-    'label': run.label,
-    'seed': seed,
-    'montage': made,
-    'texts': texts,
-    'names': names,
-    'beside': _beside(names),
-  }
+  pictures = montage(learned)
+  texts = [f'iteration {i} of {pictures.iterations[-1]}' for i in pictures.iterations]
+  names = [run.class_name(c) for c in pictures.classes]
+  more = {'texts': texts, 'names': names, 'beside': _beside(names)}
+  return {'label': run.label, 'seed': seed, 'montage': pictures, **more}
 
 
 def _inspected(run: Run) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Run folders as a report reads them: opened without JAX work, named apart, compared field by field."""
+"""Run folders as a report reads them: without JAX work, with labels, compared field by field."""
 
 import hashlib
 import os
@@ -15,32 +15,41 @@ from fedjax_syn.core import paths
 from fedjax_syn.runs import checkpoint, metrics, work_folder
 from fedjax_syn.runs.stored_files import DamagedError, read_bytes
 
-ABSENT = None  # a field of a method that the run does not use, or that its version of the library did not have
-
-NATURAL = ('natural', 'natural_sample')  # the partitions by the data set's own clients
-
-INSPECTED = {  # figures of `launch/inspect_run.py`, and what they show
+ABSENT = None
+"""The value of a field of a method that a run, or its version of the library, does not have."""
+NATURAL = ('natural', 'natural_sample')
+"""The partitions by the data set's own clients."""
+INSPECTED = {
   'gradient_error': 'Gradients on the synthetic set beside those on the real data',
   'privacy': 'How near synthetic images are to training images, beside held-out images',
   'from_scratch': 'Networks trained from scratch on the synthetic set alone',
   'client_losses': 'Losses of clients through local training, aggregation and fine-tuning',
   'client_set': 'Images that one client sends',
 }
+"""Figures of `launch/inspect_run.py`, and what they show."""
 
 
 class Run(NamedTuple):
-  """One run's folder, read; what an older version or an unfinished run did not leave is None or empty."""
+  """One run's folder; what an older version or an unfinished run did not leave is None or empty."""
 
   folder: Path
-  label: str  # differs from those of the other runs
-  stored: dict[str, Any]  # config.json
-  settings: dict[str, Any]  # fields in use, by dotted key
+  label: str
+  """Differs from those of the other runs."""
+  stored: dict[str, Any]
+  """The content of config.json."""
+  settings: dict[str, Any]
+  """Fields in use, by dotted key."""
   lines: list[metrics.Line]
-  summary: dict[str, Any] | None  # None: not finished
-  counts: np.ndarray | None  # samples, [clients, classes]
-  clients: dict[int, dict[str, np.ndarray]]  # by seed, what the clients have: arrays [clients]
-  synthetic: dict[int, dict[str, np.ndarray]]  # by seed, as in synthetic.npz
-  inspected: dict[str, bytes]  # PNG files that `launch/inspect_run.py` left, by name
+  summary: dict[str, Any] | None
+  """None if the run is not finished."""
+  counts: np.ndarray | None
+  """Samples, [clients, classes]."""
+  clients: dict[int, dict[str, np.ndarray]]
+  """By seed, arrays [clients]."""
+  synthetic: dict[int, dict[str, np.ndarray]]
+  """By seed, as in synthetic.npz."""
+  inspected: dict[str, bytes]
+  """PNG files of `launch/inspect_run.py`, by name."""
 
   @property
   def seeds(self) -> list[int]:
@@ -48,12 +57,12 @@ class Run(NamedTuple):
     return self.stored['config']['seeds']
 
   def class_name(self, number: int) -> str:
-    """What the data set calls a class; its number where it says nothing."""
+    """Returns the data set's name of a class; its number where there is none."""
     names = self.stored['dataset'].get('class_names', ())  # not there in an old run
     return names[number] if names else f'{number}'
 
   def client_name(self, number: int) -> str:
-    """What the data set calls a client; its number where clients are not the data set's own, or not all of them."""
+    """Returns the data set's name of a client; its number where clients are not all its own."""
     names = self.stored['dataset'].get('client_names', ())
     clients = 0 if self.counts is None else len(self.counts)
     own = self.settings['data.partition'] in NATURAL and len(names) == clients
@@ -72,14 +81,14 @@ def open_runs(folders: Sequence[str | Path]) -> list[Run]:
   Raises:
     ValueError: if a folder is none of a run, or a file in it cannot be read; naming it.
   """
-  found: dict[Path, Path] = {}
+  paths_of: dict[Path, Path] = {}
   for given in map(paths.given, folders):
     if not os.path.lexists(given / 'config.json'):
       raise ValueError(f'{given}: holds no config.json; name the folder of a run')
     for folder in (given, given / 'compare'):
       if os.path.lexists(folder / 'config.json'):
-        found.setdefault(folder.resolve(), folder)
-  runs = [_open(folder) for folder in found.values()]
+        paths_of.setdefault(folder.resolve(), folder)
+  runs = [_open(folder) for folder in paths_of.values()]
   return [r._replace(label=label) for r, label in zip(runs, labels(runs), strict=True)]
 
 
@@ -120,7 +129,7 @@ def _open(folder: Path) -> Run:
 
 
 def _lines(folder: Path, summary: Mapping[str, Any] | None) -> list[metrics.Line]:
-  """A run's metrics; of one that is not finished the newest checkpoint knows what they were when it was saved."""
+  """A run's metrics; of an unfinished run they are compared with what its checkpoint says."""
   path = folder / 'metrics.jsonl'
   saved = checkpoint.list_sorted(folder / 'checkpoints') if summary is None else []
   note = checkpoint.note_of(saved[-1]) if saved else {}
@@ -139,10 +148,10 @@ def _picture(path: Path) -> bytes | None:
 
 
 def used(config: Mapping[str, Any]) -> dict[str, Any]:
-  """Flattens a stored config to the fields that count: without the blocks of methods that are not in use.
+  """Flattens a stored config, without the blocks of methods that are not in use.
 
   Args:
-    config: `config` of a config.json, of whatever version; it is not checked.
+    config: `config` of a config.json of any version; it is not checked.
 
   Returns:
     Values by dotted key; not `compare` and `trackers`, which change nothing in the run itself.
@@ -165,7 +174,7 @@ def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 
 def short_names(runs: Sequence[Run]) -> list[str]:
-  """The algorithms, own ones ('package.module:function') by what stands behind the colon if no other is called so."""
+  """Returns the algorithms, own ones ('package.module:Class') by their class if that is unique."""
   whole = [run.settings['algorithm'] for run in runs]
   short = ['+'.join(word.rpartition(':')[2] for word in name.split('+')) for name in whole]
   meant: dict[str, set[str]] = {}
@@ -175,7 +184,7 @@ def short_names(runs: Sequence[Run]) -> list[str]:
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-  """Names runs apart: by algorithm, then by one or two settings in which they differ, then by folder, then by number."""
+  """Returns different labels: the algorithm, then up to two settings, the folder, a number."""
   names = short_names(runs)
   out = list(names)
   for name, times in Counter(names).items():

@@ -1,4 +1,4 @@
-"""The tables of a report: rows of texts, made of what runs left behind."""
+"""The tables of a report: rows of texts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,9 +9,10 @@ from fedjax_syn.plotting.numbers import curve
 from fedjax_syn.report.runs import ABSENT, Run, differences
 
 NONE = '–'
-CURVE_ROWS = 11  # of the table beside the curves
-# Parts of `environment` that a result may depend on.
+CURVE_ROWS = 11
+"""Of the table beside the curves."""
 MADE_ON = ('versions', 'devices', 'host', 'commit')
+"""Parts of config.json that a result may depend on."""
 
 
 class Table(NamedTuple):
@@ -22,15 +23,10 @@ class Table(NamedTuple):
 
 
 def results(runs: Sequence[Run]) -> Table:
-  """What each run came to: accuracies, rounds to targets, seconds, bytes, epsilon, how it ended."""
+  """Returns accuracies, rounds to targets, seconds, bytes, epsilon and the end of each run."""
   targets = sorted({t for run in runs for t in (run.summary or {}).get('rounds_to_accuracy', {})})
-  head = [
-    'run',
-    'last',
-    'mean of last 5',
-    'best',
-    *(f'rounds to {100 * float(t):g} %' for t in targets),
-  ]
+  head = ['run', 'last', 'mean of last 5', 'best']
+  head += [f'rounds to {100 * float(t):g} %' for t in targets]
   head += ['seconds', 'sent up', 'sent down', 'epsilon', 'how it ended']
   return Table(head, [_result(run, targets) for run in runs])
 
@@ -50,7 +46,7 @@ def _result(run: Run, targets: Sequence[str]) -> list[str]:
 
 
 def percent(value: Mapping[str, Any]) -> str:
-  """Writes `metrics.statistics` of fractions: '84.4 ± 2.5', the seeds one by one where one has none."""
+  """Writes `metrics.statistics` of fractions: '84.4 ± 2.5', or each seed if one has no number."""
   if value['mean'] is None:
     return ', '.join(NONE if v is None else f'{100 * v:.2f}' for v in value['per_seed'])
   spread = '' if value['std'] is None else f' ± {100 * value["std"]:.2f}'
@@ -96,7 +92,7 @@ def _unfinished(run: Run) -> str:
 
 
 def settings(runs: Sequence[Run]) -> tuple[Table, Table]:
-  """The fields that all runs have and in which they differ, and those that only some have."""
+  """Returns the fields in which all runs differ, and those that only some have."""
   head = ['setting', *(run.label for run in runs)]
   shared, others = [], []
   for key, values in differences(runs).items():
@@ -106,7 +102,7 @@ def settings(runs: Sequence[Run]) -> tuple[Table, Table]:
 
 
 def made_on(runs: Sequence[Run]) -> Table:
-  """Versions, devices and commit of each run."""
+  """Returns versions, devices and commit of each run."""
   flat: list[dict[str, str]] = []
   for run in runs:
     row = {'folder': str(run.folder)}
@@ -128,7 +124,7 @@ def show(value: Any) -> str:
 
 
 def spread(runs: Sequence[Run]) -> Table:
-  """How accuracy is spread over clients, means over seeds of the numbers of each seed."""
+  """Returns statistics over clients of the accuracy, means over seeds."""
   head = ['run', 'model', 'clients', 'mean', 'standard deviation', 'worst tenth', 'worst', 'best']
   rows = []
   for run in runs:
@@ -142,9 +138,8 @@ def spread(runs: Sequence[Run]) -> Table:
 
 
 def client_values(run: Run, key: str) -> dict[int, np.ndarray]:
-  """Returns what was measured of the clients, by seed; clients that cannot be measured are left out."""
-  found = {seed: arrays[key] for seed, arrays in run.clients.items() if key in arrays}
-  kept = {seed: v[np.isfinite(v)] for seed, v in found.items()}
+  """Returns finite measurements of clients by seed."""
+  kept = {s: a[key][np.isfinite(a[key])] for s, a in run.clients.items() if key in a}
   return {seed: v for seed, v in kept.items() if v.size}
 
 
@@ -161,8 +156,6 @@ def accuracy_over_rounds(runs: Sequence[Run], key: str = 'test/accuracy') -> Tab
   rounds = sorted({r for values in by_run for r in values})
   picked = {round(i) for i in np.linspace(0, len(rounds) - 1, min(CURVE_ROWS, len(rounds)))}
   text = lambda mean: NONE if mean is None else f'{100 * mean:.2f}'
-  rows = [
-    [f'{r}', *(text(values.get(r)) for values in by_run)]
-    for r in map(rounds.__getitem__, sorted(picked))
-  ]
+  shown = [rounds[i] for i in sorted(picked)]
+  rows = [[f'{r}', *(text(values.get(r)) for values in by_run)] for r in shown]
   return Table(['round', *(run.label for run in runs)], rows)

@@ -28,6 +28,7 @@ class Watch(progress.Reporter):
     pass
 
   def say(self, text: str) -> None:
+    """Shows one line."""
     text = texts.printable(text)
     self.console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
@@ -65,25 +66,31 @@ class Bars(Watch):
     self.bars.stop()
 
   def start(self, label: str, rounds: int) -> None:
+    """Shows the run's bar."""
     self.bars.reset(self.rounds_bar, total=rounds, description=label, note='')
 
   def begin(self, label: str, rounds: int, done: int) -> None:
+    """Shows the rounds that are done already."""
     self.bars.update(self.rounds_bar, completed=done)
 
   def rounds(self, done: int, report: Mapping[str, float]) -> None:
+    """Shows the rounds that are done, and the accuracy."""
     accuracy = report.get('test/accuracy')
     note = {} if accuracy is None else {'note': f'test accuracy {accuracy:.4f}'}
     self.bars.update(self.rounds_bar, completed=done, **note)
 
   def server_work(self, report: Mapping[str, float]) -> None:
+    """Shows the numbers of the work between rounds."""
     note = ', '.join(f'{name.rpartition("/")[2]} {value:.4g}' for name, value in report.items())
     self.bars.update(self.rounds_bar, note=note)
 
   def skip(self) -> None:
+    """Moves the bar of cells on."""
     super().skip()
     self.bars.update(self.cells, completed=self.number)
 
   def done(self, label: str, outcome: str) -> None:
+    """Shows what a run came to, and moves the bar of cells on."""
     super().done(label, outcome)
     self.bars.update(self.cells, completed=self.number)
 

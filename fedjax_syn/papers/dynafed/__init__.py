@@ -17,8 +17,8 @@ RATES_NOTE = (
   " held-out rows by the mean of both columns; the paper's is 1e-3 for all"
 )
 ROUNDS_NOTE = (
-  'our target: the best running mean of five evaluated rounds that FedAvg reaches with the same seed'
-  ' and column; a seed that does not reach it has no number'
+  'our target: the best running mean of five evaluated rounds that FedAvg reaches with the same'
+  ' seed and column; a seed that does not reach it has no number'
 )
 TARGETS_NOTE = "the paper's targets are fixed: 45, 55, 33 and 45 %, in the order of the columns"
 CIFAR10_NOTE = (

@@ -88,8 +88,8 @@ def measure(run: Restored, sets: ClassSet) -> dict[str, float | None]:
   Returns:
     'spread_data', 'spread_before', 'spread_after': of the clients' gradients on their data, on
     their sets, and on their sets after gradient matching (None for FedDM, which has none), means
-    over a few models within the ball; 'sigma_d', 'sigma_d_same_shares': the largest over these models and
-    the clients; 'sigma_g': the largest along fine-tuning.
+    over a few models within the ball; 'sigma_d', 'sigma_d_same_shares': the largest over these
+    models and the clients; 'sigma_g': the largest along fine-tuning.
   """
   layer, task = run.engine.chain.layers[-1], run.engine.task()
   w, stats, model = run.state.params, run.state.stats, task.model
