@@ -1,4 +1,4 @@
-"""The methods, one file each; every one of them is a layer that `fedjax_syn.chain` composes with others."""
+"""The methods, one file each; each is a layer that `fedjax_syn.chain` composes with others."""
 
 import dataclasses
 import functools
@@ -80,7 +80,7 @@ LAYERS: dict[str, type[Layer]] = {
 
 
 def _renamed(layer: type[Layer], name: str) -> Any:
-  """The `__getattr__` of a method's module, which was a function and a Config before version 0.2."""
+  """Is the `__getattr__` of a method's module, which had a function and a Config before 0.2."""
   if name == 'Config' or (name.islower() and name == layer.name):
     raise ImportError(
       f'{layer.__module__}.{name} is the class fedjax_syn.{layer.__name__} now:'
@@ -90,14 +90,16 @@ def _renamed(layer: type[Layer], name: str) -> Any:
 
 
 for _layer in LAYERS.values():
-  sys.modules[_layer.__module__].__getattr__ = functools.partial(_renamed, _layer)  # type: ignore[method-assign]
+  _module = sys.modules[_layer.__module__]
+  _module.__getattr__ = functools.partial(_renamed, _layer)  # type: ignore[method-assign]
 
 
 def chain(*layers: Layer | Chain) -> Chain:
   """Composes layers into a method, from the inside out, like `optax.chain`.
 
   Args:
-    *layers: layers, or chains of them; FedAvg with its defaults is added in front where it is missing.
+    *layers: layers, or chains of them; FedAvg with its defaults is added in front where it is
+    missing.
 
   Returns:
     The method.
@@ -161,7 +163,8 @@ def create(word: str, config: Any) -> Chain:
   """Builds a method from a config.
 
   Args:
-    word: names joined from the inside out, 'scaffold+dynafed'; 'fedavg' is understood at the beginning.
+    word: names joined from the inside out, 'scaffold+dynafed'; 'fedavg' is understood at the
+      beginning.
     config: a checked config, with the blocks `client` and `server` and one block per layer.
 
   Returns:
@@ -214,8 +217,8 @@ def from_json(rows: Any, *, trusted: bool = False) -> Chain:
     fields = {key.removeprefix(prefix): value for key, value in kept.items()}
     if ':' in word and not trusted:
       raise ValueError(
-        f'chain: layer={word!r} names code, which is not imported because a file says so; if you trust this file, say'
-        ' so: trusted=True'
+        f'chain: layer={word!r} names code, which is not imported because a file says so; if you'
+        ' trust this file, say so: trusted=True'
       )
     cls = layer_class(word)
     known = [f.name for f in dataclasses.fields(cls)]

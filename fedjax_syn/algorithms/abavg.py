@@ -10,9 +10,9 @@ from fedjax_syn.server import models
 class ABAVG(Layer):
   """Averages the clients' models with weights acc_i / sum_j acc_j.
 
-  It needs server data with labels (data.proxy='held_out'). If all accuracies are 0, all clients weigh the same.
-  Running statistics are averaged by FedAvg's weights. Deviation: the accuracy is that on all server data, where the
-  released code of DynaFed takes one batch of test data.
+  It needs server data with labels (data.proxy='held_out'). If all accuracies are 0, all clients
+  weigh the same. Running statistics are averaged by FedAvg's weights. Deviation: the accuracy is
+  that on all server data, where the released code of DynaFed takes one batch of test data.
   """
 
   def requires(self):

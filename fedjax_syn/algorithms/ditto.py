@@ -17,13 +17,15 @@ PERSONAL = 4  # use of a client's key in a round; local training has 0 to 3
 
 
 class Ditto(Layer):
-  """Every client keeps a personal model v, trained on F_k(v) + lambda/2 ||v - w||^2, w the global model.
+  """Every client keeps a personal model v, trained on F_k(v) + lambda/2 ||v - w||^2.
 
-  Messages, and so the global model, are to the last bit what they are without Ditto. v is trained with the client's
-  plain loss, batch size, augmentation, rate and optimizer (a fresh one in every round), but its own random draws. v is
-  the client's state; at first it is the initial model.
+  w is the global model.
+  Messages, and so the global model, are to the last bit what they are without Ditto. v is trained
+  with the client's plain loss, batch size, augmentation, rate and optimizer (a fresh one in every
+  round), but its own random draws. v is the client's state; at first it is the initial model.
 
-  With lambda 0 v is trained alone; a large lambda keeps v at w. For SGD, the rate times lambda must be below 2.
+  With lambda 0 v is trained alone; a large lambda keeps v at w. For SGD, the rate times lambda must
+  be below 2.
   """
 
   lambda_personal: float = field(1.0, 'lambda (paper 1, or chosen from 0.1, 1, 2)', low=0.0)
@@ -49,14 +51,14 @@ class Ditto(Layer):
     return client.state
 
   def _personal_task(self, task: Task) -> Task:
-    """Returns the task of training v: FedAvg's local training with this layer's passes and the term towards w."""
+    """Returns the task of training v: local training with these passes and the term with w."""
     passes = {'epochs': 0 if self.steps else self.epochs, 'steps': self.steps}
     local = dataclasses.replace(task.local, persistent=False, **passes)
     return task._replace(chain=Chain((local, _NearGlobal(weight=self.lambda_personal))))
 
 
 class _NearGlobal(Layer):
-  """Adds lambda/2 ||v - w||^2 to the loss of v, w the global model, which is the layer's broadcast."""
+  """Adds lambda/2 ||v - w||^2 to the loss of v; w, the global model, is its broadcast."""
 
   weight: float = 1.0  # lambda
 

@@ -13,15 +13,17 @@ from fedjax_syn.layer import Layer
 
 
 class DP(Layer):
-  """Clips every client's update to norm C, adds N(0, (z C)^2) to the sum, and divides by the expected number of clients.
+  """Clips every client's update to norm C and adds N(0, (z C)^2) to the sum.
 
-  Every client with a sample weighs 1, whatever server.weighting says. With a target epsilon, the noise is chosen for
-  all seeds and rounds of the run.
+  The sum is divided by the expected number of clients. Every client with a sample weighs 1,
+  whatever server.weighting says. With a target epsilon, the noise is chosen for all seeds and
+  rounds of the run.
 
-  The unit of privacy is a client with all its samples. It is protected against everyone who sees the models of all
-  rounds, or what is computed from them, as DynaFed's synthetic set. Not protected: that a client takes part, and numbers
-  that are logged for the experimenter ('train/loss'). Clients may send nothing but their update; this is checked when
-  the round is traced.
+  The unit of privacy is a client with all its samples. It is protected against everyone who sees
+  the models of all rounds, or what is computed from them, as DynaFed's synthetic set. Not
+  protected: that a client takes part, and numbers that are logged for the experimenter
+  ('train/loss'). Clients may send nothing but their update; this is checked when the round is
+  traced.
   """
 
   clip: float = field(1.0, "C, bound on the norm of a client's update", above=0.0)
@@ -55,8 +57,8 @@ class DP(Layer):
       chain = client.task.chain
       sender = '+'.join(layer.name for layer in chain.layers[1:] if not isinstance(layer, DP))
       raise ValueError(
-        f"algorithm={chain.name!r}: 'dp' protects updates only, and the clients of {sender or 'fedavg'!r} also send"
-        f' {", ".join(others)}'
+        f"algorithm={chain.name!r}: 'dp' protects updates only, and the clients of"
+        f' {sender or "fedavg"!r} also send {", ".join(others)}'
       )
     update, norm = payload['params'], optax.tree.norm(payload['params'])
     # With noise, an update that is not finite has no bound and counts as zeros.

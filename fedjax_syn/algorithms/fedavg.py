@@ -13,8 +13,8 @@ from fedjax_syn.layer import Layer
 class FedAvg(Layer, LocalTraining, Averaging):
   """Clients train from the global model; the server averages their differences from it.
 
-  The first layer of every chain. weighting='uniform' is line 7 of DynaFed's Algorithm 2, 'size' its Eq. 2. A schedule
-  that ends with the run reads the number of rounds from the run.
+  The first layer of every chain. weighting='uniform' is line 7 of DynaFed's Algorithm 2, 'size' its
+  Eq. 2. A schedule that ends with the run reads the number of rounds from the run.
   """
 
   def check(self):

@@ -10,7 +10,8 @@ from fedjax_syn.core.fields import field
 from fedjax_syn.core.types import Array, Params
 from fedjax_syn.layer import Layer
 
-# form: (momentum m, rounds with a velocity before this one) -> factors (on v, on the mean difference d, on v in w)
+# form: (momentum m, rounds with a velocity before this one) -> factors (on v, on the mean
+# difference d, on v in w)
 FORMS = {
   'heavy_ball': lambda m, moved: (m, 1.0, 1.0),
   'average': lambda m, moved: (m, 1.0 - m, 1.0),
@@ -28,9 +29,10 @@ class Velocity(NamedTuple):
 class FedAvgM(Layer):
   """Adds momentum to the mean difference d of the clients: w = w + v.
 
-  The form 'heavy_ball' is v = m v + d, as in the paper; 'average' is v = m v + (1 - m) d, as in MOON's code; 'damped'
-  is v = m v + d and, from the second round on, w = w + v / (1 + m), as in FedCOG's code. In every form momentum 0
-  changes nothing. A round without a sample changes nothing, except under `dp`, where nobody may see that it was empty.
+  The form 'heavy_ball' is v = m v + d, as in the paper; 'average' is v = m v + (1 - m) d, as in
+  MOON's code; 'damped' is v = m v + d and, from the second round on, w = w + v / (1 + m), as in
+  FedCOG's code. In every form momentum 0 changes nothing. A round without a sample changes nothing,
+  except under `dp`, where nobody may see that it was empty.
   """
 
   momentum: float = field(0.1, "m (FedCOG's paper 0.1, its script 0.9)", low=0.0, high=1.0)

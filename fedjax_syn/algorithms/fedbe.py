@@ -1,4 +1,4 @@
-"""FedBE: distillation of an ensemble drawn around the clients' models (Chen and Chao, 2021, Algorithm 1)."""
+"""FedBE: an ensemble around the clients' models is distilled (Chen and Chao, 2021, Algorithm 1)."""
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +18,15 @@ AVERAGE_EVERY = 5  # steps between averaged weights
 class FedBE(Layer):
   """Distils an ensemble into the averaged model after every round.
 
-  The ensemble has the clients' models, their average, and models drawn from a Gaussian whose mean and variance are
-  those of the clients' parameters by the weights of the average (`server.weighting`; the paper's are sizes). The
-  layer needs server data without labels (`data.proxy`).
+  The ensemble has the clients' models, their average, and models drawn from a Gaussian whose mean
+  and variance are those of the clients' parameters by the weights of the average
+  (`server.weighting`; the paper's are sizes). The layer needs server data without labels
+  (`data.proxy`).
 
-  Deviations: the Gaussian is over parameters, as in the paper; the code takes directions of unit norm. The KL
-  divergence is a mean over the batch; the code also divides by the number of classes. The rate is constant; the code's
-  is cyclical. Weights are averaged from half of the steps on (code: from step 500), every 5 (code: 25).
+  Deviations: the Gaussian is over parameters, as in the paper; the code takes directions of unit
+  norm. The KL divergence is a mean over the batch; the code also divides by the number of classes.
+  The rate is constant; the code's is cyclical. Weights are averaged from half of the steps on
+  (code: from step 500), every 5 (code: 25).
   """
 
   samples: int = field(10, 'models drawn from the Gaussian (paper 10)', low=0, high=10_000)
@@ -65,7 +67,7 @@ class FedBE(Layer):
     return {'loss': loss}
 
   def _ensemble(self, round, clients, mean) -> tuple[Variables, Array]:
-    """Returns the drawn models, the clients' own and their mean, leaves [models, ...], and their weights [models]."""
+    """Returns drawn models, the clients' and their mean, [models, ...], and weights [models]."""
     drawn = gaussian_models(
       fold(round.key, 0), clients, round.messages.weight, self.samples, self.scale
     )
@@ -86,7 +88,8 @@ def gaussian_models(
   Args:
     key: for the draws.
     clients: the round's models.
-    weight: [cohort], as in the average: the clients' sizes (the paper's |D_i|), or 1; 0 for an absent one.
+    weight: [cohort], as in the average: the clients' sizes (the paper's |D_i|), or 1; 0 for an
+      absent one.
     samples: how many.
     scale: factor on the variance.
 

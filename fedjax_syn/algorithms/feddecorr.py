@@ -24,15 +24,17 @@ class FedDecorr(Layer):
 
 
 def correlation_loss(features: Array, mask: Array) -> Array:
-  """Mean squared off-diagonal entry of z^T z over the batch size, z the batch-standardised features.
+  """Returns the mean squared off-diagonal entry of z^T z over the batch size.
+
+  z are the features, standardised over the batch.
 
   Args:
     features: [batch, features].
     mask: [batch], 1 for a sample and 0 for padding.
 
   Returns:
-    The loss, []; with N samples an entry of z^T z is N - 1 times a correlation. The paper's formula has
-    correlations; this is the form of its code, with which its beta was chosen.
+    The loss, []; with N samples an entry of z^T z is N - 1 times a correlation. The paper's formula
+    has correlations; this is the form of its code, with which its beta was chosen.
   """
   total, weight = mask.sum(), mask[:, None]
   mean = jnp.sum(weight * features, 0, keepdims=True) / jnp.maximum(total, 1)

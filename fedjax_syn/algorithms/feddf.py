@@ -1,4 +1,4 @@
-"""FedDF: the clients' mean logits are distilled into the averaged model (Lin et al., 2020, Algorithm 1)."""
+"""FedDF: the clients' mean logits are distilled (Lin et al., 2020, Algorithm 1)."""
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,11 @@ from fedjax_syn.server.distill import distil
 class FedDF(Layer):
   """Distils softmax(mean of the clients' logits) into the averaged model after every round.
 
-  It needs server data (`data.proxy`), with labels only for `keep_best`. The paper stops early by labelled validation
-  data, and keeps the best student. With `keep_best`, the layer keeps the most accurate one, on the server's samples, of
-  the average and the students after every `check_every` steps. Without it, the layer keeps the last student, however
-  bad the teacher: with clients of one or two classes the mean logits are often worse than the averaged model.
+  It needs server data (`data.proxy`), with labels only for `keep_best`. The paper stops early by
+  labelled validation data, and keeps the best student. With `keep_best`, the layer keeps the most
+  accurate one, on the server's samples, of the average and the students after every `check_every`
+  steps. Without it, the layer keeps the last student, however bad the teacher: with clients of one
+  or two classes the mean logits are often worse than the averaged model.
   """
 
   steps: int = field(100, 'distillation steps in a round (paper: up to 10,000)', low=1, high=10**6)

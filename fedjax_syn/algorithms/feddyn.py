@@ -1,4 +1,4 @@
-"""FedDyn: dynamic regularisation aligns local optima with the global one (Acar et al., 2021, Algorithm 1)."""
+"""FedDyn: dynamic regularisation of local losses (Acar et al., 2021, Algorithm 1)."""
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +9,10 @@ from fedjax_syn.layer import Layer
 
 
 class FedDyn(Layer):
-  """Adds -<g_k, w> + alpha/2 ||w - w^t||^2 to the local loss; g_k is the client's accumulated gradient.
+  """Adds -<g_k, w> + alpha/2 ||w - w^t||^2 to the local loss.
 
-  A client keeps g_k and the server keeps h; both are zero at first. Clients send the update only. The clients' models
-  are averaged by FedAvg's weights.
+  g_k is the client's accumulated gradient. A client keeps g_k and the server keeps h; both are zero
+  at first. Clients send the update only. The clients' models are averaged by FedAvg's weights.
   """
 
   alpha: float = field(0.01, 'weight of the quadratic term (paper 0.1, 0.01)', above=0.0)

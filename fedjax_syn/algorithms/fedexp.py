@@ -1,4 +1,4 @@
-"""FedExP: the server extrapolates where the clients' updates differ (Jhunjhunwala et al., 2023, Eq. 8)."""
+"""FedExP: the server extrapolates where updates differ (Jhunjhunwala et al., 2023, Eq. 8)."""
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +9,12 @@ from fedjax_syn.layer import Layer
 
 
 class FedExP(Layer):
-  """Moves by eta_g d, d the clients' mean difference, with eta_g = max(1, mean ||d_i||^2 / (2 (||d||^2 + epsilon))).
+  """Moves by eta_g d, with eta_g = max(1, mean ||d_i||^2 / (2 (||d||^2 + epsilon))).
 
-  Means are by the clients' weights. Clients also send ||d_i||^2, one number, so that sums are enough for the server.
-  With a large epsilon, eta_g is 1 and nothing changes. Deviation: the last iterate is evaluated; the authors average
-  the last two.
+  d is the mean of the clients' differences d_i.
+  Means are by the clients' weights. Clients also send ||d_i||^2, one number, so that sums are
+  enough for the server. With a large epsilon, eta_g is 1 and nothing changes. Deviation: the last
+  iterate is evaluated; the authors average the last two.
   """
 
   epsilon: float = field(1e-3, 'epsilon (code 1e-3 for CIFAR-10)', low=0.0)

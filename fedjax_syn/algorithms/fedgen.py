@@ -35,15 +35,15 @@ class Server(NamedTuple):
 
 
 class FedGen(Layer):
-  """Trains a generator G(y, eps) of features that the clients' heads classify as y, and local models with it.
+  """Trains a generator G(y, eps) of features of label y, and local models with it.
 
-  From round 2 on, the local loss is CE + alpha CE(head(G(y')), y') + beta KL(p(head(G(y))) || p(x)), y' uniform and y
-  the batch's labels, without a gradient through the target of the second term. Both weights are multiplied by
-  decay^(round - 1). alpha = beta = 0 changes nothing.
+  From round 2 on, the local loss is CE + alpha CE(head(G(y')), y') + beta KL(p(head(G(y))) ||
+  p(x)), y' uniform and y the batch's labels, without a gradient through the target of the second
+  term. Both weights are multiplied by decay^(round - 1). alpha = beta = 0 changes nothing.
 
-  Clients send their label counts. They use the running moments of the generator's batch norm: with the moments of a
-  batch of one class, the label would cancel. The server draws labels in proportion to the number of clients of the
-  round that have them.
+  Clients send their label counts. They use the running moments of the generator's batch norm: with
+  the moments of a batch of one class, the label would cancel. The server draws labels in proportion
+  to the number of clients of the round that have them.
   """
 
   alpha: float = field(10.0, 'weight of the loss on generated features (code 10)', low=0.0)
@@ -111,7 +111,7 @@ class FedGen(Layer):
   def _objective(
     self, weights: Params, key: PRNGKey, task: Task, params: Params, counts: Array
   ) -> tuple[Array, Moments]:
-    """Returns the generator's loss, params [cohort, ...] being the clients', and its batch's moments."""
+    """Returns the generator's loss and its batch's moments; params: the clients', [cohort, ...]."""
     g = self._generator(task)
     labels = jnp.log(_holders(counts))
     y = jax.random.categorical(fold(key, 0), labels, shape=(self.batch_size,))
@@ -137,7 +137,7 @@ def _holders(counts: Array) -> Array:
 
 
 def ensemble_loss(logits: Array, y: Array, counts: Array) -> Array:
-  """Returns the clients' cross-entropy on generated features, weighted by their shares of each label.
+  """Returns the clients' cross-entropy on generated features, by their shares of each label.
 
   Args:
     logits: [cohort, batch, classes], each client's head on the generated features.
@@ -145,7 +145,8 @@ def ensemble_loss(logits: Array, y: Array, counts: Array) -> Array:
     counts: [cohort, classes], samples of each label at each client.
 
   Returns:
-    The mean over the batch of sum_k w_{k,y} CE_k with w_{k,y} = counts[k, y] / sum_k counts[k, y], [].
+    The mean over the batch of sum_k w_{k,y} CE_k with w_{k,y} = counts[k, y] / sum_k counts[k, y],
+    [].
   """
   share = counts / jnp.maximum(counts.sum(axis=0, keepdims=True), 1)
   losses = optax.softmax_cross_entropy_with_integer_labels(logits, y[None])
@@ -153,15 +154,17 @@ def ensemble_loss(logits: Array, y: Array, counts: Array) -> Array:
 
 
 def diversity_loss(noise: Array, features: Array) -> Array:
-  """Returns exp(-mean over pairs of d(eps_i, eps_j) d(z_i, z_j)): small where different noise gives different features.
+  """Returns exp(-mean over pairs of d(eps_i, eps_j) d(z_i, z_j)).
+
+  It is small where different noise gives different features.
 
   Args:
     noise: [batch, noise]; d is the mean squared difference.
     features: [batch, features]; d is the mean absolute difference.
 
   Returns:
-    The loss, [], between 0 and 1. With sums over coordinates instead of means, the exponential would
-    vanish for wide layers.
+    The loss, [], between 0 and 1. With sums over coordinates instead of means, the exponential
+    would vanish for wide layers.
   """
   pairs = lambda a: a[:, None] - a[None]
   return jnp.exp(-jnp.mean((pairs(noise) ** 2).mean(-1) * jnp.abs(pairs(features)).mean(-1)))

@@ -1,4 +1,4 @@
-"""FedMix: mixup with averaged samples that clients exchange before round 1 (Yoon et al., 2021, Eq. 4)."""
+"""FedMix: mixup with averages that clients exchange before round 1 (Yoon et al., 2021, Eq. 4)."""
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +14,15 @@ ROWS = 128  # samples of a client that are summed at once
 class FedMix(Layer):
   """Approximates mixup with the other clients' data by one averaged image and label from each.
 
-  With l = `mixing` and an average (x_g, y_g) drawn for each batch, the loss of a sample is
-  (1 - l) CE(f((1 - l) x), y) + l CE(f((1 - l) x), y_g) + l (1 - l) <dCE(f(u), y)/du at u = (1 - l) x, x_g>.
-  The last term is computed for each sample and averaged; the gradient of a batch mean would divide it by the batch size
-  twice. Terms that the layers before this one add (FedProx, MOON, ...) are not mixed and keep their weight. FedMix
-  comes last in a chain, since layers after it would see scaled samples. l = 0 changes nothing.
+  With l = `mixing` and an average (x_g, y_g) drawn for each batch, the loss of a sample is (1 - l)
+  CE(f((1 - l) x), y) + l CE(f((1 - l) x), y_g) + l (1 - l) <dCE(f(u), y)/du at u = (1 - l) x, x_g>.
+  The last term is computed for each sample and averaged; the gradient of a batch mean would divide
+  it by the batch size twice. Terms that the layers before this one add (FedProx, MOON, ...) are not
+  mixed and keep their weight. FedMix comes last in a chain, since layers after it would see scaled
+  samples. l = 0 changes nothing.
 
-  Deviation: each client sends one average over all of its samples (as Flower's baseline does), not one per batch.
+  Deviation: each client sends one average over all of its samples (as Flower's baseline does), not
+  one per batch.
   """
 
   mixing: float = field(0.05, 'lambda, the weight of the averaged sample', low=0.0, high=1.0)
@@ -29,14 +31,9 @@ class FedMix(Layer):
     return frozenset({'one class', 'pixels'})
 
   def setup(self, task, key, shard):
-    """Returns the client's mean image [H, W, C] and mean label [classes], and whether it has a sample, []."""
-
-    def add(i, total):
-      x, _, mask = federated.batch(task.data, shard, i, ROWS)
-      return total + jnp.tensordot(mask, x, axes=1)
-
-    zero = jnp.zeros(task.data.x.shape[1:], task.data.mean.dtype)
-    total = jax.lax.fori_loop(0, -(-shard.size // ROWS), add, zero)
+    """Returns mean image [H, W, C], mean label [classes], and whether it has samples, []."""
+    image_sum = lambda x, y, mask: jnp.tensordot(mask, x, axes=1)
+    total = federated.sum_batches(task.data, shard, ROWS, image_sum)
     size = jnp.maximum(shard.size, 1)
     return total / size, shard.class_counts / size, (shard.size > 0).astype(total.dtype)
 

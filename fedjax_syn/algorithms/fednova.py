@@ -9,12 +9,12 @@ from fedjax_syn.layer import Layer, overrides
 
 
 class FedNova(Layer):
-  """Averages (y_i - x) / a_i and scales the mean by the mean a: x + (sum_i p_i a_i) sum_i p_i (y_i - x) / a_i.
+  """Moves the model to x + (sum_i p_i a_i) sum_i p_i (y_i - x) / a_i.
 
-  a_i is the sum of the weights with which client i's gradients enter y_i - x. If all a_i are equal, nothing changes.
-  Clients train by SGD; they send the normalised difference instead of the difference, and a_i, one number. a_i counts
-  momentum, and FedProx's term wherever it is in the chain. Other terms of layers and weight decay are part of the local
-  objective.
+  a_i is the sum of the weights with which client i's gradients enter y_i - x. If all a_i are equal,
+  nothing changes. Clients train by SGD; they send the normalised difference instead of the
+  difference, and a_i, one number. a_i counts momentum, and FedProx's term wherever it is in the
+  chain. Other terms of layers and weight decay are part of the local objective.
   """
 
   def provides(self):
@@ -25,8 +25,8 @@ class FedNova(Layer):
 
   def conflicts(self):
     return {
-      'persistent momentum': "'fednova' counts steps whose momentum begins at zero: use client.persistent=False, or"
-      ' client.momentum=0'
+      'persistent momentum': "'fednova' counts steps whose momentum begins at zero: use"
+      ' client.persistent=False, or client.momentum=0'
     }
 
   def finish(self, client, trained, steps):
@@ -54,7 +54,7 @@ def _accumulated(client: ClientContext, steps: Array) -> Array:
 
 
 def effective_steps(steps: Array, momentum: float) -> Array:
-  """Returns ||a||_1 of SGD with momentum rho: (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho); tau for rho = 0.
+  """Returns ||a||_1 of SGD: (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho).
 
   Args:
     steps: tau, local steps.
@@ -69,7 +69,7 @@ def effective_steps(steps: Array, momentum: float) -> Array:
 
 
 def proximal_steps(steps: Array, momentum: float, decay: Array) -> Array:
-  """Returns ||a||_1 of SGD with a term mu/2 ||y - x||^2: the change by a step decays by eta mu in every later step.
+  """Returns ||a||_1 of SGD with a proximal term, by which changes decay in later steps.
 
   Args:
     steps: tau, local steps.
@@ -77,7 +77,8 @@ def proximal_steps(steps: Array, momentum: float, decay: Array) -> Array:
     decay: eta mu.
 
   Returns:
-    The sum of the absolute weights of the steps, []; without momentum (1 - (1 - eta mu)^tau) / (eta mu).
+    The sum of the absolute weights of the steps, []; without momentum (1 - (1 - eta mu)^tau) / (eta
+    mu).
   """
 
   def earlier(_, carry):  # the weight of the gradient of one step earlier

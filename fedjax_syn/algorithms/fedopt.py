@@ -1,4 +1,4 @@
-"""FedOpt: an optax optimizer on the server, e.g. FedAdam, FedYogi (Reddi et al., 2021, Algorithm 2)."""
+"""FedOpt: an optimizer on the server, as FedAdam and FedYogi (Reddi et al., 2021, Algorithm 2)."""
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,10 @@ from fedjax_syn.layer import Layer
 class FedOpt(Layer):
   """Gives the negative mean difference of the clients to a server optimizer as its gradient.
 
-  'adam' is FedAdam, 'yogi' FedYogi; 'sgd' with lr 1 changes nothing. A round without a sample changes nothing, not even
-  the moments, except under `dp`, where nobody may see that it was empty. Deviations: optax's optimizers correct the
-  bias of their moments, which Algorithm 2 does not; its tau is 1e-3, and 1e-8 in 'adam'.
+  'adam' is FedAdam, 'yogi' FedYogi; 'sgd' with lr 1 changes nothing. A round without a sample
+  changes nothing, not even the moments, except under `dp`, where nobody may see that it was empty.
+  Deviations: optax's optimizers correct the bias of their moments, which Algorithm 2 does not; its
+  tau is 1e-3, and 1e-8 in 'adam'.
   """
 
   optimizer: str = field('adam', 'server optimizer by its optax name', choices=OPTIMIZERS)

@@ -1,4 +1,4 @@
-"""FedProto: clients share the mean features of their classes instead of models (Tan et al., 2022, Algorithm 1)."""
+"""FedProto: clients share mean features by class, not models (Tan et al., 2022, Algorithm 1)."""
 
 from typing import NamedTuple
 
@@ -21,11 +21,12 @@ class Prototypes(NamedTuple):
 class FedProto(Layer):
   """Adds lambda d(f(x), C_y) to the local loss, C_y the mean features of class y over all clients.
 
-  d is the mean squared difference, as in the authors' code. A client sends, for each class, the sum of its features and
-  the number of its samples. With average=False, as in the paper, every client keeps its own model and the global model
-  stays the initial one: evaluate the clients' own models (`personal_every`). With average=True, models are averaged too.
-  Deviations: a class that no client of a round has keeps its prototype, and prototypes are computed by the trained
-  model in evaluation mode.
+  d is the mean squared difference, as in the authors' code. A client sends, for each class, the sum
+  of its features and the number of its samples. With average=False, as in the paper, every client
+  keeps its own model and the global model stays the initial one: evaluate the clients' own models
+  (`personal_every`). With average=True, models are averaged too.
+  Deviations: a class that no client of a round has keeps its prototype, and prototypes are computed
+  by the trained model in evaluation mode.
   """
 
   lambda_proto: float = field(1.0, 'lambda, weight of the distance (paper and code 1)', low=0.0)

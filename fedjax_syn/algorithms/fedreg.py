@@ -1,4 +1,4 @@
-"""FedReg: local steps are projected against forgetting, by pseudo and perturbed data (Xu et al., 2022)."""
+"""FedReg: local steps are projected against forgetting (Xu et al., 2022)."""
 
 import jax
 import jax.numpy as jnp
@@ -14,16 +14,18 @@ from fedjax_syn.layer import Layer, when
 class FedReg(Layer):
   """Takes the gradient at gamma w + (1 - gamma) w_global, and projects each step: w -= a g2 + b g3.
 
-  g2 and g3 are gradients at beta w + (1 - beta) w_global: g2 on pseudo data (far from the batch, labelled by the global
-  model), g3 on perturbed data (near it, with its labels); see `coefficients` for a and b. A step costs 2 `iterations`
-  + 3 times a step without this layer. gamma = 1 without projection changes nothing.
+  g2 and g3 are gradients at beta w + (1 - beta) w_global: g2 on pseudo data (far from the batch,
+  labelled by the global model), g3 on perturbed data (near it, with its labels); see `coefficients`
+  for a and b. A step costs 2 `iterations` + 3 times a step without this layer. gamma = 1 without
+  projection changes nothing.
 
-  The gradient of all layers before this one is taken at gamma w + (1 - gamma) w_global, so FedProx's term is multiplied
-  by gamma. The logged loss is that at the same point.
+  The gradient of all layers before this one is taken at gamma w + (1 - gamma) w_global, so
+  FedProx's term is multiplied by gamma. The logged loss is that at the same point.
 
-  Deviations: the client's optimizer takes the step (the authors' is plain SGD), and the projection follows it, outside
-  its moments. Both kinds of data are computed in every step instead of once in a round: the samples are the same, as the
-  global model does not change, and no memory is needed. The optional masking of the gradient, for privacy, is left out.
+  Deviations: the client's optimizer takes the step (the authors' is plain SGD), and the projection
+  follows it, outside its moments. Both kinds of data are computed in every step instead of once in
+  a round: the samples are the same, as the global model does not change, and no memory is needed.
+  The optional masking of the gradient, for privacy, is left out.
   """
 
   gamma: float = field(
@@ -73,7 +75,7 @@ class FedReg(Layer):
   def _gradient(
     self, client: ClientContext, w: Params, step: Step, eta: Array, soft: bool
   ) -> Params:
-    """Returns the gradient at beta w + (1 - beta) w_global on inputs moved by `ascend`, their labels soft or not."""
+    """Returns the gradient at beta w + (1 - beta) w_global on inputs moved by `ascend`."""
     task, w_global = client.task, Variables(client.params, client.stats)
     between = mix(self.beta, w, w_global.params)
     x = ascend(task, w_global, step, eta, self.iterations)
@@ -101,8 +103,8 @@ def ascend(task: Task, w_global: Variables, step: Step, eta: Array, iterations: 
     iterations: steps.
 
   Returns:
-    The moved inputs, [batch, height, width, channels]; padding does not move. Pixels have no limits: the
-    clamp in the authors' code has no effect.
+    The moved inputs, [batch, height, width, channels]; padding does not move. Pixels have no
+    limits: the clamp in the authors' code has no effect.
   """
 
   def loss(x):
@@ -122,8 +124,8 @@ def coefficients(drift: Params, g2: Params, g3: Params) -> tuple[Array, Array]:
     g3: gradient of the loss on perturbed data.
 
   Returns:
-    a = max(0, <drift, g2> / |g2|^2) and b = max(0, <drift - a g2, g3> / |g3|^2), both []; 0 for a zero
-    gradient.
+    a = max(0, <drift, g2> / |g2|^2) and b = max(0, <drift - a g2, g3> / |g3|^2), both []; 0 for a
+    zero gradient.
   """
 
   def share(v, g):

@@ -16,18 +16,20 @@ IsHead = Callable[[tuple], bool]
 
 
 class FedRep(Layer):
-  """Clients train their own head on the received representation, then the representation with that head.
+  """Clients train their own head on the representation, then the representation with that head.
 
-  In a round a client trains its head for `head` epochs, then the representation for client.epochs; both are steps if
-  client.steps is given. Only the representation is sent and averaged. A head is the client's state, at first the
-  initial model's.
+  In a round a client trains its head for `head` epochs, then the representation for client.epochs;
+  both are steps if client.steps is given. Only the representation is sent and averaged. A head is
+  the client's state, at first the initial model's.
 
-  A client's own model is the averaged representation with its head after `head` epochs on it, as in the authors'
-  evaluation. The global model keeps the initial head, which nothing trains. So its test accuracy says little, and
-  methods that use the global model's predictions on the server do not fit. On a client, other layers see the global
-  model with the client's own head: FedProx's term refers to that head, and SCAFFOLD does not fit, since it would
-  correct the head by its own last gradient. VHL aligns features in its first epochs, in which the representation is
-  frozen unless `vhl.align_epochs` is larger than `head`. A frozen part has no gradient, but its optimizer state is
+  A client's own model is the averaged representation with its head after `head` epochs on it, as in
+  the authors' evaluation. The global model keeps the initial head, which nothing trains. So its
+  test accuracy says little, and methods that use the global model's predictions on the server do
+  not fit. On a client, other layers see the global model with the client's own head: FedProx's term
+  refers to that head, and SCAFFOLD does not fit, since it would correct the head by its own last
+  gradient. VHL aligns features in its first epochs, in which the representation is frozen unless
+  `vhl.align_epochs` is larger than `head`. A frozen part has no gradient, but its optimizer state
+  is
   updated: momentum by the weight decay, Adam by the count of steps.
   """
 
@@ -77,7 +79,7 @@ class FedRep(Layer):
     return None, _heads(trained.params, client.task.model.is_head)
 
   def postprocess_update(self, client, payload):
-    """Sends zeros for the heads, also in other layers' parts that have the structure of the parameters."""
+    """Sends zeros for the heads, also in other layers' parts with the parameters' structure."""
     is_head, structure = client.task.model.is_head, jax.tree.structure(payload['params'])
     zero = lambda path, leaf: jnp.zeros_like(leaf) if is_head(path) else leaf
     without = lambda part: jax.tree_util.tree_map_with_path(zero, part)

@@ -14,13 +14,14 @@ from fedjax_syn.models.projection import with_projection
 class MOON(Layer):
   """Adds the model-contrastive loss to the local loss: l = l_sup + mu l_con (Eqs. 3 to 5).
 
-  Line numbers are those of the paper's Algorithm 1. R_w(x) are the features that a model w gives x: the output of the
-  projection head, or without one the input of the classifier. w is the local model w_i^t during training, w_glob the
-  global model w^t, and w_prev the local model w_i^{t-1} of the client's last participation, which each client keeps. A
-  client that has not trained yet has the initial model for w_prev. Messages are the same as without this layer.
+  Line numbers are those of the paper's Algorithm 1. R_w(x) are the features that a model w gives x:
+  the output of the projection head, or without one the input of the classifier. w is the local
+  model w_i^t during training, w_glob the global model w^t, and w_prev the local model w_i^{t-1} of
+  the client's last participation, which each client keeps. A client that has not trained yet has
+  the initial model for w_prev. Messages are the same as without this layer.
 
-  Deviation: under BatchNorm, z is normalised by the batch's statistics, z_glob and z_prev by their models' running
-  statistics; the paper does not say which.
+  Deviation: under BatchNorm, z is normalised by the batch's statistics, z_glob and z_prev by their
+  models' running statistics; the paper does not say which.
   """
 
   mu: float = field(1.0, "weight of l_con (paper 5 for CIFAR-10, FedCOG's tables 0.01)", low=0.0)
@@ -65,7 +66,9 @@ def cosine(a: Array, b: Array) -> Array:
 
 
 def contrastive_loss(z: Array, z_glob: Array, z_prev: Array, mask: Array, tau) -> Array:
-  """Returns l_con, -log(e^(sim(z, z_glob) / tau) / (e^(sim(z, z_glob) / tau) + e^(sim(z, z_prev) / tau))), Eq. 3.
+  """Returns l_con, -log(e^(s_glob / tau) / (e^(s_glob / tau) + e^(s_prev / tau))), Eq. 3.
+
+  s_glob is sim(z, z_glob), and s_prev is sim(z, z_prev).
 
   Args:
     z: [batch, features], of the model that is trained.

@@ -86,7 +86,7 @@ def module_name(place: str) -> str:
 
 @functools.cache  # another import would make another class
 def _file(path: str) -> types.ModuleType:
-  """Imports a file under a name that follows from its content: two files may have one name, and one may be moved."""
+  """Imports a file under a name that follows from its content: files may have equal names."""
   content = Path(path).read_bytes()
   name = f'{_PREFIX}{Path(path).stem}_{hashlib.sha256(content).hexdigest()[:8]}'
   if name in sys.modules:

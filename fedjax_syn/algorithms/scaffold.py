@@ -4,28 +4,31 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn.client.shard_gradient import gradient_sum
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.contexts import ClientContext
 from fedjax_syn.core.fields import field
-from fedjax_syn.core.types import Array, Params, Variables
-from fedjax_syn.data import federated
+from fedjax_syn.core.types import Params, Variables
 from fedjax_syn.layer import Layer, when
 
 
 class SCAFFOLD(Layer):
-  """Corrects local gradients by control variates: c of the server and c_i of client i, all zero at first.
+  """Corrects local gradients by control variates: c of the server, c_i of client i, 0 at first.
 
-  Line numbers are those of the paper's Algorithm 1: x is the global model, y the local one, eta the local step size
-  eta_l, K the number of local steps and N the number of all clients. FedAvg takes the local steps and averages y - x
-  (lines 16 and 17, uniformly as in the paper unless server.weighting='size'); the global step size eta_g is 1.
+  Line numbers are those of the paper's Algorithm 1: x is the global model, y the local one, eta the
+  local step size eta_l, K the number of local steps and N the number of all clients. FedAvg takes
+  the local steps and averages y - x (lines 16 and 17, uniformly as in the paper unless
+  server.weighting='size'); the global step size eta_g is 1.
 
-  Option I is the gradient at x of the data's own loss, without the terms of other layers (FedCOG, FedGen, ...); use
-  correction='step' with them. Option II divides x - y by K eta, which is a mean gradient for plain SGD only. option=0 is
-  therefore II for plain SGD and I for momentum and Adam; options 1 and 2 work with any optimizer.
+  Option I is the gradient at x of the data's own loss, without the terms of other layers (FedCOG,
+  FedGen, ...); use correction='step' with them. Option II divides x - y by K eta, which is a mean
+  gradient for plain SGD only. option=0 is therefore II for plain SGD and I for momentum and Adam;
+  options 1 and 2 work with any optimizer.
 
-  correction='gradient' is the paper's line 10: the optimizer receives g_i(y) - c_i + c. With correction='step' it
-  receives g_i(y), and a step -eta (c - c_i) follows the optimizer's (NIID-Bench). option=0 is then II, and c_i is the
-  client's mean step in units of eta, whatever the optimizer. For plain SGD both are the same.
+  correction='gradient' is the paper's line 10: the optimizer receives g_i(y) - c_i + c. With
+  correction='step' it receives g_i(y), and a step -eta (c - c_i) follows the optimizer's
+  (NIID-Bench). option=0 is then II, and c_i is the client's mean step in units of eta, whatever the
+  optimizer. For plain SGD both are the same.
   """
 
   option: int = field(
@@ -81,7 +84,8 @@ class SCAFFOLD(Layer):
     return optax.tree.sub(c_plus, c_i), c_plus  # line 13: sends c_i+ - c_i; line 14: keeps c_i+
 
   def server_update(self, round, new):
-    # Lines 16 and 17: c <- c + |S| / N times the mean over the round's clients S, which is 1 / N times their sum.
+    # Lines 16 and 17: c <- c + |S| / N times the mean over the round's clients S, which is 1 / N
+    # times their sum.
     total = round.messages.sum('scaffold')
     return new, jax.tree.map(lambda c, d: c + d / round.task.num_clients, round.state, total)
 
@@ -94,34 +98,18 @@ class SCAFFOLD(Layer):
 
 
 def _full_gradient(client: ClientContext) -> Params:
-  """Returns g_i(x), the gradient of the client's mean loss over all its samples at the global model (option I)."""
-  task, shard, x = client.task, client.shard, client.params
-  batch = 128  # samples at a time; fewer on a CPU whose cache does not hold the activations of 128
-  batch //= microbatches.num_microbatches(
-    task.model, task.data.x.shape[1:], task.data.mean.dtype, batch
+  """Returns g_i(x), the gradient of the client's mean loss at the global model (option I)."""
+  task, data, shard = client.task, client.task.data, client.shard
+  # Fewer than 128 samples at a time on a CPU whose cache does not hold their activations.
+  batch_size = 128
+  batch_size //= microbatches.num_microbatches(
+    task.model, data.x.shape[1:], data.mean.dtype, batch_size
   )
-  # Under BatchNorm the loss of a sample depends on its batch. The gradient is that of the loss in local training: the
-  # batch size is the local one, and batches are normalised by their own statistics.
+  # Under BatchNorm the loss of a sample depends on its batch. The gradient is that of the loss in
+  # local training: the batch size is the local one, and batches have their own statistics.
   train = bool(jax.tree.leaves(client.stats))
   if train:
-    batch = min(task.local.batch_size, task.data.positions.shape[0])
-
-  def add(i, total):  # the summed gradient of batch i
-    positions = i * batch + jnp.arange(batch, dtype=jnp.int32)
-    mask = (positions < shard.size).astype(task.data.mean.dtype)
-    images, labels = federated.take(task.data, shard, positions)
-
-    loss = lambda w: _summed_loss(client, w, images, labels, mask, train)
-    return jax.tree.map(jnp.add, total, jax.grad(loss)(x))
-
-  # As many batches as this client has. The largest client has many more where the data are skewed.
-  total = jax.lax.fori_loop(0, -(-shard.size // batch), add, optax.tree.zeros_like(x))
+    batch_size = min(task.local.batch_size, data.positions.shape[0])
+  x = Variables(client.params, client.stats)
+  total = gradient_sum(task.model, task.loss, data, shard, x, batch_size, train)
   return jax.tree.map(lambda g: g / jnp.maximum(shard.size, 1), total)
-
-
-def _summed_loss(
-  client: ClientContext, w: Params, images: Array, labels: Array, mask: Array, train: bool
-) -> Array:
-  """Returns the sum of the losses of the batch's samples in the mask, []."""
-  out = client.task.model.apply(Variables(w, client.stats), images, train=train, mask=mask)
-  return client.task.loss(out.logits, labels, mask) * mask.sum()

@@ -1,4 +1,4 @@
-"""Server warm-up: the server applies a growing share of the aggregated update in the first rounds."""
+"""Server warm-up: in the first rounds the server applies a growing share of the update."""
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,8 @@ from fedjax_syn.layer import Layer
 class ServerWarmUp(Layer):
   """Moves the global model by min(1, c / rounds) of what the layers before it computed in round c.
 
-  An example of a server rule without state; it is from no paper. In the first rounds, clients with few classes send
-  large updates whose mean is unreliable.
+  An example of a server rule without state; it is from no paper. In the first rounds, clients with
+  few classes send large updates whose mean is unreliable.
   """
 
   warm_rounds: float = field(10.0, 'rounds until the whole update is applied', low=1.0)

@@ -1,4 +1,4 @@
-"""VHL: clients align their features with those of a common data set of noise (Tang et al., 2022)."""
+"""VHL: clients align their features with those of common noise (Tang et al., 2022)."""
 
 import functools
 from typing import Any, NamedTuple
@@ -33,17 +33,18 @@ class Virtual(NamedTuple):
 class VHL(Layer):
   """Adds lambda CE(noise) + alignment (SupCon(real, noise) + 0.1 SupCon(noise)) to the local loss.
 
-  The C kinds of noise are classes C .. 2C - 1 of a classifier with 2C outputs. In the first `align_epochs` passes of
-  every round, steps 0 .. align_epochs ceil(size / batch) - 1, real features are aligned with those of the noise of
-  their class; the latter get no gradient from it.
+  The C kinds of noise are classes C .. 2C - 1 of a classifier with 2C outputs. In the first
+  `align_epochs` passes of every round, steps 0 .. align_epochs ceil(size / batch) - 1, real
+  features are aligned with those of the noise of their class; the latter get no gradient from it.
 
-  The noise follows from `seed` alone: it is the same for all clients and rounds, and nobody sends it. Models are
-  evaluated by their first C outputs. The loss of real samples is over these C too, or with `joint` over all 2C, as in
-  the code: then the extra outputs change the loss even with all weights at 0. Without `joint`, lambda_noise = alignment
-  = 0 changes nothing.
+  The noise follows from `seed` alone: it is the same for all clients and rounds, and nobody sends
+  it. Models are evaluated by their first C outputs. The loss of real samples is over these C too,
+  or with `joint` over all 2C, as in the code: then the extra outputs change the loss even with all
+  weights at 0. Without `joint`, lambda_noise = alignment = 0 changes nothing.
 
-  Deviations: noise is drawn in normalised pixels, not stored as clipped images; the generator is a small random
-  network; noise is not augmented; BatchNorm takes its statistics from the real samples only.
+  Deviations: noise is drawn in normalised pixels, not stored as clipped images; the generator is a
+  small random network; noise is not augmented; BatchNorm takes its statistics from the real samples
+  only.
   """
 
   lambda_noise: float = field(1.0, 'weight of the cross-entropy on noise (scripts 1.0)', low=0.0)
@@ -79,7 +80,8 @@ class VHL(Layer):
     size = min(self.noise_batch, images)
     rows = minibatch(key, images, size, step.index)
     x, y = render(noise, rows, step.x.shape[1:]).astype(step.x.dtype), noise.y[rows]
-    # Real samples and noise share a pass; the mask excludes the noise from the loss without this layer.
+    # Real samples and noise share a pass; the mask excludes the noise from the loss without this
+    # layer.
     both = step._replace(
       x=jnp.concatenate([step.x, x]),
       y=jnp.concatenate([step.y, y]),
@@ -161,7 +163,7 @@ def noise_set(
 
 
 def render(virtual: Virtual, rows: Array, shape: tuple[int, int, int]) -> Array:
-  """Returns some of the images in normalised pixels: rows [batch] -> [batch, height, width, channels]."""
+  """Returns images of rows [batch], normalised, [batch, height, width, channels]."""
   height, width, channels = shape
   z = virtual.z[rows]
   if virtual.generator:
@@ -187,9 +189,10 @@ def contrastive_loss(features: Array, y: Array, mask: Array, temperature: Array 
     temperature: tau.
 
   Returns:
-    The mean over all samples i of -1/|P(i)| sum_{p in P(i)} log(exp(s_ip / tau) / sum_{j != i} exp(s_ij / tau)),
-    [], s the cosines and P(i) the other samples of i's class; a sample without one adds 0. Source: Khosla
-    et al. (2020), Eq. 2, with the scale of VHL's code: tau over tau is 1.
+    The mean over all samples i of -1/|P(i)| sum_{p in P(i)} log(exp(s_ip / tau) / sum_{j != i}
+    exp(s_ij / tau)), [], s the cosines and P(i) the other samples of i's class; a sample without
+    one adds 0. Source: Khosla et al. (2020), Eq. 2, with the scale of VHL's code: tau over tau is
+    1.
   """
   square = jnp.sum(features**2, axis=-1, keepdims=True)
   # A feature vector of zeros (dead ReLUs) has no direction, and must have no gradient either.

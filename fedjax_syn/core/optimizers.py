@@ -20,8 +20,8 @@ def optimizer(
   Args:
     name: an optax optimizer, one of `OPTIMIZERS`.
     momentum: heavy-ball momentum; for sgd and rmsprop only.
-    weight_decay: L2 added to the gradient before the optimizer (coupled, as PyTorch's SGD and Adam do),
-      except for adamw and lion, whose own decoupled decay it becomes.
+    weight_decay: L2 added to the gradient before the optimizer (coupled, as PyTorch's SGD and Adam
+      do), except for adamw and lion, whose own decoupled decay it becomes.
 
   Raises:
     ValueError: if the name is unknown or the optimizer has no momentum.
@@ -58,7 +58,8 @@ def training_step(
     has_aux: see `loss`.
 
   Returns:
-    ((params, optimizer state), *args) -> ((params, optimizer state), what `loss` returned before the step).
+    ((params, optimizer state), *args) -> ((params, optimizer state), what `loss` returned before
+    the step).
   """
   slope = jax.value_and_grad(loss, has_aux=has_aux)
 

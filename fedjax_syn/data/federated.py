@@ -1,11 +1,13 @@
 """The clients' data on the device: one array, one flat order, and where each client's rows are."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.core.types import Array, Shard
+from fedjax_syn.core.types import Array, PyTree, Shard
 from fedjax_syn.data import partition as partition_lib
 
 if TYPE_CHECKING:  # the tables of data sets need no jax, and this module not them
@@ -157,6 +159,26 @@ def batch(
   positions = index * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
   x, y = take(data, shard, positions)
   return x, y, (positions < shard.size).astype(data.mean.dtype)
+
+
+def sum_batches(
+  data: FederatedData, shard: Shard, batch_size: int, function: Callable[..., PyTree]
+) -> PyTree:
+  """Sums a function of the batches of a shard.
+
+  Args:
+    data: the partitioned training set.
+    shard: the client.
+    batch_size: see `batch`.
+    function: (images, labels, mask) -> arrays; see `batch`.
+
+  Returns:
+    The sums, structure of what `function` returns; zeros for an empty shard.
+  """
+  value = lambda index: function(*batch(data, shard, index, batch_size))
+  zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(value, jnp.int32(0)))
+  add = lambda index, total: jax.tree.map(jnp.add, total, value(index))
+  return jax.lax.fori_loop(0, -(-shard.size // batch_size), add, zeros)
 
 
 def first_rows(data: FederatedData, shard: Shard, rows: int = 128) -> tuple[Array, Array, Array]:

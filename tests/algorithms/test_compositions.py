@@ -1,4 +1,4 @@
-"""Layers around layers: what may stand around what, and that each means the same there."""
+"""Chains of several layers: which are refused, and that a layer means the same in each chain."""
 
 import jax
 import jax.numpy as jnp
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
+from fedjax_syn import algorithms
 from fedjax_syn.core.types import Variables
 from tests import tiny
 
@@ -148,3 +149,27 @@ def test_a_branch_begins_with_the_old_model_everywhere():
     wanted = jax.tree.leaves(old.params)
     for leaf in own:
       assert any(np.array_equal(leaf[1], w) for w in wanted)
+
+
+def test_every_method_is_known_with_a_line_and_by_its_name():
+  names = algorithms.names()
+  assert {'fedavg', 'scaffold', 'fedmix', 'fedopt', 'dynafed'} <= set(names)
+  assert all(line and len(line) < 130 for line in names.values())
+  assert algorithms.layer_class('scaffold') is fs.SCAFFOLD
+  assert fs.chain(fs.FedAvg(), fs.SCAFFOLD()).name == 'scaffold'
+  assert fs.chain(fs.SCAFFOLD(), fs.FedMix()).name == 'scaffold+fedmix'
+
+
+def test_compositions_are_refused_in_one_line():
+  with pytest.raises(ValueError, match=r"'scaffold\+fedmix\+scaffold': 'scaffold' is there twice"):
+    fs.chain(fs.SCAFFOLD(), fs.FedMix(), fs.SCAFFOLD())
+
+  class Keeps(fs.Layer):
+    def aggregate(self, round):
+      return round.params, {}
+
+  class AlsoKeeps(Keeps):
+    pass
+
+  with pytest.raises(ValueError, match='both replace the aggregation'):
+    fs.chain(Keeps(), AlsoKeeps())

@@ -61,19 +61,6 @@ def test_ascent_against_numpy(eta):
   assert (wrong(np.asarray(got[:3])) > wrong(x[:3])).all()
 
 
-def test_gradient_at_the_mixed_point_by_hand():
-  """Rate 1/2, gamma 1/2, from 1; the gradient is (w + 1) / 2 - x.
-
-  A ({0}): 1 to 0.5. B ({4, 4, 4}): -3 to 2.5; 1.75 - 4 = -2.25 to 3.625; 2.3125 - 4 = -1.6875 to 4.46875.
-  The mean is 2.484375."""
-  method = fs.chain(
-    fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=1), fs.FedReg(gamma=0.5, projection=False)
-  )
-  engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
-  state, _ = engine.run(0, engine.init(0), 1)
-  np.testing.assert_allclose(state.params['w'], 2.484375, rtol=1e-6)
-
-
 def test_coefficients_by_hand():
   """d = (3, 1), g2 = (1, 1): a = 4 / 2 = 2. d - 2 g2 = (1, -1), g3 = (2, -1): b = 3 / 5.
 
@@ -103,24 +90,6 @@ def test_projection_of_a_step_by_hand():
   np.testing.assert_allclose(after(3.0, True), 1, rtol=1e-5)
   assert abs(after(3.0, False) - 1) > 1
   np.testing.assert_allclose(after(0.5, True), 2.0625, rtol=1e-6)
-
-
-def test_projection_against_numpy():
-  """Softmax regression: the gradient of CE(t, softmax(x W)) is x^T (p - t) / rows, at 0.3 w + 0.7 w_global."""
-  method, client, w_global, w, x, y, step = setup(beta=0.3, eta_s=0.3, eta_p=0.05, iterations=3)
-  x, y, between = x[:3], y[:3], 0.3 * w + 0.7 * w_global
-
-  def gradient(eta, soft):
-    moved = ascend_by_numpy(x, y, w_global, eta, 3)
-    target = softmax(moved @ w_global) if soft else np.eye(3)[y]
-    return moved.T @ (softmax(moved @ between) - target) / 3
-
-  g2, g3, drift = gradient(0.3, True), gradient(0.05, False), w - w_global
-  a = max(0, (drift * g2).sum() / (g2**2).sum())
-  b = max(0, ((drift - a * g2) * g3).sum() / (g3**2).sum())
-  assert a > 0 and b > 0
-  got = method.step(client, None, {'w': jnp.asarray(w)}, None, step)['w']
-  np.testing.assert_allclose(got, w - a * g2 - b * g3, rtol=0, atol=2e-5)
 
 
 def test_a_batch_of_padding_changes_nothing():

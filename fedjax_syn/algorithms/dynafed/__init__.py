@@ -1,4 +1,4 @@
-"""DynaFed: a data set distilled from the global model's trajectory refines every later round (Pi et al., CVPR 2023)."""
+"""DynaFed: a set distilled from the global trajectory refines later rounds (Pi et al., 2023)."""
 
 from fedjax_syn.algorithms.dynafed.dynafed import DynaFed
 

@@ -1,7 +1,7 @@
-"""Losses over each client's own data through one round (DynaFed, Figure 3).
+"""Losses over each client's data during one round (DynaFed, Figure 3).
 
-The round is run again: local training of every client that takes part, the weighted mean, and fine-tuning
-on the synthetic set; with the keys and the state of the original round it ends at the same model.
+The round is run again: local training of its clients, the weighted mean, and fine-tuning on the
+synthetic set. With the keys and the state of the original round it ends at the same model.
 """
 
 from collections.abc import Callable
@@ -23,14 +23,13 @@ FineTune = Callable[  # (w, stats, record) -> (w, records of every step), see `f
 
 
 class RoundLosses(NamedTuple):
-  """Losses of a round; means over rows, without augmentation, with running statistics held fixed."""
+  """Losses of a round: means over rows, without augmentation, with fixed running statistics."""
 
   at: np.ndarray  # [points], local steps done: 0, every, 2 every, ...
-  steps: np.ndarray  # [clients], local steps that each takes; its losses do not change after them
-  local: np.ndarray  # [clients, points], L_m(w_m, D_m) of those that take part
-  tuned: (
-    np.ndarray
-  )  # [1 + steps, all clients], L_m(w, D_m) after aggregation and each fine-tuning step
+  steps: np.ndarray  # [clients], local steps of each; its losses do not change after them
+  local: np.ndarray  # [clients, points], L_m(w_m, D_m) of the round's clients
+  # [1 + steps, all clients], L_m(w, D_m) after the aggregation and each fine-tuning step
+  tuned: np.ndarray
   mean: np.ndarray  # [1 + steps], L(w, D): the mean over all rows, Eq. 1
   params: Params  # the model at the end of the round
 
@@ -44,15 +43,12 @@ def client_loss(task: Task, variables: Variables, shard: Shard, batch_size: int 
     shard: the client.
     batch_size: rows at once.
   """
+
+  def batch_loss(x, y, mask):
+    return task.loss(task.model.apply(variables, x, train=False).logits, y, mask) * mask.sum()
+
   batch_size = min(batch_size, task.data.positions.shape[0])
-
-  def add(index, total):
-    x, y, mask = federated.batch(task.data, shard, index, batch_size)
-    logits = task.model.apply(variables, x, train=False).logits
-    return total + task.loss(logits, y, mask) * mask.sum()
-
-  zero = jnp.zeros((), task.data.mean.dtype)
-  return jax.lax.fori_loop(0, -(-shard.size // batch_size), add, zero) / shard.size
+  return federated.sum_batches(task.data, shard, batch_size, batch_loss) / shard.size
 
 
 def round_losses(
@@ -64,16 +60,17 @@ def round_losses(
   *,
   every: int = 1,
 ) -> RoundLosses:
-  """Runs one round again and looks at the clients' losses on the way.
+  """Runs one round again and measures the clients' losses during it.
 
   Args:
-    task: its chain says how clients train locally; optimizers that persist between rounds begin anew here.
-    client: any client in the round, with parts by layer (`Engine.client_context`): the global model before the round
-      and the round's number.
+    task: its chain says how clients train locally; optimizers that persist between rounds start
+      anew.
+    client: any client in the round, with parts by layer (`Engine.client_context`): the global model
+      before the round and the round's number.
     keys: of the clients in the round, [clients].
-    clients: who takes part, [clients], int32.
+    clients: the round's clients, [clients], int32.
     finetune: what the server does after the aggregation.
-    every: local steps between two looks.
+    every: local steps between two measurements.
 
   Returns:
     The losses. Source: DynaFed, Section 6.2 and Figure 3.
@@ -86,55 +83,59 @@ def round_losses(
       raise ValueError(
         f'{task.chain.name!r}: losses are shown for plain local training and averaging only'
       )
-  start = Variables(client.params, client.stats)
-  sizes = np.asarray(task.data.size)
   steps = np.asarray(LocalClient(task).steps(task.data.size[clients]))
   points = -(-int(steps.max()) // every)
 
   @jax.jit
-  def run(data, start, keys, clients):
-    # The data are an argument: as a constant they would be a part of the program.
+  def run(data, client, keys, clients):  # data as a constant would be a part of the program
     traced = task._replace(data=data)
-    local = LocalClient(traced)
-
-    def train(key, number):
-      shard = federated.shard_of(data, number)
-      own = {'key': key, 'shard': shard, 'broadcast': {}, 'state': local.init(start, shard)}
-      carry = local.begin(client._replace(params=start.params, stats=start.stats, **own))
-      last = local.steps(shard.size)
-
-      def look(carry):
-        return client_loss(traced, Variables(carry.params, carry.stats), shard)
-
-      def advance(carry, i):
-        until = jnp.minimum((i + 1) * every, last)
-        carry = jax.lax.fori_loop(i * every, until, lambda _, carry: local.step(carry), carry)
-        return carry, look(carry)
-
-      first = look(carry)
-      carry, losses = jax.lax.scan(advance, carry, jnp.arange(points))
-      message = local.end(carry)[0]
-      return jnp.concatenate([first[None], losses]), message.weight, message.payload
-
-    losses, weights, payloads = jax.lax.map(lambda pair: train(*pair), (keys, clients))
-    total = weights.sum()
-    share = jnp.where(total > 0, weights / jnp.where(total > 0, total, 1), 0)
-    mean = lambda leaf: jnp.tensordot(share.astype(leaf.dtype), leaf, axes=1)
-    w = jax.tree.map(lambda old, d: old + mean(d), start.params, payloads['params'])
-    stats = jax.tree.map(
-      lambda old, new: jnp.where(total > 0, mean(new), old), start.stats, payloads['stats']
-    )
-    everyone = jnp.arange(task.num_clients, dtype=jnp.int32)
+    train = lambda pair: _train(traced, client, *pair, every, points)
+    losses, weights, payloads = jax.lax.map(train, (keys, clients))
+    w, stats = _average(client, weights, payloads)
 
     def record(w):
-      loss_of = lambda c: client_loss(traced, Variables(w, stats), federated.shard_of(data, c))
-      return jax.lax.map(loss_of, everyone)
+      loss = lambda c: client_loss(traced, Variables(w, stats), federated.shard_of(data, c))
+      return jax.lax.map(loss, jnp.arange(task.num_clients, dtype=jnp.int32))
 
-    first = record(w)
+    start = record(w)
     w, tuned = finetune(w, stats, record)
-    return losses, jnp.concatenate([first[None], tuned]), w
+    return losses, jnp.concatenate([start[None], tuned]), w
 
-  losses, tuned, w = run(task.data, start, keys, clients)
-  losses, tuned = np.asarray(losses), np.asarray(tuned)
+  losses, tuned, w = run(task.data, client, keys, clients)
+  losses, tuned, sizes = np.asarray(losses), np.asarray(tuned), np.asarray(task.data.size)
   mean = np.where(sizes > 0, tuned, 0) @ (sizes / sizes.sum())
   return RoundLosses(every * np.arange(points + 1), steps, losses, tuned, mean, w)
+
+
+def _train(
+  task: Task, client: ClientContext, key: PRNGKey, number: Array, every: int, points: int
+) -> tuple[Array, Array, dict[str, PyTree]]:
+  """Trains one client; returns its losses [points + 1] and its message's weight and payload."""
+  local, shard = LocalClient(task), federated.shard_of(task.data, number)
+  state = local.init(Variables(client.params, client.stats), shard)
+  carry = local.begin(client._replace(key=key, shard=shard, broadcast={}, state=state))
+  last = local.steps(shard.size)
+  loss = lambda carry: client_loss(task, Variables(carry.params, carry.stats), shard)
+
+  def advance(carry, i):
+    until = jnp.minimum((i + 1) * every, last)
+    carry = jax.lax.fori_loop(i * every, until, lambda _, carry: local.step(carry), carry)
+    return carry, loss(carry)
+
+  start = loss(carry)
+  carry, losses = jax.lax.scan(advance, carry, jnp.arange(points))
+  message = local.end(carry)[0]
+  return jnp.concatenate([start[None], losses]), message.weight, message.payload
+
+
+def _average(client: ClientContext, weights: Array, payloads: dict[str, PyTree]) -> Variables:
+  """Returns the global model after the round, of messages with leaves [clients, ...]."""
+  total = weights.sum()
+  share = jnp.where(total > 0, weights / jnp.where(total > 0, total, 1), 0)
+  mean = lambda leaf: jnp.tensordot(share.astype(leaf.dtype), leaf, axes=1)
+  move = lambda old, difference: old + mean(difference)
+  keep = lambda old, new: jnp.where(total > 0, mean(new), old)
+  return Variables(
+    jax.tree.map(move, client.params, payloads['params']),
+    jax.tree.map(keep, client.stats, payloads['stats']),
+  )

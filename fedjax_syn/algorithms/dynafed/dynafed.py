@@ -1,4 +1,4 @@
-"""DynaFed: a data set distilled from the global model's trajectory refines every later round (Pi et al., CVPR 2023)."""
+"""DynaFed: a set distilled from the global trajectory refines later rounds (Pi et al., 2023)."""
 
 import functools
 from collections.abc import Callable
@@ -37,15 +37,17 @@ class Synthesis(NamedTuple):
 
 
 class DynaFed(Layer):
-  """Synthesises data on the server after round L and fine-tunes the global model on them in every later round.
+  """Synthesises data on the server after round L and fine-tunes the global model on them.
 
-  Rounds 1..L run the layers before this one; the server records w^0..w^L, where w^c is the model after round c.
-  (Algorithm 2 names a model after the round that sends it: its w^c is w^{c-1} here.) After round L, N iterations of
-  Algorithm 1 learn D_syn = (X, y). From round L + 1 on, the aggregated model is fine-tuned on D_syn before it is sent.
+  Rounds 1..L run the layers before this one; the server records w^0..w^L, where w^c is the model
+  after round c. (Algorithm 2 names a model after the round that sends it: its w^c is w^{c-1} here.)
+  After round L, N iterations of Algorithm 1 learn D_syn = (X, y). From round L + 1 on, the
+  aggregated model is fine-tuned on D_syn before it is sent.
 
-  Eqs. 3 and 4 in this file: w~ is w^t after s' steps of size alpha on D_syn. The target w* is w^{t+s}, or by default
-  the mean of drawn checkpoints (Section 6). d(w~, w*) is the squared distance divided by ||w^t - w*||^2 (code; the
-  paper leaves d open). alpha is learned with X and y (code). The fields say where each default comes from.
+  Eqs. 3 and 4 in this file: w~ is w^t after s' steps of size alpha on D_syn. The target w* is
+  w^{t+s}, or by default the mean of drawn checkpoints (Section 6). d(w~, w*) is the squared
+  distance divided by ||w^t - w*||^2 (code; the paper leaves d open). alpha is learned with X and y
+  (code). The fields say where each default comes from.
   """
 
   length: int = field(20, 'L, rounds before synthesis (paper 20, code 24)', low=1, high=10**5)
@@ -88,7 +90,8 @@ class DynaFed(Layer):
   def server_update(self, round, new):
     model, state = round.task.model, round.state
     if round.task.first_round <= self.length:  # Algorithm 2, line 14
-      # Round c records w^{c-1}, which it sent: layers after this one may still change `new`, its w^c.
+      # Round c records w^{c-1}, which it sent: layers after this one may still change `new`, its
+      # w^c.
       return new, _record(state, round.round - 1, round.params)
     # Algorithm 2, lines 11 and 12
     return finetune(self, model, Variables(new, round.stats), state.syn, round.key)[0], state
@@ -102,7 +105,10 @@ class DynaFed(Layer):
       # d divides by ||w^t - w*||^2, which must not be 0.
       move = float(_smallest_move(state.trajectory, self._first_t, self.length, self.segment))
       if not 0 < move < np.inf:
-        reason = f'the trajectory stands still or is not finite (smallest squared move {move}): nothing to match'
+        reason = (
+          'the trajectory stands still or is not finite'
+          f' (smallest squared move {move}): nothing to match'
+        )
         return w.params, state, self._diverged(reason)
     batches, stats = self._microbatches(task), w.stats
     if batches.mesh:
@@ -193,8 +199,9 @@ class DynaFed(Layer):
     checkpoints = self.length + self.include_initial
     if checkpoints < self.segment + 1:
       raise ValueError(
-        f'dynafed.segment={self.segment} needs {self.segment + 1} checkpoints, but dynafed.length={self.length} '
-        f'gives {checkpoints}; try --config.dynafed.segment={max(checkpoints - 1, 1)}, or raise length'
+        f'dynafed.segment={self.segment} needs {self.segment + 1} checkpoints, but'
+        f' dynafed.length={self.length} gives {checkpoints};'
+        f' try --config.dynafed.segment={max(checkpoints - 1, 1)}, or raise length'
       )
     for key in ('augment', 'finetune_augment'):
       try:
@@ -205,8 +212,8 @@ class DynaFed(Layer):
   def resolve(self, run):
     if self.length >= run.rounds:
       raise ValueError(
-        f'dynafed.length={self.length} must be smaller than rounds={run.rounds}: no round would be fine-tuned;'
-        f' try --config.dynafed.length={max(run.rounds // 2, 1)}'
+        f'dynafed.length={self.length} must be smaller than rounds={run.rounds}: no round would be'
+        f' fine-tuned; try --config.dynafed.length={max(run.rounds // 2, 1)}'
       )
     return self
 
@@ -243,7 +250,7 @@ class DynaFed(Layer):
     return 0 if self.include_initial else 1
 
   def _microbatches(self, task: Task) -> Microbatches:
-    """Says how an inner step divides its images; raises ValueError where the field `pieces` does not fit."""
+    """Returns how an inner step divides its images; raises ValueError if `pieces` does not fit."""
     images = self.images_per_class * task.num_classes
     step_images = min(self.inner_batch or images, images)
     return microbatches.synthetic_microbatches(
@@ -274,7 +281,7 @@ def _chunk(
   stats: Stats,
   count: Array,
 ) -> tuple[Synthesis, Array]:
-  """Takes `count` iterations, or fewer if they diverge; returns the state, and whether it is finite."""
+  """Takes `count` iterations, or fewer if they diverge; returns the state and if it is finite."""
 
   def go(carry):
     i, _, ok = carry

@@ -58,7 +58,6 @@ def dynamics(
   Returns:
     By label, 1 - cos(w~, w*) of every draw, [draws].
   """
-
   # Placed alike: one program for all of them.
   sets = jax.device_put(dict(sets), jax.tree.leaves(trajectory)[0].sharding)
   how = model, first, length, segment, targets, steps, draws

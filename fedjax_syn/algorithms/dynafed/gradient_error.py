@@ -1,28 +1,28 @@
-"""How well gradients on the synthetic set stand in for those on the clients' data (DynaFed, Assumption 3).
+"""Errors of gradients on the synthetic set (DynaFed, Assumption 3).
 
-The assumption behind DynaFed's Theorem 1 is a line over the points (r, e) of all parameters w met:
+Theorem 1 assumes that for all parameters w of the training
 
   e(w) <= delta r(w) + epsilon,   e = ||grad L(w, D_syn) - grad L(w, D)||,   r = ||grad L(w, D)||.
 
-Many pairs (delta, epsilon) bound the same points, so `fit` names three of them. A delta of 1 or more says
-nothing: an empty set, with gradient 0, has delta = 1 and epsilon = 0.
+Many pairs (delta, epsilon) bound the same points (r, e); `fit` returns three of them. A delta of 1
+or more says nothing: an empty set, whose gradient is 0, has delta = 1 and epsilon = 0.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet, soft_cross_entropy
-from fedjax_syn.core.types import Array, Model, Params, Stats, Variables
+from fedjax_syn.client.shard_gradient import Loss, gradient_sum
+from fedjax_syn.core.types import Model, Params, Stats, Variables
 from fedjax_syn.data import federated
 
 
 class GradientErrors(NamedTuple):
-  """The gradient on a small set beside the gradient on all data, at several parameters."""
+  """Gradients on a small set compared with those on all data, at several parameters."""
 
   real_norm: np.ndarray  # [points], r
   error_norm: np.ndarray  # [points], e
@@ -32,52 +32,28 @@ class GradientErrors(NamedTuple):
 class Line(NamedTuple):
   """Pairs for which e <= delta r + epsilon holds at every point."""
 
-  delta_alone: float  # the smallest delta with epsilon = 0; inf if an error remains where r = 0
+  delta_alone: float  # the smallest delta with epsilon = 0; inf if e > 0 where r = 0
   epsilon_alone: float  # the smallest epsilon with delta = 0
-  delta: float  # the pair whose line lies nearest above the points, on the average
+  delta: float  # of the pair with the smallest mean of delta r + epsilon - e
   epsilon: float
 
 
 def real_gradient(
   model: Model,
-  loss: Callable[[Array, Array, Array], Array],
+  loss: Loss,
   data: federated.FederatedData,
   variables: Variables,
   batch_size: int = 500,
 ) -> Params:
-  """Returns grad L(w, D) over all clients' rows, each row weighing the same (DynaFed, Eq. 1).
-
-  Args:
-    model: the network; running statistics are held fixed, so that the loss is a mean over rows.
-    loss: (logits, y, mask) -> mean loss.
-    data: the clients' data, uint8 on the device, normalised batch by batch.
-    variables: w and statistics.
-    batch_size: rows at once.
-
-  Returns:
-    The gradient, structure of w.
-  """
-  shard = federated.all_clients(data)
-  rows = data.order.shape[0]
-  batch_size = min(batch_size, rows)
-
-  def add(total, index):
-    x, y, mask = federated.batch(data, shard, index, batch_size)
-
-    def summed(w):
-      logits = model.apply(Variables(w, variables.stats), x, train=False).logits
-      return loss(logits, y, mask) * mask.sum()
-
-    return optax.tree.add(total, jax.grad(summed)(variables.params)), None
-
-  zero = optax.tree.zeros_like(variables.params)
-  total, _ = jax.lax.scan(add, zero, jnp.arange(-(-rows // batch_size)))
+  """Returns grad L(w, D), the mean over all clients' rows (DynaFed, Eq. 1); see `gradient_sum`."""
+  shard, rows = federated.all_clients(data), data.order.shape[0]
+  total = gradient_sum(model, loss, data, shard, variables, min(batch_size, rows))
   return optax.tree.scale(1 / rows, total)
 
 
 def gradient_errors(
   model: Model,
-  loss: Callable[[Array, Array, Array], Array],
+  loss: Loss,
   data: federated.FederatedData,
   points: Params,
   stats: Stats,
@@ -86,8 +62,8 @@ def gradient_errors(
 ) -> dict[str, GradientErrors]:
   """Compares gradients on small sets with the gradient on all clients' data.
 
-  Both are taken with running statistics held fixed. For a network with BatchNorm this is not the
-  gradient of fine-tuning, which normalises by the batch.
+  Running statistics are held fixed. For a network with BatchNorm this is not the gradient of
+  fine-tuning, which normalises by the batch.
 
   Args:
     model: the network.
@@ -121,8 +97,8 @@ def gradient_errors(
 
     return jax.lax.map(at, points)
 
-  found = jax.tree.map(np.asarray, measure(points, data, dict(sets)))
-  return {label: found[label] for label in sets}  # in the order given; JAX sorts dicts
+  errors = jax.tree.map(np.asarray, measure(points, data, dict(sets)))
+  return {label: errors[label] for label in sets}  # in the order given; JAX sorts dicts
 
 
 def epsilon_of(delta: float, errors: GradientErrors) -> float:
@@ -133,16 +109,16 @@ def epsilon_of(delta: float, errors: GradientErrors) -> float:
 def fit(errors: GradientErrors) -> Line:
   """Fits delta and epsilon of Assumption 3 to points.
 
-  `epsilon_of(delta)` is convex, piecewise linear and falls; every pair on it is a smallest one. Out of
-  these the pair returned beside the two extremes has the smallest mean of delta r + epsilon - e. That mean
-  is convex and piecewise linear in delta as well, so that its minimum is at a corner: at delta = 0, at
-  epsilon = 0 or on a line through two points.
+  `epsilon_of(delta)` is convex, piecewise linear and decreasing. Of the pairs (delta,
+  epsilon_of(delta)), `fit` returns the two extremes and the one with the smallest mean of delta r +
+  epsilon - e. That mean is convex and piecewise linear in delta, so its minimum is at a corner: at
+  delta = 0, at epsilon = 0 or on a line through two points.
 
   Args:
     errors: of at least one point.
 
   Returns:
-    The pairs; the bound holds at the points given, nowhere else for certain.
+    The pairs. The bound holds at the given points; elsewhere it may not.
   """
   r, e = (np.asarray(v, np.float64) for v in (errors.real_norm, errors.error_norm))
   with np.errstate(divide='ignore', invalid='ignore'):

@@ -1,9 +1,9 @@
-"""What a synthetic set gives away about training images: nearest neighbours and membership inference.
+"""Privacy of a synthetic set: nearest neighbours and membership inference.
 
-DynaFed argues by pictures that its set shows no client's images (Remark 1, Figure 4). Here the argument
-has numbers, with two limits. Learned pixels are not kept in the range of real ones, so that a set may be
-far from every image and still tell much; and both attacks know the set alone, not the trajectory. A
-figure at chance is no proof of privacy; a figure away from it is a leak.
+DynaFed argues by pictures that its set shows no client's images (Remark 1, Figure 4). Here the
+argument has numbers, with two limits. Learned pixels are not kept in the range of real ones, so
+that a set may be far from every image and still tell much; and both attacks know the set alone, not
+the trajectory. A figure at chance is no proof of privacy; a figure away from it is a leak.
 """
 
 from typing import NamedTuple
@@ -123,8 +123,8 @@ def membership(members: np.ndarray, others: np.ndarray) -> Attack:
   """Measures an attack that calls images with high scores members of the training set.
 
   Args:
-    members: scores of training images: minus the distance to the nearest synthetic image, or minus the
-      loss of a model that was trained on the synthetic set only.
+    members: scores of training images: minus the distance to the nearest synthetic image, or minus
+      the loss of a model that was trained on the synthetic set only.
     others: scores of images that nobody trained on.
 
   Returns:

@@ -1,4 +1,4 @@
-"""Training a fresh network on the synthetic set alone: what the set is worth by itself (DynaFed, Figure 6, right)."""
+"""Training of a fresh network on the synthetic set alone (DynaFed, Figure 6, right)."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -45,7 +45,8 @@ def train_from_scratch(
     batch_size: images per step; 0 is all of them.
 
   Returns:
-    Steps, accuracies and the trained network. The paper gives neither optimizer nor steps of its figure.
+    Steps, accuracies and the trained network. The paper gives neither optimizer nor steps of its
+    figure.
   """
 
   def loss(w, stats, x, y):

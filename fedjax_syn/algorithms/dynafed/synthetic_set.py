@@ -29,7 +29,7 @@ def snapshot_count(images: int, shape: tuple[int, int, int]) -> int:
 
 
 def snapshot_iterations(snapshots: int, iterations: int) -> np.ndarray:
-  """Returns the iterations after which the set is kept, int [snapshots]: evenly from 0 to all, halves rounded up."""
+  """Returns the iterations of the snapshots, int [snapshots]: evenly from 0, halves rounded up."""
   gaps = 2 * (snapshots - 1)
   return (2 * np.arange(snapshots) * iterations + snapshots - 1) // gaps
 
@@ -79,8 +79,8 @@ def soft_cross_entropy(logits: Array, label_logits: Array) -> Array:
     label_logits: [batch, classes], softmax of which are the labels.
 
   Returns:
-    The mean over the batch, []. The authors' code divides by the number of classes as well; that only
-    rescales the step size, and is not done here.
+    The mean over the batch, []. The authors' code divides by the number of classes as well; that
+    only rescales the step size, and is not done here.
   """
   return -jnp.mean(jnp.sum(jax.nn.softmax(label_logits) * jax.nn.log_softmax(logits), axis=-1))
 

@@ -1,8 +1,9 @@
-"""Trajectory matching: a synthetic set whose training follows a segment of the global model's trajectory.
+"""Trajectory matching: training on the synthetic set follows the global model's trajectory.
 
-The inner problem trains from w^t on the set for s' steps of gradient descent; the outer problem moves
-images, labels and step size so that the end lands near a later checkpoint. Source: DynaFed (Pi et al.,
-2023), Eqs. 3-4 and Algorithm 1; the normalised distance is that of MTT (Cazenavette et al., 2022).
+The inner problem trains from w^t on the set for s' steps of gradient descent; the outer problem
+moves images, labels and step size so that the end lands near a later checkpoint. Source: DynaFed
+(Pi et al., 2023), Eqs. 3-4 and Algorithm 1; the normalised distance is that of MTT (Cazenavette et
+al., 2022).
 """
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ Augment = Callable[[PRNGKey, Array], Array]
 
 
 def augmentation(strategy: str) -> Augment | None:
-  """Returns the augmentation of DSA operations, 'colour_crop' (see `parse_strategy`); None if there are none."""
+  """Returns the augmentation of DSA operations, as 'colour_crop'; None if there are none."""
   operations = parse_strategy(strategy)
   return (lambda key, x: dsa(key, x, operations)) if operations else None
 
@@ -193,7 +194,8 @@ def draw_segment(
     first: smallest t: 0 with the initial model, else 1.
     length: L.
     segment: s; t + s <= L.
-    targets: how many checkpoints out of w^{t+1} ... w^{t+s}, with replacement, are averaged; 0: w^{t+s}.
+    targets: how many checkpoints out of w^{t+1} ... w^{t+s}, with replacement, are averaged; 0:
+      w^{t+s}.
 
   Returns:
     The segment. Source: DynaFed, Section 6 (the target is averaged over 2 drawn checkpoints).
@@ -208,7 +210,7 @@ def draw_segment(
 
 
 def smallest_move(trajectory: Params, first: int, length: int, segment: int) -> Array:
-  """The smallest ||w^t - w^{t+k}||^2 over drawable t and k = 1..s, []; 0 means that a ratio would be 0/0."""
+  """Returns the smallest ||w^t - w^{t+k}||^2 over all t and k = 1..s, []."""
   t = jnp.arange(first, length - segment + 1)
   moves = [
     jax.vmap(lambda i: _squared_norm(jax.tree.map(lambda w: w[i] - w[i + k], trajectory)))(t)

@@ -1,4 +1,4 @@
-"""FedCOG: clients generate data that complement theirs and distil the global model on them (Ye et al., ICLR 2024)."""
+"""FedCOG: clients distil the global model on generated complementary data (Ye et al., 2024)."""
 
 from fedjax_syn.algorithms.fedcog.fedcog import FedCOG
 

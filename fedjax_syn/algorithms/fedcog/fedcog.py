@@ -1,4 +1,4 @@
-"""FedCOG: clients generate data that complement theirs and distil the global model on them (Ye et al., ICLR 2024)."""
+"""FedCOG: clients distil the global model on generated complementary data (Ye et al., 2024)."""
 
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ class Generated(NamedTuple):
 
 
 class Previous(NamedTuple):
-  """Per-client state: theta_k^{t-1,tau}, the local model at the end of the client's last local training."""
+  """Per-client state: theta_k^{t-1,tau}, the local model after the client's last local training."""
 
   model: Variables
   visited: Array  # [], bool: whether the client has trained
@@ -47,21 +47,23 @@ class Prepared(NamedTuple):
 
 
 class FedCOG(Layer):
-  """Generates data before local training and distils the global model on them, from round T0 + 1 on.
+  """Generates data before local training and distils the global model on them.
 
-  Line numbers are those of the paper's Algorithm 1, which counts rounds from 0; here they count from 1. The paper's
-  theta is w: the global model theta^t in generation, the local model theta_k^{t,r} in the loss. FedAvg does lines 3, 6,
-  9 and 10; messages are the same as without this layer.
+  It does so from round T0 + 1 on. Line numbers are those of the paper's Algorithm 1, which counts
+  rounds from 0; here they count from 1. The paper's theta is w: the global model theta^t in
+  generation, the local model theta_k^{t,r} in the loss. FedAvg does lines 3, 6, 9 and 10; messages
+  are the same as without this layer.
 
-  Every client keeps its last local model, in the rounds before T0 too. A client that has not trained yet has no local
-  model for Eq. 2: its data come from the global model alone (the authors' code takes an untrained network instead). The
-  distilled predictions are those on the final images (code: those of the iteration with the lowest loss).
-  weights='free' scales the whole loss of the layers before this one, not L_c alone.
+  Every client keeps its last local model, in the rounds before T0 too. A client that has not
+  trained yet has no local model for Eq. 2: its data come from the global model alone (the authors'
+  code takes an untrained network instead). The distilled predictions are those on the final images
+  (code: those of the iteration with the lowest loss). weights='free' scales the whole loss of the
+  layers before this one, not L_c alone.
 
-  With several labels per sample, each label is a distribution over absent and present. Losses, divergences and
-  distillation are then means over the labels, and `generation.label_sets` chooses the target labels. For tokens, the
-  generated data are embeddings (A.1.2). The model in training embeds the real tokens, and the layers before this one
-  compute their loss from these embeddings.
+  With several labels per sample, each label is a distribution over absent and present. Losses,
+  divergences and distillation are then means over the labels, and `generation.label_sets` chooses
+  the target labels. For tokens, the generated data are embeddings (A.1.2). The model in training
+  embeds the real tokens, and the layers before this one compute their loss from these embeddings.
   """
 
   start: int = field(
@@ -127,7 +129,7 @@ class FedCOG(Layer):
   def _generate(
     self, task: Task, key: PRNGKey, w: Variables, previous: Previous | None, y: Array
   ) -> Generated:
-    """Minimises L_gen (Eq. 1) over inputs with labels y, w the global model; returns them with w's predictions."""
+    """Minimises L_gen (Eq. 1) over inputs with labels y; returns them with predictions of w."""
 
     def log_p(model, x):
       return task.objective.log_distribution(task.model.apply(model, x, train=False).logits)
@@ -139,8 +141,9 @@ class FedCOG(Layer):
         # One pass of both models under vmap has as many operations; on a CPU it took 1.15 times as
         # long on Fashion-MNIST's images and 0.85 times on CIFAR's.
         log_p_local = log_p(previous.model, x)
-        # Eq. 2: L_dis = 1 - JS(p, q), JS = (KL(p, m) + KL(q, m)) / 2, p of the global and q of the local model,
-        # m = (p + q) / 2 (the paper's p with a bar). divergence='code' clips and exchanges KL's arguments.
+        # Eq. 2: L_dis = 1 - JS(p, q), JS = (KL(p, m) + KL(q, m)) / 2, p of the global and q of the
+        # local model, m = (p + q) / 2 (the paper's p with a bar). divergence='code' clips and
+        # exchanges KL's arguments.
         l_dis = 1 - per_sample(generation.DIVERGENCES[self.divergence](log_p_global, log_p_local))
         loss += jnp.where(previous.visited, self.lambda_dis, 0.0) * l_dis
       return loss
@@ -160,7 +163,8 @@ class FedCOG(Layer):
     num_real, num_generated = step.y.shape[0], min(self.kd_batch, self.samples)
     rows = minibatch(key, self.samples, num_generated, step.index)
     embed = task.model.embed or (lambda params, x: x)
-    # Real and generated samples share a pass. The mask keeps the generated ones out of L_c and of other layers' losses.
+    # Real and generated samples share a pass. The mask keeps the generated ones out of L_c and of
+    # other layers' losses.
     joint = step._replace(
       x=jnp.concatenate([embed(w, step.x), generated.x[rows]]),
       y=jnp.concatenate([step.y, generated.y[rows]]),
@@ -198,7 +202,8 @@ class FedCOG(Layer):
   def resolve(self, run):
     if self.start >= run.rounds:
       raise ValueError(
-        f'fedcog.start={self.start} must be smaller than rounds={run.rounds}: nothing would be generated'
+        f'fedcog.start={self.start} must be smaller than rounds={run.rounds}: nothing would be'
+        ' generated'
       )
     return self
 
@@ -225,5 +230,5 @@ class FedCOG(Layer):
   )
 
   def _at_a_time(self) -> int:
-    """Returns the number of samples generated at a time; 0: all, since a generator's weights depend on all."""
+    """Returns the number of samples generated at a time; 0: all, as a generator needs."""
     return 0 if self.generator else self.batch or generation.AT_A_TIME.get(jax.default_backend(), 0)

@@ -1,4 +1,4 @@
-"""Complementary data: inputs that the global model knows and a client's own model does not (FedCOG, Section 4.1)."""
+"""Complementary data: inputs that the global model knows and a client's does not (Section 4.1)."""
 
 from collections.abc import Callable
 
@@ -11,13 +11,13 @@ from fedjax_syn.core.optimizers import optimize
 from fedjax_syn.core.types import Array, Model, Params, PRNGKey, PyTree
 from fedjax_syn.models.generator import image_generator
 
-# By backend: samples whose activations stay in a CPU's cache. 100 steps of LeNet on 256 images of 28 x 28 take 4.4 s,
-# and 6.7 s all at once.
+# By backend: samples whose activations stay in a CPU's cache. 100 steps of LeNet on 256 images of
+# 28 x 28 take 4.4 s, and 6.7 s all at once.
 AT_A_TIME = {'cpu': 32}
 
 
 def complement(class_counts: Array) -> Array:
-  """Returns the samples of each class that a client lacks: max(d) - d, [classes]. Source: FedCOG, Appendix A.1.1."""
+  """Returns the samples that a client lacks of each class: max(d) - d, [classes] (A.1.1)."""
   return class_counts.max() - class_counts
 
 
@@ -27,7 +27,8 @@ def target_labels(
   """Chooses the target labels of generated samples.
 
   Args:
-    class_counts: d, [classes], the client's samples of each class, to be complemented (A.1.1); None: equal shares.
+    class_counts: d, [classes], the client's samples of each class, to be complemented (A.1.1);
+      None: equal shares.
     each: [], labels per sample.
     budget: number of samples.
     classes: number of classes.
@@ -41,7 +42,7 @@ def target_labels(
 
 
 def loss_weights(class_counts: Array) -> tuple[Array, Array]:
-  """Returns the weights of real and of generated data in the loss: N_real and N_gen by their sum. Source: FedCOG, A.3.2."""
+  """Returns the weights of real and generated data: N_real and N_gen over their sum (A.3.2)."""
   lacking, held = complement(class_counts).sum(), jnp.maximum(class_counts.sum(), 1)
   share = lacking / (lacking + held)
   return 1 - share, share
@@ -51,12 +52,13 @@ def class_labels(lacking: Array, budget: int) -> Array:
   """Chooses a budget of target labels in proportion to what a client lacks.
 
   Args:
-    lacking: [classes], `complement` of the client's samples of each class; zeros ask for all classes alike.
+    lacking: [classes], `complement` of the client's samples of each class; zeros ask for all
+      classes alike.
     budget: number of labels.
 
   Returns:
-    int32 [budget], in ascending order. Shares are rounded by the largest remainder, so that the budget is
-    used up; the authors' code rounds down.
+    int32 [budget], in ascending order. Shares are rounded by the largest remainder, so that the
+    budget is used up; the authors' code rounds down.
   """
   counts = jnp.cumsum(shares(lacking, budget))
   return jnp.searchsorted(counts, jnp.arange(budget), side='right').astype(jnp.int32)
@@ -65,30 +67,32 @@ def class_labels(lacking: Array, budget: int) -> Array:
 def label_sets(lacking: Array, each: float | Array, budget: int) -> Array:
   """Chooses sets of target labels, for data with several labels per sample.
 
-  Every sample gets as many labels as the client's samples have on average, at least one. A label is given to a
-  number of samples in proportion to what is lacking of it, to all samples at most. With one label per sample
-  this is `class_labels`. (Neither the paper nor its code describes it.)
+  Every sample gets as many labels as the client's samples have on average, at least one. A label is
+  given to a number of samples in proportion to what is lacking of it, to all samples at most. With
+  one label per sample this is `class_labels`. (Neither the paper nor its code describes it.)
 
   Args:
-    lacking: [labels], `complement` of the client's samples with each label; zeros ask for all labels alike.
+    lacking: [labels], `complement` of the client's samples with each label; zeros ask for all
+      labels alike.
     each: [], labels per sample.
     budget: number of samples.
 
   Returns:
-    Multi-hot int32 [budget, labels]; numbers of labels differ by one at most, where no label is in all samples.
+    Multi-hot int32 [budget, labels]; numbers of labels differ by one at most, where no label is in
+    all samples.
   """
   labels = lacking.shape[0]
   total = jnp.round(budget * jnp.clip(each, 1.0, labels))
   position = jnp.arange(budget * labels)
   label = jnp.searchsorted(jnp.cumsum(shares(lacking, total)), position, side='right')
-  # Consecutive positions go to consecutive samples, so that no sample gets a label twice. Positions beyond the total
-  # have no label.
+  # Consecutive positions go to consecutive samples, so that no sample gets a label twice. Positions
+  # beyond the total have no label.
   sets = jnp.zeros((budget, labels), jnp.int32)
   return sets.at[position % budget, label].set(1, mode='drop')
 
 
 def shares(lacking: Array, budget: int | Array) -> Array:
-  """Divides a budget in proportion to `lacking` [classes], equally if it is zero, by largest remainders: [classes]."""
+  """Divides a budget by largest remainders, in proportion to `lacking` [classes], equally if 0."""
   lacking = lacking.astype(jnp.float32)
   lacking = jnp.where(lacking.sum() > 0, lacking, 1.0)
   exact = budget * lacking / lacking.sum()
@@ -99,14 +103,14 @@ def shares(lacking: Array, budget: int | Array) -> Array:
 
 
 def jensen_shannon(log_p: Array, log_q: Array) -> Array:
-  """Returns the JS divergence of two distributions over the last axis, in nats: between 0 and ln 2."""
+  """Returns the JS divergence of distributions over the last axis, in nats: 0 to ln 2."""
   p, q = jnp.exp(log_p), jnp.exp(log_q)
   log_m = jnp.logaddexp(log_p, log_q) - jnp.log(2.0)
   return 0.5 * jnp.sum(p * (log_p - log_m) + q * (log_q - log_m), axis=-1)
 
 
 def clipped_jensen_shannon(log_p: Array, log_q: Array) -> Array:
-  """Returns the authors' form: probabilities clipped to [0.01, 0.99], KL with exchanged arguments, at most 1."""
+  """Returns the authors' form: clipped to [0.01, 0.99], KL with exchanged arguments, at most 1."""
   clip = lambda a: jnp.clip(a, 0.01, 0.99)
   p, q = jnp.exp(log_p), jnp.exp(log_q)
   m, p, q = clip((p + q) / 2), clip(p), clip(q)
@@ -134,8 +138,8 @@ def minimise(
     y: target labels [samples].
     steps: steps for every sample.
     lr: Adam's rate.
-    batch_size: samples that take all their steps before the next ones do; 0: all. As a sample's gradient
-      does not depend on the others, this changes the memory and not the result.
+    batch_size: samples that take all their steps before the next ones do; 0: all. As a sample's
+      gradient does not depend on the others, this changes the memory and not the result.
 
   Returns:
     The inputs after the last step. Source: FedCOG, Eq. 1 and Appendix A.5.2; betas are the code's.
@@ -167,7 +171,8 @@ def starting_point(
     key: for the noise.
     samples: number of samples.
     shape: of one input.
-    generator: whether a convolutional generator computes the inputs from noise, and is trained too (A.5.1).
+    generator: whether a convolutional generator computes the inputs from noise, and is trained too
+      (A.5.1).
 
   Returns:
     What is optimised, and a function of it that returns inputs [samples, *shape].
@@ -180,7 +185,7 @@ def starting_point(
 
 
 def input_shape(model: Model, params: Params, x: Array) -> tuple[int, ...]:
-  """Returns the shape of one real-valued input: that of x [rows, ...], or of its embedding (FedCOG, A.1.2)."""
+  """Returns the shape of one real-valued input: that of x [rows, ...] or its embedding (A.1.2)."""
   if model.embed is None:
     return x.shape[1:]
   return jax.eval_shape(model.embed, params, x[:1]).shape[1:]

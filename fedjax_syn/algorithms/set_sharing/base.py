@@ -23,8 +23,8 @@ ClassLoss = Callable[[Array, Array, Any], Array]
 class SetSharing(Layer):
   """Clients distil sets of images and send them; the server trains on the sets.
 
-  Clients send no model, so that `server_update` alone changes the global one. A subclass has `images_per_class`, and its
-  `_present` says of which classes a client sends images.
+  Clients send no model, so that `server_update` alone changes the global one. A subclass has
+  `images_per_class`, and its `_present` says of which classes a client sends images.
   """
 
   def requires(self):
@@ -67,7 +67,7 @@ class SetSharing(Layer):
 
 
 def blank(start: Array, present: Array) -> ClassSet:
-  """Returns a set of the given images [classes, images, height, width, channels], with zeros for absent classes."""
+  """Returns a set of images [classes, images, ...], with zeros for absent classes."""
   return ClassSet(start * present.reshape(-1, 1, 1, 1, 1), present)
 
 
@@ -79,8 +79,8 @@ def listed(sets: ClassSet, iterations: int) -> dict[str, np.ndarray] | None:
     iterations: of their distillation.
 
   Returns:
-    One snapshot, as in synthetic.npz: 'x' [1, images, height, width, channels], 'y' [1, images, classes] one-hot,
-    'iterations' [1]; None if there is no image.
+    One snapshot, as in synthetic.npz: 'x' [1, images, height, width, channels], 'y' [1, images,
+    classes] one-hot, 'iterations' [1]; None if there is no image.
   """
   x, y, order, count = map(np.asarray, gather(sets))
   rows = order[: int(count)]

@@ -38,8 +38,8 @@ def gather(sets: ClassSet) -> tuple[Array, Array, Array, Array]:
     sets: leaves [clients, ...].
 
   Returns:
-    Images [n, ...], padding included; labels [n]; the rows of the images, present ones first, [n]; the number of
-    present images, [].
+    Images [n, ...], padding included; labels [n]; the rows of the images, present ones first, [n];
+    the number of present images, [].
   """
   clients, classes, per_class = sets.x.shape[:3]
   x = sets.x.reshape(-1, *sets.x.shape[3:])
@@ -49,7 +49,7 @@ def gather(sets: ClassSet) -> tuple[Array, Array, Array, Array]:
 
 
 def bytes_of(present: Any, per_class: int, shape: tuple[int, int, int]) -> Any:
-  """Returns the bytes of the present classes' images in float32, and one byte for each class's presence.
+  """Returns the bytes of the images in float32, and one byte for each class's presence.
 
   Args:
     present: [..., classes], bool.

@@ -43,7 +43,7 @@ LAYERS = ('pooled', 'pooled+logits', 'last+logits')
 
 
 def distance(real: Array, synthetic: Array, squared: bool) -> Array:
-  """Returns ||real - synthetic|| of two means [features], squared or not, []; its gradient at 0 is 0."""
+  """Returns ||real - synthetic||, squared or not, of means [features], []; gradient 0 at 0."""
   square = jnp.sum((real - synthetic) ** 2)
   return square if squared else jnp.sqrt(jnp.where(square > 0, square, 1.0)) * (square > 0)
 
@@ -82,19 +82,13 @@ def class_means(
   Returns:
     [classes, features] per layer; zeros for absent classes.
   """
-  classes, batch = shard.class_counts.shape[0], batch or at_a_time()
-  image = jnp.zeros((batch, *data.x.shape[1:]), data.mean.dtype)
-  shapes = jax.eval_shape(embed, image)
-  start = tuple(jnp.zeros((classes, s.shape[1]), s.dtype) for s in shapes)
+  classes = shard.class_counts.shape[0]
 
-  def add(i, sums):
-    positions = i * batch + jnp.arange(batch, dtype=jnp.int32)
-    mask = positions < shard.size
-    x, y = federated.take(data, shard, positions)
+  def feature_sums(x, y, mask):
     member = jax.nn.one_hot(y, classes, dtype=x.dtype) * mask[:, None]
-    return tuple(s + member.T @ z for s, z in zip(sums, embed(x), strict=True))
+    return tuple(member.T @ z for z in embed(x))
 
-  sums = jax.lax.fori_loop(0, -(-shard.size // batch), add, start)
+  sums = federated.sum_batches(data, shard, batch or at_a_time(), feature_sums)
   return tuple(s / jnp.maximum(shard.class_counts, 1)[:, None] for s in sums)
 
 
@@ -102,8 +96,8 @@ def by_class(data: federated.FederatedData, shard: Shard) -> tuple[Array, Array]
   """Sorts a client's positions by class.
 
   Returns:
-    Positions [bound] in the order of their classes, those beyond the client's size last; the first index of each
-    class in them, [classes].
+    Positions [bound] in the order of their classes, those beyond the client's size last; the first
+    index of each class in them, [classes].
   """
   flat = jnp.minimum(shard.start + data.positions, data.order.shape[0] - 1)
   y = data.y[data.order[flat]]
@@ -140,7 +134,7 @@ def draw(
 
 
 def backward_stages(count: int) -> Array:
-  """Returns the layers' weights in the stages p = J, J - 1, ..., 1: stage p has the layers q >= p, [stages, layers]."""
+  """Returns weights [stages, layers]: stage p = J, J - 1, ..., 1 has the layers q >= p."""
   stage = jnp.arange(count)[:, None]
   return (jnp.arange(count)[None] >= count - 1 - stage).astype(jnp.float32)
 
@@ -153,7 +147,7 @@ class Noise(NamedTuple):
 
 
 def bounded(embed: Callable[[Array], Layers], clip: Array) -> Callable[[Array], Layers]:
-  """Returns an embedding that clips the features of every sample, all layers together, to norm C."""
+  """Returns an embedding whose features of a sample, all layers together, are clipped to norm C."""
 
   def clipped(x):
     features = embed(x)
@@ -172,8 +166,8 @@ def noised_means(key: PRNGKey, means: Layers, counts: Array, noise: Noise) -> La
     key: for the noise.
     means: [classes, features] per layer.
     counts: samples of each class, [classes].
-    noise: of standard deviation sigma C on the sum of a class, that is sigma C / n_c on its mean. Exchanging a
-      sample for another of its class changes the sum by at most 2 C.
+    noise: of standard deviation sigma C on the sum of a class, that is sigma C / n_c on its mean.
+      Exchanging a sample for another of its class changes the sum by at most 2 C.
 
   Returns:
     The means, structure of `means`; zeros for absent classes.
@@ -193,7 +187,8 @@ def privatise(key: PRNGKey, grads: Array, present: Array, noise: Noise) -> Array
     noise: the mechanism; exchanging a sample changes the clipped gradient by at most 2 C.
 
   Returns:
-    The noised gradient, with noise of standard deviation sigma C / images. Source: FedDualMatch, Algorithm 1, lines 13-16.
+    The noised gradient, with noise of standard deviation sigma C / images. Source: FedDualMatch,
+    Algorithm 1, lines 13-16.
   """
   norm = jnp.sqrt(jnp.sum(grads**2))
   clipped = grads / jnp.maximum(1.0, norm / noise.clip)

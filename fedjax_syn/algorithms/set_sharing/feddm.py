@@ -1,4 +1,4 @@
-"""FedDM: clients send sets that match their features, the server trains on the union (Xiong et al., CVPR 2023)."""
+"""FedDM: clients send sets with their mean features (Xiong et al., 2023)."""
 
 import functools
 from collections.abc import Callable
@@ -30,10 +30,11 @@ class Server(NamedTuple):
 
 
 class FedDM(SetSharing):
-  """Matches the mean features and mean logits of each class, under models drawn around the global one.
+  """Matches mean features and mean logits by class, under models drawn around the global one.
 
-  Clients send their sets and keep nothing; the server trains the global model on the union of the sets, in batches drawn
-  with replacement. There is no official code: constants are those of re-implementations.
+  Clients send their sets and keep nothing; the server trains the global model on the union of the
+  sets, in batches drawn with replacement. There is no official code: constants are those of
+  re-implementations.
   """
 
   images_per_class: int = field(10, 'distilled images of each class', low=1, high=10**5)
@@ -70,7 +71,7 @@ class FedDM(SetSharing):
     return real(key, c, self.images_per_class)
 
   def _loss(self, client: ClientContext, real: Real, x: Array, c: Array, i: Array) -> Array:
-    """Returns ||mean features||^2 + ||mean logits||^2 of a class's images less real ones, at a drawn w, []."""
+    """Returns the squared distances of a class's mean features and logits at a drawn w, []."""
     key = fold(client.key, i)
     w = Variables(perturb_weights(fold(key, 0), client.params, self.radius), client.stats)
     embed = lambda x: dm.layers(client.task.model, w, x, 'last+logits')

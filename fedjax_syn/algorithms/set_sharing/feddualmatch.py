@@ -1,4 +1,4 @@
-"""FedDualMatch: layer-wise distribution matching on the clients, gradient matching on the server (ICLR 2025 submission)."""
+"""FedDualMatch: clients match distributions, the server gradients (ICLR 2025 submission)."""
 
 import dataclasses
 import functools
@@ -36,24 +36,27 @@ class Server(NamedTuple):
 
 
 class FedDualMatch(SetSharing):
-  """Clients distil (LDM, Eq. 3), the server distils again (GGM, Eq. 4) and trains on both unions (Algorithm 1).
+  """Clients distil (Eq. 3), the server distils again (Eq. 4) and trains on both (Algorithm 1).
 
-  Clients send their sets and keep nothing; the server sends R_t with the model. Clients draw their model within the
-  radius of the round before (R_0 at first), since the server computes R_t from their sets. With plain gradient matching,
-  absent classes of a client stay absent. R_t takes the model's rate (`radius_lr`): with the images' rate
-  of 1.0, accuracy on held-out data was lower. With `restart` only the last of the M models changes the result, and only it
-  is computed. docs/algorithms/feddualmatch.md gives the reason for each choice that the paper leaves open.
+  Clients send their sets and keep nothing; the server sends R_t with the model. Clients draw their
+  model within the radius of the round before (R_0 at first), since the server computes R_t from
+  their sets. With plain gradient matching, absent classes of a client stay absent. R_t takes the
+  model's rate (`radius_lr`): with the images' rate of 1.0, accuracy on held-out data was lower.
+  With `restart` only the last of the M models changes the result, and only it is computed.
+  docs/algorithms/feddualmatch.md gives the reason for each choice that the paper leaves open.
 
-  Differential privacy (`clip`, `sigma_s`): the unit is one example, exchanged for another one of its class at the same
-  client. Epsilon composes all rounds, whoever takes part, since the server sees who does. clipping='example' bounds each
-  example's features (all layers together) by C and adds N(0, (sigma_s C)^2) to the sums of a class, once a round. All
-  that is computed from the sums is protected: the set, R_t, the model. clipping='set' is the paper's: it clips the
-  gradient of the whole set to C, so that one example changes it by 2 C at most, and adds N(0, (sigma_s C / images)^2)
-  in every iteration, which needs far more noise for the same epsilon. The stated epsilon is that of the client with the
-  most images. Not protected: which classes a client has, its samples of each ('example' divides by them), who takes
-  part, and what is logged for the experimenter. R_t follows from the sets: noise on it (`sigma_r`) adds no protection
-  to noised sets, and none to clear ones, which the server has. (The paper says that R_t does not depend on the
-  clients' data; it does.)
+  Differential privacy (`clip`, `sigma_s`): the unit is one example, exchanged for another one of
+  its class at the same client. Epsilon composes all rounds, whoever takes part, since the server
+  sees who does. clipping='example' bounds each example's features (all layers together) by C and
+  adds N(0, (sigma_s C)^2) to the sums of a class, once a round. All that is computed from the sums
+  is protected: the set, R_t, the model. clipping='set' is the paper's: it clips the gradient of the
+  whole set to C, so that one example changes it by 2 C at most, and adds N(0, (sigma_s C /
+  images)^2) in every iteration, which needs far more noise for the same epsilon. The stated epsilon
+  is that of the client with the most images. Not protected: which classes a client has, its samples
+  of each ('example' divides by them), who takes part, and what is logged for the experimenter. R_t
+  follows from the sets: noise on it (`sigma_r`) adds no protection to noised sets, and none to
+  clear ones, which the server has. (The paper says that R_t does not depend on the clients' data;
+  it does.)
   """
 
   images_per_class: int = field(10, 'distilled images of each class of a client', low=1, high=10**5)
@@ -129,7 +132,7 @@ class FedDualMatch(SetSharing):
   def _loss(
     self, client: ClientContext, embed: Embedding, goal: dm.Layers, x: Array, c: Array, i: Array
   ) -> Array:
-    """Eq. 3: the distances of a class's means, of the layers that belong to the stage of iteration i."""
+    """Returns Eq. 3 for a class: its means' distances in the layers of the stage of i."""
     stages, total = self._stages(len(goal)), self._iterations(client.task)
     stage = stages[jnp.minimum(i * len(stages) // total, len(stages) - 1)]
     if self.resample:
@@ -166,7 +169,8 @@ class FedDualMatch(SetSharing):
     stages = len(self._stages(len(jax.eval_shape(embed, variables, one))))
     return self.iterations * (stages if self.per_stage else 1)
 
-  # Server, GGM: sets S' whose gradient matches the union's at models around w_{t-1}; training on S and S'.
+  # Server, GGM: sets S' whose gradient matches the union's at models around w_{t-1}; training on S
+  # and S'.
 
   def server_init(self, task, key, params, messages):
     radius = jnp.asarray(self.radius, jnp.result_type(float))
@@ -189,7 +193,7 @@ class FedDualMatch(SetSharing):
     return w, Server(radius.astype(round.state.radius.dtype), last, images, sets)
 
   def _radius(self, round: Round, sets: ClassSet) -> Array:
-    """Returns R_t = max_k ||w^{S_k} - w^S||, with noise; the round before's where nobody sent an image."""
+    """Returns R_t (line 4) with noise; that of the round before where nobody sent an image."""
     radius = gradient_matching.radius(
       round.task.model, round.params, round.stats, sets, self.radius_lr
     )
@@ -260,7 +264,8 @@ class FedDualMatch(SetSharing):
     if self.target_epsilon and not self._noises_examples:
       raise ValueError(
         f'feddualmatch.target_epsilon={self.target_epsilon}: needs feddualmatch.clip above 0 and'
-        " feddualmatch.clipping=example; that of 'set' depends on the clients' classes and is only reported"
+        " feddualmatch.clipping=example; that of 'set' depends on the clients' classes and is only"
+        ' reported'
       )
     if self.sigma_s and not self.clip:
       raise ValueError(

@@ -1,4 +1,4 @@
-"""Gradient matching: sets with the gradient of another set (FedDualMatch, Eq. 4; DC, Zhao et al., 2021)."""
+"""Gradient matching of sets (FedDualMatch, Eq. 4; DC, Zhao et al., 2021)."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,8 @@ def distance(a: Params, b: Params) -> Array:
     b: the same.
 
   Returns:
-    The distance, []; leaves of one axis (biases, norms) do not count. Source: DC's layer-wise distance.
+    The distance, []; leaves of one axis (biases, norms) do not count. Source: DC's layer-wise
+    distance.
   """
 
   def layer(a, b):
@@ -44,7 +45,7 @@ def class_loss(model: Model, w: Params, stats: Stats, x: Array, c: Array) -> Arr
 
 
 def set_gradient(model: Model, w: Params, stats: Stats, own: ClassSet) -> Params:
-  """Returns the gradient in w of the mean cross-entropy on one client's set; zeros for an empty one."""
+  """Returns the gradient in w of the mean cross-entropy on a set; zeros for an empty one."""
 
   def add(c, total):
     grads = jax.grad(class_loss, argnums=1)(model, w, stats, own.x[c], c)
@@ -56,7 +57,7 @@ def set_gradient(model: Model, w: Params, stats: Stats, own: ClassSet) -> Params
 
 
 def union_gradient(model: Model, w: Params, stats: Stats, sets: ClassSet) -> Params:
-  """Returns the gradient in w of the mean cross-entropy on the union of sets, leaves of `sets` [clients, ...]."""
+  """Returns the gradient in w of the mean cross-entropy on all sets, leaves [clients, ...]."""
   counts = sets.present.sum(axis=-1)
 
   def add(total, inputs):
@@ -80,7 +81,8 @@ def match(
 ) -> tuple[ClassSet, Array]:
   """Optimises one client's set so that its gradient at w approaches a target.
 
-  d/dX dist(g(X), target) = d/dX <grad_w l(X), v> with v = d dist / d g, which is the derivative of grad_X l along
+  d/dX dist(g(X), target) = d/dX <grad_w l(X), v> with v = d dist / d g, which is the derivative of
+  grad_X l along
   v: one tangent per class, so that absent classes cost no time.
 
   Args:
@@ -113,7 +115,7 @@ def match(
 
 
 def radius(model: Model, w: Params, stats: Stats, sets: ClassSet, lr: Array | float) -> Array:
-  """Returns R_t = max_k ||w^{S_k} - w^S||, each one gradient step of rate lr from w, []. Source: Algorithm 1, line 4."""
+  """Returns R_t = max_k ||w^{S_k} - w^S||, each a step of rate lr from w, [] (line 4)."""
   union = union_gradient(model, w, stats, sets)
 
   def distance(own):

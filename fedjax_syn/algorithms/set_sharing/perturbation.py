@@ -9,7 +9,7 @@ from fedjax_syn.core.types import Array, Params, PRNGKey
 
 
 def perturb_weights(key: PRNGKey, params: Params, radius: Array | float) -> Params:
-  """Draws parameters from the ball B(w; R): a standard normal vector, cut to length R, is added to w.
+  """Draws parameters from the ball B(w; R), by a standard normal vector cut to length R.
 
   Args:
     key: for the vector.
@@ -17,7 +17,8 @@ def perturb_weights(key: PRNGKey, params: Params, radius: Array | float) -> Para
     radius: R, [].
 
   Returns:
-    The parameters, structure of w. With more than a few dozen parameters they lie on the sphere. Source: FedDM's code.
+    The parameters, structure of w. With more than a few dozen parameters they lie on the sphere.
+    Source: FedDM's code.
   """
   leaves, structure = jax.tree.flatten(params)
   drawn = [jax.random.normal(fold(key, i), w.shape, w.dtype) for i, w in enumerate(leaves)]

@@ -123,29 +123,6 @@ def test_generation_lowers_its_objective_and_recognises_its_targets():
   assert (np.argmax(end.log_p, -1) == end.y).mean() > 0.9
 
 
-def test_generation_is_adam_on_finite_differences_of_the_objective_in_float64():
-  """x' = x - lr m / (sqrt(v) + 1e-8) with m and v the corrected running means (0.5, 0.9) of g and g^2, and g from
-  central differences of Eq. 1 in numpy. From the second step on it depends on the size of the gradients."""
-  with jax.enable_x64(True):
-    lr, steps = 0.05, 4
-    layer, client, previous = setup(samples=3, steps=steps, lr=lr)
-    got, model = layer.prepare(client).generated, client.task.model
-    x = np.asarray(generated(client, samples=3, steps=0).x)
-    w, y = Variables(client.params, {}), np.asarray(got.y)
-    assert x.dtype == np.float64 and len(set(y)) > 1
-    m, v = np.zeros_like(x), np.zeros_like(x)
-    for t in range(1, steps + 1):
-      g = np.zeros_like(x)
-      for index in np.ndindex(x.shape):
-        h = np.zeros_like(x)
-        h[index] = 1e-5
-        up, down = (objective(model, w, previous, x + s * h, y).mean() for s in (1, -1))
-        g[index] = (up - down) / 2e-5
-      m, v = 0.5 * m + 0.5 * g, 0.9 * v + 0.1 * g**2
-      x = x - lr * (m / (1 - 0.5**t)) / (np.sqrt(v / (1 - 0.9**t)) + 1e-8)
-    np.testing.assert_allclose(got.x, x, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize('batch', [1, 3, 10])
 def test_the_batch_of_generation_changes_no_result(batch):
   client = setup()[1]

@@ -11,7 +11,7 @@ from fedjax_syn.algorithms.set_sharing import distribution_matching as dm
 from fedjax_syn.core import privacy
 from fedjax_syn.core.contexts import Run
 from tests import tiny
-from tests.algorithms.test_data_methods import ONE, SMALL, SOME, data, net, updated
+from tests.algorithms.set_sharing.test_rounds import ONE, SMALL, SOME, data, net, updated
 from tests.core.test_accountant import gaussian_epsilon
 
 
