@@ -68,24 +68,23 @@ _READERS: dict[str, Callable[[str, Path], Dataset]] = {
 
 def names() -> dict[str, str]:
   """Returns what `data.name` can be, with one line of description each."""
-  size = lambda *sides: 'x'.join(map(str, sides))
   return {
     'digits': 'scikit-learn digits: 1,198 + 599 images, 8x8x1, 10 classes; nothing to download',
     **{
       name: f'{source.title}: {source.rows[0]:,} + {source.rows[1]:,} images, '
-      f'{size(*source.shape)}, {source.num_classes} classes'
+      f'{_size(source.shape)}, {source.num_classes} classes'
       for name, source in SOURCES.items()
     },
     **{
-      name: f'FLAIR, {size(side, side, 3)}: 345,879 + 43,960 photographs (39,239 to validate) of '
-      f'51,414 users, 17 labels, any number per image; put {flair_records.METADATA} and '
+      name: f'FLAIR, {_size((side, side, 3))}: 345,879 + 43,960 photographs (39,239 to validate) '
+      f'of 51,414 users, 17 labels, any number per image; put {flair_records.METADATA} and '
       f'{flair_records.IMAGES}/ into data.dir'
       for name, side in FLAIR.items()
     },
     **{
       name: f'{source.title}: {", ".join(source.domains)}, a client each; '
-      f'{size(source.side, source.side, 3)}, {source.num_classes} classes; fetched '
-      'by hand'
+      f'{_size((source.side, source.side, 3))}, {source.num_classes} classes; '
+      'fetched by hand'
       for name, source in DOMAIN_SOURCES.items()
     },
     'digits_domains': 'MNIST, USPS and scikit-learn digits, a client each, 28x28x1; mnist and usps '
@@ -144,14 +143,13 @@ def load(
   """
   if not isinstance(validation, numbers.Real) or not 0 <= validation < 1:
     raise ValueError(f'data.validation={validation} must lie in 0 <= f < 1')
-  given = {'data.seed': seed, 'data.proxy_share': proxy_share}
-  given |= {'data.size': size, 'data.dir': data_dir, 'data.proxy': proxy, 'data.name': name}
-  checked = {key: as_field(Data, key.removeprefix('data.'), given[key], key) for key in given}
-  data_dir = checked['data.dir']
+  given = {'seed': seed, 'proxy_share': proxy_share, 'size': size, 'proxy': proxy, 'name': name}
+  for key, value in given.items():
+    as_field(Data, key, value, f'data.{key}')
+  data_dir = as_field(Data, 'dir', data_dir, 'data.dir')
   if normalisation:
     check_name(normalisation)
-  resizable = name == FOLDER or name.startswith(TFDS)
-  if size and not resizable:
+  if size and name != FOLDER and not name.startswith(TFDS):
     raise ValueError(
       f'data.size={size}: only folder and tfds:NAME can be resized, not {name}; use 0'
     )
@@ -176,6 +174,10 @@ def load(
   if chosen:
     dataset = dataclasses.replace(dataset, normalisation=constants_for(chosen, dataset.train.x))
   return dataset
+
+
+def _size(shape: tuple[int, ...]) -> str:
+  return 'x'.join(map(str, shape))
 
 
 def _folder(data_dir: str) -> Path:
@@ -219,10 +221,9 @@ def _with_proxy(
     raise type(error)(f'data.proxy={proxy!r}: {error}') from error
   other = other_set.train
   if other.x.shape[1:] != dataset.shape:
-    shapes = ['x'.join(map(str, shape)) for shape in (other.x.shape[1:], dataset.shape)]
     raise ValueError(
-      f'data.proxy={proxy!r}: its images are {shapes[0]} and those of {dataset.name} {shapes[1]}; '
-      f'use {HELD_OUT!r} or a data set of the same shape'
+      f'data.proxy={proxy!r}: its images are {_size(other.x.shape[1:])} and those of '
+      f'{dataset.name} {_size(dataset.shape)}; use {HELD_OUT!r} or a data set of the same shape'
     )
   notes = *dataset.notes, *(f'data.proxy: {note}' for note in other_set.notes)
   return dataclasses.replace(dataset, proxy=Split(other.x, np.full_like(other.y, -1)), notes=notes)
@@ -263,7 +264,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 2
   print(
     f'{dataset.title}: {len(dataset.train.y)} training and {len(dataset.test.y)} test images of '
-    f'{"x".join(map(str, dataset.shape))}, SHA-256 {dataset.checksum}',
+    f'{_size(dataset.shape)}, SHA-256 {dataset.checksum}',
     *dataset.notes,
     sep='\n',
   )

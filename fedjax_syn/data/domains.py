@@ -35,6 +35,8 @@ def fit(x: np.ndarray, side: int, channels: int) -> np.ndarray:
   Returns:
     uint8 [n, side, side, channels].
   """
+  if x.shape[1:] == (side, side, channels):
+    return x
   out = np.empty((len(x), side, side, channels), np.uint8)
   mode = 'L' if channels == 1 else 'RGB'
   for row, pixels in enumerate(x):
@@ -76,28 +78,17 @@ def join(
     numbers = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part.y) for part in parts])
     return check_split(x, y, name), numbers
 
+  (train, clients), (test, test_domains) = rows_of('train'), rows_of('test')
   names = tuple(domain.name for domain in domains)
-  return of_domains(name, title, num_classes, names, rows_of('train'), rows_of('test'))
-
-
-def of_domains(
-  name: str,
-  title: str,
-  num_classes: int,
-  names: tuple[str, ...],
-  train: tuple[Split, np.ndarray],
-  test: tuple[Split, np.ndarray],
-) -> Dataset:
-  """Returns the data set of rows whose domains are known; a split and the numbers [rows] each."""
   return make(
     name,
     title,
-    train[0],
-    test[0],
+    train,
+    test,
     num_classes,
     UNMEASURED,
-    clients=train[1],
+    clients=clients,
     domains=names,
-    test_domains=test[1],
+    test_domains=test_domains,
     client_names=names,
   )

@@ -127,7 +127,8 @@ def download(source: Source, data_dir: Path) -> dict[str, Path]:
       path = pooch.retrieve(archive.url, archive.known_hash, archive.file, folder, downloader=get)
       paths[archive.file] = Path(path)
   except requests.RequestException as error:
-    raise FileNotFoundError(f'{archive.url}: {first_line(error)}') from error
+    reason = getattr(error.args[0], 'reason', error) if error.args else error
+    raise FileNotFoundError(f'{archive.url}: {first_line(reason)}') from error
   except ValueError as error:
     raise ValueError(
       f'{source.name}: what was downloaded is not what is published: {first_line(error)}'

@@ -21,6 +21,12 @@ VERSION = '1.0.0'  # of what is written here; the stock builders' 3.x beside it 
 READ_ROWS = 5000
 
 
+def import_tfds(name: str) -> Any:
+  """Imports tensorflow-datasets for the records of a data set; see `records.import_tfds`."""
+  instead = 'its published files need none of them'
+  return records.import_tfds(f'data.name={name!r} as records', instead)
+
+
 def make_builder(dataset: Dataset, data_dir: Path) -> 'tfds.core.GeneratorBasedBuilder':
   """Makes the tensorflow-datasets builder of a data set: image, label and, if it has any, domain.
 
@@ -31,7 +37,7 @@ def make_builder(dataset: Dataset, data_dir: Path) -> 'tfds.core.GeneratorBasedB
   Returns:
     A builder that writes `array_record`, unregistered: a stock one of this name stays available.
   """
-  tfds = records.import_tfds(f'data.name={dataset.name!r} as records')
+  tfds = import_tfds(dataset.name)
   features = {
     # Bytes: as an array each pixel would take eight bytes. An Image feature would have to be
     # encoded first.
@@ -101,6 +107,7 @@ def read(
   Raises:
     ValueError: if they are damaged, or tensorflow-datasets is not installed.
   """
+  import_tfds(folder.parent.name)
   with records.reading(folder):
     builder = records.open_builder(folder)
     train, test = (_read_split(builder, split, keys) for split in ('train', 'test'))

@@ -7,6 +7,7 @@ them keeps their arrays; the checksum that is stored with the records holds for 
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import numpy as np
 
 from fedjax_syn.core.texts import first_line
 from fedjax_syn.data import domains
-from fedjax_syn.data.builders import archives, arrays, bounded, image_records, records
+from fedjax_syn.data.builders import archives, arrays, bounded, image_records
 from fedjax_syn.data.builders.archives import Source
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES, DomainSource
 from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.data.dataset import Dataset
-from fedjax_syn.data.split import check_split, checksum
+from fedjax_syn.data.domains import Domain
+from fedjax_syn.data.split import Split, check_split, checksum
 
 CACHE = 'cache.npz'
 _CACHED = ('train_x', 'train_y', 'test_x', 'test_y', 'checksum')
@@ -68,7 +70,7 @@ def prepare(source: Source, data_dir: Path) -> Dataset:
   """
   ready = find(source, data_dir)
   if ready is None:
-    _check_tfds(source)
+    image_records.import_tfds(source.name)  # before anything is downloaded
     paths = locate(source, data_dir) or _download(source, data_dir)
     ready = image_records.write(archives.read(source, paths), data_dir)
   return read_prepared(source, ready)
@@ -121,7 +123,6 @@ def read_prepared(source: Source, folder: Path) -> Dataset:
         f'{expected[:16]}...): delete it, it is written anew'
       )
     return archives.check(source, train, test, str(cache))
-  _check_tfds(source)
   (x, y), (test_x, test_y) = image_records.read(folder)
   dataset = archives.check(source, (x, y), (test_x, test_y), str(folder))
   if stored:
@@ -163,21 +164,19 @@ def load_domains(name: str, data_dir: Path) -> Dataset:
   ready = find(source, data_dir)
   if ready is None:
     return _parse_domains(source, data_dir)
-  _check_tfds(source)
-  train, test = (
-    (check_split(x, y, str(ready)), numbers)
-    for x, y, numbers in image_records.read(ready, ('label', 'domain'))
-  )
-  described = name, source.title, source.num_classes, source.domains
-  dataset = domains.of_domains(*described, train, test)
+  (x, y, d), (test_x, test_y, test_d) = image_records.read(ready, ('label', 'domain'))
+  parts = [
+    Domain(domain, Split(x[d == i], y[d == i]), Split(test_x[test_d == i], test_y[test_d == i]))
+    for i, domain in enumerate(source.domains)
+  ]
+  dataset = _join(source, parts, ready)
   _compare(dataset, ready)
-  return _check_domains(source, dataset, ready)
+  return dataset
 
 
 def prepare_domains(source: DomainSource, data_dir: Path) -> None:
   """Writes a data set's records, unless they are there; reading them is faster."""
   if find(source, data_dir) is None:
-    _check_tfds(source)
     image_records.write(_parse_domains(source, data_dir), data_dir)
 
 
@@ -187,13 +186,12 @@ def _parse_domains(source: DomainSource, data_dir: Path) -> Dataset:
     raise FileNotFoundError(
       f'data.name={source.name!r} is not in data.dir={str(data_dir)!r}: {source.fetch}'
     )
-  parts = source.parse(path)
+  return _join(source, source.parse(path), path)
+
+
+def _join(source: DomainSource, parts: Sequence[Domain], where: Path) -> Dataset:
+  """Joins domains and checks that they are this data set's: rows of each and labels."""
   dataset = domains.join(source.name, source.title, source.num_classes, parts, source.side, 3)
-  return _check_domains(source, dataset, path)
-
-
-def _check_domains(source: DomainSource, dataset: Dataset, where: Path) -> Dataset:
-  """Checks that arrays are this data set's: rows of every domain and labels."""
   of_row = dataset.clients, dataset.test_domains
   counts = [np.bincount(np.asarray(n), minlength=len(source.domains)).tolist() for n in of_row]
   rows = tuple(zip(*counts, strict=True))
@@ -217,13 +215,6 @@ def _download(source: Source, data_dir: Path) -> dict[str, Path]:
       f'({first_line(error)}): put {files} there, or run `python -m '
       f'fedjax_syn.data.datasets {source.name} --dir={data_dir}` where there is a network'
     ) from error
-
-
-def _check_tfds(source: Source | DomainSource) -> None:
-  instead = 'its original archives, or a folder of train.npz and test.npz, need none of them'
-  if isinstance(source, DomainSource):
-    instead = 'its published layout needs none of them'
-  records.import_tfds(f'data.name={source.name!r} as records', instead)
 
 
 def _compare(dataset: Dataset, folder: Path) -> None:
