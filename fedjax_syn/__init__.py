@@ -3,7 +3,7 @@
 import fedjax_syn as fs
 
 method = fs.chain(fs.FedProx(mu=0.01), fs.DynaFed(iterations=300))
-result = fs.run(method, 'digits', 'mlp', rounds=60, clients=20, partition='dirichlet', participation=0.4)
+result = fs.run(method, 'digits', 'mlp', rounds=60, clients=20, participation=0.4)
 """
 
 import importlib

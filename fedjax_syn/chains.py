@@ -1,16 +1,16 @@
-"""A method is a chain of layers, from the inside out; what cannot be combined is refused here, in one line."""
+"""A method is a chain of layers, from the inside out; combinations are checked here."""
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from fedjax_syn.core.contexts import Run, Task
 from fedjax_syn.core.privacy import Mechanism
-from fedjax_syn.core.types import Model
+from fedjax_syn.core.types import KeyPath, Model
 from fedjax_syn.layer import LOCAL_HOOKS, SERVER_HOOKS, Layer, has, overrides
 
 L = TypeVar('L', bound=Layer)
@@ -35,19 +35,15 @@ OF_LAYERS = ('aggregate only', 'private parameters', 'proximal term')  # what a 
 SERVER_DATA = ('', 'images', 'labels')  # from the least that a layer can need to the most
 
 
-@jax.tree_util.register_pytree_node_class
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, repr=False)
 class Chain:
-  """Layers from the inside out, FedAvg first: a method; a pytree, and an argument of compiled programs."""
+  """A method: layers from the inside out, FedAvg first.
+
+  A chain is a pytree and an argument of compiled programs.
+  """
 
   layers: tuple[Layer, ...]
-
-  def tree_flatten(self) -> tuple[tuple[Layer, ...], None]:
-    return self.layers, None
-
-  @classmethod
-  def tree_unflatten(cls, _: None, layers: Any) -> 'Chain':
-    return cls(tuple(layers))
 
   def __repr__(self) -> str:
     return f'chain({", ".join(map(repr, self.layers))})'
@@ -88,9 +84,10 @@ class Chain:
 
   @property
   def on_server(self) -> list[Layer]:
-    """Layers that act on the server in some phase; their order numbers the keys of their random draws."""
+    """Layers that act on the server in some phase; their order numbers their random keys."""
     first_rounds = (1, *(phase + 1 for phase in self.phases))
-    tasks = [Task(self, None, first_round=first) for first in first_rounds]  # all that `when` sees
+    # All that a condition of `when` reads.
+    tasks = [Task(self, None, first_round=first) for first in first_rounds]  # type: ignore[arg-type]
     acts = lambda layer: any(has(layer, hook, task) for hook in SERVER_HOOKS for task in tasks)
     return [layer for layer in self.layers if acts(layer)]
 
@@ -125,15 +122,15 @@ class Chain:
 
   @property
   def recording(self) -> tuple[str, ...]:
-    """Layers whose server state records every round: they cannot begin in the middle of a run without it."""
+    """Layers whose server state needs every round: they cannot begin in the middle of a run."""
     return tuple(layer.name for layer in self.layers if 'full history' in layer.requires())
 
-  def is_private(self, model: Model, path: tuple) -> bool:
-    """Says whether a leaf of the model's parameters stays on the clients: it is neither sent nor counted."""
+  def is_private(self, model: Model, path: KeyPath) -> bool:
+    """Says whether a leaf of the parameters stays on the clients: it is not sent or counted."""
     return any(layer.private(model, path) for layer in self.layers)
 
   def adapt(self, model: Model, shape: tuple[int, ...]) -> Model:
-    """Returns the network with the layers' changes; `shape` is an image's, or (length,) of tokens."""
+    """Returns the network as the layers change it; shape of an image, or (length,) of tokens."""
     return functools.reduce(lambda model, layer: layer.model(model, shape), self.layers, model)
 
   def mechanism(self, task: Task | None) -> Mechanism | None:
@@ -159,28 +156,28 @@ class Chain:
     for name in fields:
       if name not in names:
         raise ValueError(f'{name!r} is no layer of {self.name!r}: {", ".join(names)}')
-    changed = (dataclasses.replace(layer, **fields.get(layer.name, {})) for layer in self.layers)
-    made = Chain(tuple(changed))
-    check(made)
-    return made
+    replace: Callable[..., Layer] = dataclasses.replace
+    changed = Chain(tuple(replace(layer, **fields.get(layer.name, {})) for layer in self.layers))
+    check(changed)
+    return changed
 
   def traced(self) -> 'Chain':
-    """Returns the chain with its numbers as arrays of one type: 0.1 and np.float32(0.1) are one program."""
+    """Returns the chain with arrays of one type: 0.1 and np.float32(0.1) are one program."""
     return jax.tree.map(lambda value: jnp.asarray(value, jnp.result_type(float)), self)
 
 
-def check(made: Chain) -> None:
+def check(chain: Chain) -> None:
   """The one place where combinations are refused."""
-  names = [layer.name for layer in made.layers]
+  names = [layer.name for layer in chain.layers]
 
-  def refuse(text: str):
-    raise ValueError(f'algorithm={made.name!r}: {text}')
+  def refuse(text: str) -> NoReturn:
+    raise ValueError(f'algorithm={chain.name!r}: {text}')
 
-  rules = [layer.name for layer in made.layers if overrides(layer, 'aggregate')]
+  rules = [layer.name for layer in chain.layers if overrides(layer, 'aggregate')]
   if len(rules) > 1 and len({*names}) == len(names):
     refuse(f'{rules[1]!r} cannot come after {rules[0]!r}: both replace the aggregation')
-  for position, layer in enumerate(made.layers):
-    inner, others = made.layers[:position], [o for o in made.layers if o is not layer]
+  for position, layer in enumerate(chain.layers):
+    inner, others = chain.layers[:position], [o for o in chain.layers if o is not layer]
     inside = '+'.join(n for n in names[1:position]) or names[0]
     if names.count(layer.name) > 1:
       refuse(f'{layer.name!r} is there twice; each layer can be used once')
@@ -193,12 +190,13 @@ def check(made: Chain) -> None:
       idle := [hook for hook in LOCAL_HOOKS if hook not in DIRECT_HOOKS and overrides(layer, hook)]
     ):
       refuse(
-        f'{layer.name!r} replaces local training by client_update, so that its {idle[0]} is not called'
+        f'{layer.name!r} replaces local training by client_update, so that its {idle[0]} is not'
+        ' called'
       )
     if position and overrides(layer, *LOCAL_HOOKS) and not trains:
       refuse(f'{layer.name!r} changes local training, but {inside!r} does not train locally')
     for trait in sorted(layer.requires()):
-      _check_required(layer, trait, inner, made, refuse)
+      _check_required(layer, trait, inner, chain, refuse)
     present = {o.name for o in others} | set().union(*(traits(o) for o in others))
     present |= {f'{key} inside' for o in inner for key in {o.name} | traits(o)}
     for key, reason in layer.conflicts().items():
@@ -207,21 +205,28 @@ def check(made: Chain) -> None:
     for key, reason in layer.inside_of().items():
       for name in (o.name for o in inner if key in {o.name} | traits(o)):
         refuse(
-          f'{layer.name!r} cannot come after {name!r}{reason and ", " + reason}; use {layer.name}+{name}'
+          f'{layer.name!r} cannot come after {name!r}{reason and ", " + reason};'
+          f' use {layer.name}+{name}'
         )
     layer.check()
 
 
-def _check_required(layer, trait, inner, made, refuse) -> None:
+def _check_required(
+  layer: Layer,
+  trait: str,
+  inner: Sequence[Layer],
+  chain: Chain,
+  refuse: Callable[[str], NoReturn],
+) -> None:
   if trait == 'individual updates':
-    if not (made.trains_locally or overrides(layer, 'client_update')):
-      sender = made.client_update.name
-      refuse(f"{layer.name!r} looks at each client's model, but {sender!r} sends none")
-    for other in made.layers:
+    sender = chain.client_update
+    if sender is not None and not overrides(layer, 'client_update'):
+      refuse(f"{layer.name!r} looks at each client's model, but {sender.name!r} sends none")
+    for other in chain.layers:
       for barred in {'aggregate only', 'private parameters'} & traits(other):
         refuse(
-          f"{layer.name!r} and {other.name!r} do not go together: one looks at each client's message by itself, and the"
-          f' other {TRAITS[barred]}'
+          f"{layer.name!r} and {other.name!r} do not go together: one looks at each client's"
+          f' message by itself, and the other {TRAITS[barred]}'
         )
   elif trait not in TRAITS:
     refuse(f'{layer.name!r} requires {trait!r}, which is none of {", ".join(TRAITS)}')

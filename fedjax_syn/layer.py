@@ -1,17 +1,20 @@
-"""A layer is one part of a federated method: a frozen dataclass and JAX pytree whose hooks are ordinary methods.
+"""A layer is one part of a method: a frozen dataclass and pytree with hooks as methods.
 
-A method is a chain of layers, `fedjax_syn.chain`. Hooks are pure and are traced, unless a docstring says otherwise.
-They run in this order, each for the layers of the chain in turn:
+A method is a chain of layers, `fedjax_syn.chain`. Hooks are pure and are traced, unless a docstring
+says otherwise. They run in this order, each for the layers of the chain in turn:
 
 - Before round 1: `setup` for every client, `server_init`, `client_init`.
 - In a round, on the server: `broadcast` and `common`.
-- On each sampled client: `receive`, `prepare`; in every local step `loss`, `grad`, then the optimizer, then `step`;
-  after the last step `finish`, `postprocess_update`, `client_metrics`. `client_update` replaces all of these.
+- On each sampled client: `receive`, `prepare`; in every local step `loss`, `grad`, then the
+  optimizer, then `step`;
+  after the last step `finish`, `postprocess_update`, `client_metrics`. `client_update` replaces all
+  of these.
 - On the server: `aggregate`, `server_update`, `server_metrics`.
 - After a round: `server_work`, as often as `pending` is true.
 
-A program contains the hooks that a layer overrides and no others. So the default of `broadcast` sends nothing: a layer
-that sends its server state writes `def broadcast(self, state): return state`.
+A program contains the hooks that a layer overrides and no others. So the default of `broadcast`
+sends nothing: a layer that sends its server state writes `def broadcast(self, state): return
+state`.
 """
 
 import dataclasses
@@ -28,6 +31,7 @@ from fedjax_syn.core.fields import check_range, coerce, field
 from fedjax_syn.core.types import (
   Array,
   GradFn,
+  KeyPath,
   LossFn,
   Measured,
   Model,
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ['Layer', 'field', 'has', 'overrides', 'when']
 
-Hook = TypeVar('Hook', bound=Callable)
+Hook = TypeVar('Hook', bound=Callable[..., Any])
 Numbers = dict[str, Array | Measured]  # scalars for the log, by name
 
 
@@ -68,12 +72,13 @@ def when(condition: Callable[[Any, Any], bool]) -> Callable[[Hook], Hook]:
     condition: (self, task) -> bool, from static fields and `task.first_round`.
 
   Returns:
-    A decorator for hooks that run in a round. A class with a condition on any other hook raises TypeError.
+    A decorator for hooks that run in a round. A class with a condition on any other hook raises
+    TypeError.
   """
 
   def mark(hook: Hook) -> Hook:
     @functools.wraps(hook)  # a new function, because `hook` may be a base class's
-    def conditional(*args):
+    def conditional(*args: Any) -> Any:
       return hook(*args)
 
     conditional.when = condition  # type: ignore[attr-defined]
@@ -86,9 +91,10 @@ def when(condition: Callable[[Any, Any], bool]) -> Callable[[Hook], Hook]:
 class Layer:
   """Base class of all layers: override the hooks of the part of a round that the method changes.
 
-  A subclass becomes a frozen dataclass and a pytree. Fields of type float are its leaves, unless declared static:
-  inside a program they are tracers, so that another value needs no new compilation. All other fields are static.
-  `name`, the class name in lower case, is the key of the layer's config block, state, messages and logged numbers.
+  A subclass becomes a frozen dataclass and a pytree. Fields of type float are its leaves, unless
+  declared static: inside a program they are tracers, so that another value needs no new
+  compilation. All other fields are static. `name`, the class name in lower case, is the key of the
+  layer's config block, state, messages and logged numbers.
   """
 
   name: ClassVar[str] = ''
@@ -100,10 +106,10 @@ class Layer:
     layer_classes.check(cls, {hook: vars(Layer)[hook] for hook in HOOKS})
     layer_classes.register(cls)
 
-  def __post_init__(self):
-    kinds = layer_classes.kinds(type(self))
-    traced = layer_classes.traced_fields(type(self))
-    for f in dataclasses.fields(self):  # type: ignore[arg-type]
+  def __post_init__(self) -> None:
+    cls: Any = type(self)
+    kinds, traced = layer_classes.kinds(cls), layer_classes.traced_fields(cls)
+    for f in dataclasses.fields(cls):
       value, key = getattr(self, f.name), self._key(f.name)
       if f.name in traced and layer_classes.is_abstract(value):
         continue
@@ -133,22 +139,22 @@ class Layer:
     """Raises ValueError for fields that contradict each other."""
 
   def phases(self) -> tuple[int, ...]:
-    """Returns the last rounds of phases: after them the program changes, and `task.first_round` with it."""
+    """Returns the rounds after which the program, and `task.first_round`, change."""
     return ()
 
   def provides(self) -> frozenset[str]:
-    """Returns the traits, of `fedjax_syn.chains.TRAITS`, that other layers may require or conflict with."""
+    """Returns the traits of `fedjax_syn.chains.TRAITS` that the layer has."""
     return frozenset()
 
   def requires(self) -> frozenset[str]:
-    """Returns the traits, of `fedjax_syn.chains.TRAITS`, that the layers before this one or the data must have."""
+    """Returns the traits that the layers before this one, or the data, must have."""
     return frozenset()
 
   def conflicts(self) -> Mapping[str, str]:
     """Returns what this layer cannot be combined with.
 
-    A key is a layer's name or a trait; 'a+b' means both together, 'a inside' a layer a that is earlier in the chain. A
-    value says why, and what works instead.
+    A key is a layer's name or a trait; 'a+b' means both together, 'a inside' a layer a that is
+    earlier in the chain. A value says why, and what works instead.
     """
     return {}
 
@@ -157,7 +163,7 @@ class Layer:
     return {}
 
   def server_data(self) -> str:
-    """Returns the server data that the layer needs: '', 'images' or 'labels' (images with labels)."""
+    """Returns the server data that the layer needs: '', 'images' or 'labels' (with images)."""
     return ''
 
   def proximal(self) -> Array | float:
@@ -167,18 +173,19 @@ class Layer:
   # -- What depends on the run.
 
   def resolve(self, run: 'Run', /) -> 'Layer':
-    """Returns the layer with the fields set that depend on the run; raises ValueError if the run does not fit."""
+    """Returns the layer with fields that follow from the run; may raise ValueError."""
     return self
 
   def privacy(self, task: 'Task | None', /) -> 'Mechanism | None':
-    """Returns the noise mechanism whose epsilon is stated, or None; `task` is None before the data are read."""
+    """Returns the mechanism whose epsilon is stated, or None; no `task` before data are read."""
 
   # -- Adaptations, before anything is traced.
 
   def model(self, model: Model, shape: tuple[int, ...], /) -> Model:
     """Returns the network with the layer's changes; `shape` is an image's, or (length,) of tokens.
 
-    Equal arguments must give the same Model (`functools.cache`), since compiled programs are looked up by it.
+    Equal arguments must give the same Model (`functools.cache`), since compiled programs are looked
+    up by it.
     """
     return model
 
@@ -186,8 +193,11 @@ class Layer:
     """Returns the settings of local training, a FedAvg, with the layer's changes."""
     return local
 
-  def private(self, model: Model, path: tuple, /) -> bool:
-    """Says whether a leaf of the parameters stays on the clients; `postprocess_update` must then send zeros for it."""
+  def private(self, model: Model, path: KeyPath, /) -> bool:
+    """Says whether a leaf of the parameters stays on the clients.
+
+    `postprocess_update` must then send zeros for it.
+    """
     return False
 
   # -- Clients.
@@ -208,7 +218,7 @@ class Layer:
   def loss(
     self, client: 'ClientContext', loss_fn: LossFn, w: Params, step: Step, /
   ) -> tuple[Array, Any]:
-    """Returns the local loss and the model's Output; `loss_fn(w, step)` is the loss without this layer."""
+    """Returns the local loss and the Output; `loss_fn(w, step)` is without this layer."""
     return loss_fn(w, step)
 
   def grad(
@@ -232,7 +242,7 @@ class Layer:
   def postprocess_update(
     self, client: 'ClientContext', payload: dict[str, PyTree], /
   ) -> dict[str, PyTree]:
-    """Returns the payload of the message as it is sent, changed by this layer, for example clipped."""
+    """Returns the payload as it is sent: clipped, for example."""
     return payload
 
   def client_metrics(self, client: 'ClientContext', trained: Variables, /) -> Numbers:
@@ -244,28 +254,28 @@ class Layer:
     return trained
 
   def client_update(self, client: 'ClientContext', /) -> 'tuple[Message, PyTree, Numbers]':
-    """Replaces local training: returns the message, this layer's new per-client state (None without one), and numbers.
+    """Replaces local training: returns message, new per-client state (or None) and numbers.
 
-    'loss' and 'finite' must be among the numbers. The hooks of local training are not called; `client_init` and `setup`
-    are.
+    'loss' and 'finite' must be among the numbers. The hooks of local training are not called;
+    `client_init` and `setup` are.
     """
     raise NotImplementedError
 
   def message_bytes(self, task: 'Task', class_counts: np.ndarray, /) -> np.ndarray:
-    """Returns the bytes that each client sends where shapes do not tell; class_counts [clients, classes]."""
+    """Returns bytes by client where shapes do not tell; class_counts [clients, classes]."""
     raise NotImplementedError
 
   # -- Server.
 
   def server_init(self, task: 'Task', key: PRNGKey, params: Params, messages: PyTree, /) -> PyTree:
-    """Returns this layer's server state at round 0; `messages` are those of `setup`, leaves [clients, ...]."""
+    """Returns the server state at round 0; `messages` of `setup`, leaves [clients, ...]."""
 
   def broadcast(self, state: PyTree, /) -> PyTree:
-    """Returns what the server sends to the clients beside the model; clients read it as `client.broadcast`."""
+    """Returns what the server sends beside the model: `client.broadcast` of the clients."""
     return state
 
   def common(self, task: 'Task', key: PRNGKey, round: Array, w: Variables, /) -> PyTree:
-    """Returns what every client would compute alike, which costs no bytes; clients read it as `client.broadcast`."""
+    """Returns what all clients compute alike: `client.broadcast`, which costs no bytes."""
 
   def aggregate(self, round: 'Round', /) -> tuple[Params, Numbers]:
     """Replaces the mean: returns the new global model and numbers for the log."""
@@ -286,7 +296,7 @@ class Layer:
   def server_work(
     self, task: 'Task', key: PRNGKey, state: PyTree, w: Variables, seconds: float, /
   ) -> tuple[Params, PyTree, dict[str, Any]]:
-    """Works for about `seconds` between rounds; returns the global model, the new state and numbers; not traced."""
+    """Works for about `seconds`; returns global model, new state and numbers; not traced."""
     raise NotImplementedError
 
   def artifacts(self, task: 'Task', state: PyTree, /) -> dict[str, Any] | None:
@@ -303,10 +313,14 @@ HOOKS = frozenset(
   if isinstance(value, types.FunctionType) and not name.startswith('_')
 )
 # Hooks of a layer that changes local training, and of one that acts on the server.
-LOCAL_HOOKS = ('client_init', 'setup', 'receive', 'prepare', 'loss', 'grad', 'step', 'finish')
-LOCAL_HOOKS += ('postprocess_update', 'client_metrics', 'personal')
-SERVER_HOOKS = ('server_init', 'broadcast', 'common', 'server_update', 'server_metrics')
-SERVER_HOOKS += ('pending', 'server_work', 'artifacts', 'evaluate')
+LOCAL_HOOKS = (
+  *('client_init', 'setup', 'receive', 'prepare', 'loss', 'grad', 'step', 'finish'),
+  *('postprocess_update', 'client_metrics', 'personal'),
+)
+SERVER_HOOKS = (
+  *('server_init', 'broadcast', 'common', 'server_update', 'server_metrics'),
+  *('pending', 'server_work', 'artifacts', 'evaluate'),
+)
 
 
 def overrides(layer: Layer, *hooks: str) -> bool:

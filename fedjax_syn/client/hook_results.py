@@ -1,4 +1,4 @@
-"""What hooks return, checked while a round is traced: a refusal is one line that names the layer and the hook."""
+"""Checks of what hooks return, while a round is traced; errors name the layer and the hook."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -46,7 +46,7 @@ def like(layer: Layer, hook: str, value: PyTree, wanted: PyTree, what: str) -> P
   Raises:
     ValueError: if structures, shapes or types differ.
   """
-  if jax.tree.structure(value) == jax.tree.structure(wanted):
+  if jax.tree.structure(value) == jax.tree.structure(wanted):  # type: ignore[operator]
     number = lambda leaf: isinstance(leaf, int | float)
     as_array = lambda leaf, other: jnp.asarray(leaf, other.dtype if number(leaf) else None)
     value = jax.tree.map(as_array, value, wanted)
@@ -75,7 +75,8 @@ def new_state(layer: Layer, hook: str, value: PyTree, states: Mapping[str, PyTre
   if jax.tree.leaves(value):
     init = 'client_init' if hook in ('finish', 'client_update') else 'server_init'
     raise ValueError(
-      f'{_where(layer, hook)} returned a state, and the layer has none: add {init}, which returns it at round 0'
+      f'{_where(layer, hook)} returned a state, and the layer has none: add {init}, which returns'
+      ' it at round 0'
     )
   return value
 

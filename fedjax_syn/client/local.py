@@ -1,4 +1,4 @@
-"""Local training: one client in one round as begin, step, end, with the hooks of the chain's layers."""
+"""Local training: one client in one round, with the hooks of the chain's layers."""
 
 import functools
 from typing import Any, NamedTuple
@@ -23,10 +23,11 @@ from fedjax_syn.core.types import (
   Variables,
 )
 from fedjax_syn.data import federated
-from fedjax_syn.layer import Layer
+from fedjax_syn.layer import Layer, Numbers
 
 SHUFFLE, STEP, AUGMENT = range(3)  # uses of a client's key in a round
-# The mean loss of a client from which on it has diverged: in float32 it would stay finite for many rounds more.
+# The mean loss of a client from which on it has diverged: in float32 it would stay finite for many
+# rounds more.
 LARGEST_LOSS = 1e6
 OPTIMIZER = 'optimizer'  # the name under which a persistent optimizer keeps its state
 
@@ -39,28 +40,28 @@ class Carry(NamedTuple):
   stats: Stats
   opt_state: PyTree
   order: Array  # int32 [largest client], this epoch's permutation of the client's samples
-  index: Array  # [], steps done
+  index: Array  # type: ignore[assignment]  # [], steps done
   loss_sum: Array  # [], summed over steps
 
 
-def shuffled(key: PRNGKey, epoch: Array | int, slots: Array, size: Array | int) -> Array:
+def shuffled(key: PRNGKey, epoch: Array | int, positions: Array, size: Array | int) -> Array:
   """Draws the order in which one epoch goes through a client's samples.
 
   Args:
     key: the client's in this round.
     epoch: 0, 1, ... within the round.
-    slots: 0, 1, ... up to the static bound on a client's size, [bound].
+    positions: 0, 1, ... up to the static bound on a client's size, [bound].
     size: the client's samples.
 
   Returns:
     int32 [bound]: a permutation of 0 .. size - 1, then what is beyond the client's size.
   """
-  noise = jax.random.uniform(fold(key, epoch, SHUFFLE), slots.shape)
-  return jnp.argsort(jnp.where(slots < size, noise, 2.0)).astype(jnp.int32)
+  noise = jax.random.uniform(fold(key, epoch, SHUFFLE), positions.shape)
+  return jnp.argsort(jnp.where(positions < size, noise, 2.0)).astype(jnp.int32)
 
 
 def seen_by(layer: Layer, client: ClientContext, task: Task) -> ClientContext:
-  """Returns a client as one layer sees it: its own part of broadcast, state and what was prepared."""
+  """Returns a client as one layer sees it: with its own broadcast, state and prepared."""
   own = lambda parts: (parts or {}).get(layer.name)
   return client._replace(
     task=task,
@@ -73,14 +74,15 @@ def seen_by(layer: Layer, client: ClientContext, task: Task) -> ClientContext:
 class LocalClient:
   """Local training bound to a task; the engine decides how clients lie on devices.
 
-  `step` never looks at how many steps are left: to run it no more than `steps(size)` times, or to discard what comes
-  after, is the caller's duty.
+  `step` does not count the steps that are left: the caller runs it `steps(size)` times, or
+  discards what comes after.
   """
 
   def __init__(self, task: Task):
+    """Binds the clients of a task."""
     self.task, self.local = task, task.local
-    slots = task.data.positions.shape[0]
-    self.batch_size = min(self.local.batch_size, slots)  # no wider than the largest client
+    positions = task.data.positions.shape[0]
+    self.batch_size = min(self.local.batch_size, positions)  # no wider than the largest client
     self.augment = self.local._augmentation()
 
   def having(self, hook: str, client: ClientContext) -> list[tuple[Layer, ClientContext]]:
@@ -139,7 +141,7 @@ class LocalClient:
       params = hook_results.like(layer, 'step', new, params, 'params')
     return Carry(client, params, out.stats, opt_state, order, index + 1, carry.loss_sum + loss)
 
-  def end(self, carry: Carry) -> tuple[Message, dict[str, PyTree], dict[str, Array]]:
+  def end(self, carry: Carry) -> tuple[Message, dict[str, PyTree], Numbers]:
     """Returns the message, the new per-client state by layer, and numbers for the log."""
     client, trained = carry.client, Variables(carry.params, carry.stats)
     difference = jax.tree.map(jnp.subtract, carry.params, client.params)
@@ -165,14 +167,14 @@ class LocalClient:
     finite = jnp.abs(loss) < LARGEST_LOSS  # false for NaN
     for leaf in jax.tree.leaves(payload['params']):
       finite &= jnp.isfinite(leaf.sum())
-    metrics = {'loss': loss, 'finite': finite}
+    metrics: Numbers = {'loss': loss, 'finite': finite}
     for layer, seen in self.having('client_metrics', client):
       numbers = layer.client_metrics(seen, trained)
       numbers = hook_results.numbers(layer, 'client_metrics', numbers)
       metrics |= {f'{layer.name}/{name}': value for name, value in numbers.items()}
     return Message(weight, payload), state, metrics
 
-  def update(self, client: ClientContext) -> tuple[Message, dict[str, PyTree], dict[str, Array]]:
+  def update(self, client: ClientContext) -> tuple[Message, dict[str, PyTree], Numbers]:
     """Runs a client with its own number of steps; returns what `end` returns."""
     steps = self.steps(client.shard.size)
     return self.end(
@@ -199,9 +201,9 @@ class LocalClient:
   def _batch(self, client: ClientContext, order: Array, index: Array) -> tuple[Array, Array, Array]:
     data, size = self.task.data, client.shard.size
     first = index % jnp.maximum(self._epoch_steps(size), 1) * self.batch_size
-    slots = first + jnp.arange(self.batch_size, dtype=jnp.int32)
-    mask = (slots < size).astype(data.mean.dtype)
-    x, y = federated.take(data, client.shard, order[jnp.minimum(slots, order.shape[0] - 1)])
+    positions = first + jnp.arange(self.batch_size, dtype=jnp.int32)
+    mask = (positions < size).astype(data.mean.dtype)
+    x, y = federated.take(data, client.shard, order[jnp.minimum(positions, order.shape[0] - 1)])
     if self.augment is not None:
       x = self.augment(fold(client.key, index, AUGMENT), x, -data.mean / data.std)
     return x, y, mask
@@ -231,7 +233,10 @@ class DirectClient:
   """A client that does not train locally: one layer's `client_update`, bound to a task."""
 
   def __init__(self, task: Task):
-    self.task, self.layer = task, task.chain.client_update
+    """Binds the clients of a task."""
+    layer = task.chain.client_update
+    assert layer is not None
+    self.task, self.layer = task, layer
 
   def init(self, initial: Variables, shard: Any) -> dict[str, PyTree]:
     """Returns per-client state by layer at round 0."""
@@ -243,7 +248,7 @@ class DirectClient:
     """Returns the work of a client of a size, []: its samples."""
     return size
 
-  def update(self, client: ClientContext) -> tuple[Message, dict[str, PyTree], dict[str, Array]]:
+  def update(self, client: ClientContext) -> tuple[Message, dict[str, PyTree], Numbers]:
     """Returns the message, per-client state by layer, and numbers for the log."""
     layer, state = self.layer, dict(client.state)
     all_three = layer.client_update(seen_by(layer, client, self.task))

@@ -1,4 +1,4 @@
-"""Settings of local training and of the average: fields of FedAvg and of a config's blocks `client` and `server`."""
+"""Settings of local training and of the average: fields of FedAvg, blocks of a config."""
 
 import dataclasses
 

@@ -1,1 +1,1 @@
-"""What everything else stands on: types, fields and their checks, random keys, objectives, trees, processes."""
+"""What all parts use: types, fields and their checks, random keys, objectives, processes."""

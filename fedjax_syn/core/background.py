@@ -1,4 +1,4 @@
-"""Work that begins now and is waited for later, in threads of its own: compilation, which needs no Python for long."""
+"""Compilation in background threads: it begins now, and its result is waited for later."""
 
 import atexit
 import threading
@@ -14,7 +14,7 @@ from fedjax_syn.core.stopping import BACKGROUND
 
 WAITED = '/fedjax_syn/waited_for_compilation'  # an event of jax.monitoring, in seconds
 _HERE = threading.local()
-_PIECES: weakref.WeakSet['Background'] = weakref.WeakSet()
+_WORKS: weakref.WeakSet['Background'] = weakref.WeakSet()
 _ONE_BY_ONE = threading.Lock()  # in order, and leaving the other cores to the run itself
 
 
@@ -24,7 +24,7 @@ def in_background() -> bool:
 
 
 class Background:
-  """One piece of work; pieces are done one after the other, in the order in which they were made."""
+  """Work in a background thread; works are done one after the other, in their order."""
 
   def __init__(self, work: Callable[[], Any]):
     """Begins the work.
@@ -32,9 +32,9 @@ class Background:
     Args:
       work: called in another thread, under this thread's matrix-unit precision.
     """
-    self.future: Future = Future()
-    precision = jax.config.jax_default_matmul_precision
-    wide = jax.config.jax_enable_x64
+    self.future: Future[Any] = Future()
+    precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
+    wide = jax.config.jax_enable_x64  # type: ignore[attr-defined]
 
     def run():
       _HERE.background = True
@@ -48,7 +48,7 @@ class Background:
 
     # A daemon: a run that was interrupted does not wait for a program that it will not need.
     self.thread = threading.Thread(target=run, daemon=True, name=f'{BACKGROUND}: compilation')
-    _PIECES.add(self)
+    _WORKS.add(self)
     self.thread.start()
 
   def result(self) -> Any:
@@ -62,12 +62,13 @@ class Background:
 
 @atexit.register
 def wait() -> None:
-  """Waits for the piece at work, and begins no other: a thread inside a compiler must not outlive the interpreter.
+  """Waits for the work in progress and begins no other.
 
+  A thread inside a compiler must not outlive the interpreter.
   A launcher does not wait: see `fedjax_syn.core.stopping.end`.
   """
-  pieces = list(_PIECES)
-  for piece in pieces:
-    piece.future.cancel()
-  for piece in pieces:
-    piece.thread.join()
+  works = list(_WORKS)
+  for work in works:
+    work.future.cancel()
+  for work in works:
+    work.thread.join()

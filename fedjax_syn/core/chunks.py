@@ -1,4 +1,4 @@
-"""Cuts work between rounds into pieces that fit into a time, so that it can be saved and stopped."""
+"""Divides work between rounds into chunks of limited time, so that it can be saved and stopped."""
 
 import time
 
@@ -12,13 +12,13 @@ class Chunks:
     """Starts the clock.
 
     Args:
-      seconds: all pieces together; the first piece runs in any case.
+      seconds: for all chunks together; the first chunk runs in any case.
     """
     self.seconds, self.size = seconds, 0
     self.began = self.last = time.monotonic()
 
   def next(self, left: int) -> int:
-    """Returns the iterations of the next piece, the same in all processes; 0 when the time is up.
+    """Returns the iterations of the next chunk, equal in all processes; 0 when the time is up.
 
     Args:
       left: iterations left to do.
@@ -30,7 +30,7 @@ class Chunks:
       size = 1
     elif remaining <= 0:
       size = 0
-    else:  # doubling from one iteration keeps the compilation out of the estimate of what still fits
+    else:  # doubling from one iteration keeps the compilation out of the estimate
       size = max(1, min(2 * self.size, int(self.size * remaining / max(took, 1e-9))))
     self.size = processes.broadcast_from_process_0(min(size, left))
     return self.size

@@ -1,7 +1,7 @@
 """What hooks see: the task, a client in a round, a round on the server; and what clients send.
 
-Rounds count from 1. w^c is the global model after round c, w^0 the initial one. Round c sends w^{c-1} to the clients;
-papers write x, w^t or theta^t for it.
+Rounds count from 1. w^c is the global model after round c, w^0 the initial one. Round c sends
+w^{c-1} to the clients; papers write x, w^t or theta^t for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from fedjax_syn.core.objectives import Objective, single_label
 from fedjax_syn.core.optimizers import schedule
 from fedjax_syn.core.privacy import Sampling
-from fedjax_syn.core.types import Array, Model, Params, PRNGKey, PyTree, Shard, Stats
+from fedjax_syn.core.types import Array, KeyPath, Model, Params, PRNGKey, PyTree, Shard, Stats
 
 if TYPE_CHECKING:
   from fedjax_syn.algorithms.fedavg import FedAvg
@@ -47,11 +47,12 @@ class Task(NamedTuple):
   expected_cohort: float = 0.0  # their expected number
   rounds: int = 0  # of the whole run, given only if a schedule needs it; else 0
   mesh: jax.sharding.Mesh | None = None  # the devices of work between rounds; None: one
-  # Whether noise protects the clients: the server must then treat a round without clients like any other.
+  # Whether noise protects the clients: the server must then treat a round without clients like any
+  # other.
   noised: bool = False
 
   def loss(self, logits: Array, y: Array, mask: Array) -> Array:
-    """Returns the objective's mean loss over a mask: logits [batch, classes], y [batch], mask [batch] -> []."""
+    """Returns the mean loss []: logits [batch, classes], y [batch], mask [batch]."""
     return self.objective.loss(logits, y, mask)
 
   @property
@@ -59,11 +60,11 @@ class Task(NamedTuple):
     """Local training as the chain's layers have changed it: rate, batch size, epochs."""
     return self.chain.local
 
-  def learning_rate(self, round: Array) -> Array:
+  def learning_rate(self, round: Array | int) -> Array:
     """Returns eta, the clients' learning rate in a round, []."""
     return self.local.lr * schedule(self.local.schedule, self.rounds)(round)
 
-  def is_private(self, path: tuple) -> bool:
+  def is_private(self, path: KeyPath) -> bool:
     """Says whether a leaf of the parameters stays on the clients."""
     return self.chain.is_private(self.model, path)
 
@@ -89,7 +90,8 @@ class Message(NamedTuple):
   """What a client sends."""
 
   weight: Array  # []
-  # {'params': w_i - w^{c-1}, 'stats': ..., '<layer>': what its `finish` returned}, w_i the trained model
+  # {'params': w_i - w^{c-1}, 'stats': ..., '<layer>': what its `finish` returned}, w_i the trained
+  # model
   payload: dict[str, PyTree]
 
 
@@ -107,7 +109,7 @@ class Messages(NamedTuple):
     return _part(self.unweighted_sum, name)
 
   def mean(self, name: str) -> PyTree:
-    """Averages one part of the messages by their weights; zeros if all weights are zero; leaves [...]."""
+    """Averages one part of the messages by weight, leaves [...]; zeros if all weights are zero."""
     total = self.weight.sum()
     scale = jnp.where(total > 0, 1 / jnp.where(total > 0, total, 1), 0)
     return jax.tree.map(
@@ -116,7 +118,7 @@ class Messages(NamedTuple):
 
 
 def _part(payload: dict[str, PyTree], name: str) -> PyTree:
-  """Returns one part of messages; raises ValueError, naming what was sent, if there is no such part."""
+  """Returns one part of messages; raises ValueError if there is no such part."""
   try:
     return payload[name]
   except KeyError:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 NO_SPACE = {code: os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)}
 NAMES = {errno.errorcode[code]: text for code, text in NO_SPACE.items()}
-# What the collectives of JAX's back ends and its coordination service say of a process that is gone.
+# What the collectives of JAX's back ends and its coordination service say of a process that is
+# gone.
 GONE = (
   'Gloo',
   'NCCL',
@@ -29,7 +30,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def no_space(error: BaseException) -> str:
-  """Says in a line what could not be written because a disk, or a quota, is full; '' if this is no such error.
+  """Says in a line what could not be written to a full disk; '' if this is no such error.
 
   Args:
     error: an OSError, or what a library makes of one (Orbax says it in its text).
@@ -45,7 +46,7 @@ def no_space(error: BaseException) -> str:
 
 
 def pass_on(error: OSError, path: os.PathLike) -> None:
-  """Raises an error of a full disk again, naming what was being written; returns if it is no such error."""
+  """Raises an error of a full disk again, with the path; returns if it is no such error."""
   if no_space(error):
     raise OSError(error.errno, error.strerror, str(path)) from error
 

@@ -1,4 +1,4 @@
-"""Fields of configs and layers: a default, one line of help and the values that are allowed, checked in one place."""
+"""Fields of configs and layers: default, help and allowed values, checked in one place."""
 
 import dataclasses
 import functools
@@ -25,6 +25,7 @@ class ConfigError(ValueError):
   """A refused config: one line that names the key, the value and what would work."""
 
   def __init__(self, message: str):
+    """Shortens the message to one line."""
     super().__init__(texts.one_line(message))
 
 
@@ -35,7 +36,7 @@ def field(
   low: float | None = None,
   high: float | None = None,
   above: float | None = None,
-  choices: tuple | None = None,
+  choices: tuple[Any, ...] | None = None,
   identity: bool = True,
   static: bool | None = None,
 ) -> Any:
@@ -48,10 +49,11 @@ def field(
     high: largest allowed number.
     above: the number must be strictly greater than this.
     choices: the only allowed values.
-    identity: whether another value makes another run; False for what changes no result, as where data lie or how
-      often a run is saved.
-    static: whether another value compiles another program. By default a number with a fraction is an argument of the
-      program, and everything else is static. A float on which the method branches in Python must be static.
+    identity: whether another value makes another run; False for what changes no result, as where
+      data lie or how often a run is saved.
+    static: whether another value compiles another program. By default a number with a fraction is
+      an argument of the program, and everything else is static. A float on which the method
+      branches in Python must be static.
 
   Returns:
     A `dataclasses.field` that carries the rest as metadata.
@@ -62,10 +64,12 @@ def field(
 
 
 def coerce(key: str, value: Any, kind: Any) -> Any:
-  """Returns the value as its field's type; only an int for a float and a list for a tuple are converted.
+  """Returns the value as its field's type.
+
+  An int is converted to a float, and a list to a tuple; everything else is an error.
 
   Args:
-    key: of the field, for the refusal.
+    key: of the field, for the error.
     value: of any type.
     kind: bool, int, float, str, tuple[kind, ...], or `kind | None`.
 
@@ -99,7 +103,13 @@ def _finite(value: float) -> bool:
 
 
 def check_range(key: str, value: Any, rules: Mapping[str, Any]) -> None:
-  """Refuses a value that its field's metadata, or the program's arithmetic, does not allow; each item of a tuple counts."""
+  """Raises ConfigError for a value, or an item of a tuple, that its field does not allow.
+
+  Args:
+    key: of the field, for the error.
+    value: of the field's type.
+    rules: the field's metadata. Numbers that float32 or int32 cannot hold are never allowed.
+  """
   choices, low, above, high = (rules.get(rule) for rule in ('choices', 'low', 'above', 'high'))
   smallest, largest = FLOATS
   for item in value if isinstance(value, tuple) else (value,):
@@ -133,7 +143,8 @@ def as_field(owner: type, field: str, value: Any, name: str) -> Any:
   """
   kind = _types(owner)[field]
   out = coerce(name, _plain(value, kind), kind)
-  check_range(name, out, owner.__dataclass_fields__[field].metadata)
+  rules = {f.name: f.metadata for f in dataclasses.fields(owner)}
+  check_range(name, out, rules[field])
   return out
 
 

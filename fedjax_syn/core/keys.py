@@ -1,13 +1,14 @@
-"""Every random number of a run comes from (seed, purpose, round, client); nothing else is drawn from.
+"""Random keys: every draw of a run follows from (seed, purpose, round, client).
 
-Hashing is what makes programs slow to compile on a CPU, so a purpose costs no hash and small tags share one
-with the number that they tag.
+Hashing is what makes programs slow to compile on a CPU, so a purpose costs no hash and small tags
+share one with the number that they tag.
 """
 
 import enum
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from fedjax_syn.core.types import Array, PRNGKey
 
@@ -30,7 +31,7 @@ class Purpose(enum.IntEnum):
 TAGS = 8  # how many streams one key can be tagged for
 
 
-def stream(seed: Array | int, purpose: Purpose, round: Array | int = 0) -> PRNGKey:
+def stream(seed: ArrayLike, purpose: Purpose, round: ArrayLike = 0) -> PRNGKey:
   """Returns the key of one purpose in one round.
 
   Args:

@@ -1,4 +1,4 @@
-"""How a subclass of `fedjax_syn.Layer` is made: its fields and hooks are checked, and it becomes a pytree."""
+"""Checks of the subclasses of `fedjax_syn.Layer`, and their registration as pytrees."""
 
 import dataclasses
 import difflib
@@ -18,14 +18,16 @@ from fedjax_syn.core.texts import shown
 # Keys beside those of the layers in what clients send and keep.
 RESERVED = ('params', 'stats', 'optimizer')
 # Hooks that `when` can make conditional; the others say what a layer is, or act between rounds.
-CONDITIONAL = ('client_init', 'setup', 'receive', 'prepare', 'loss', 'grad', 'step', 'finish')
-CONDITIONAL += ('postprocess_update', 'client_metrics', 'personal', 'server_init', 'broadcast')
-CONDITIONAL += ('common', 'aggregate', 'server_update', 'server_metrics')
+CONDITIONAL = (
+  *('client_init', 'setup', 'receive', 'prepare', 'loss', 'grad', 'step', 'finish'),
+  *('postprocess_update', 'client_metrics', 'personal', 'server_init', 'broadcast'),
+  *('common', 'aggregate', 'server_update', 'server_metrics'),
+)
 
 
 @functools.cache  # tables check some thousand configs; a class does not change
 def kinds(cls: type) -> dict[str, Any]:
-  """Returns the type of every field: the annotation, or the default's type where it cannot be evaluated."""
+  """Returns the type of every field: its annotation, or the default's type."""
   defaults = {f.name: type(f.default) for f in dataclasses.fields(cls)}
   try:
     return defaults | {k: v for k, v in typing.get_type_hints(cls).items() if k in defaults}
@@ -41,8 +43,9 @@ def check(cls: type, hooks: Mapping[str, Callable]) -> None:
     hooks: the base class's, by name.
 
   Raises:
-    TypeError: for misspelt hooks, hooks with another number of parameters, fields with the name of a hook, without a
-      default or of a type that no config can hold, and a class whose name is taken.
+    TypeError: for misspelt hooks, hooks with another number of parameters, fields with the name of
+      a hook, without a default or of a type that no config can hold, and a class whose name is
+      taken.
   """
   if cls.__name__.lower() in RESERVED:
     raise TypeError(f'{cls.__name__}: a layer cannot be called {", ".join(RESERVED)}')
@@ -58,8 +61,8 @@ def check(cls: type, hooks: Mapping[str, Callable]) -> None:
       raise TypeError(f'{where} needs a default, as in fedjax_syn.field(default=0.1)')
     if not _is_kind(types_of[f.name]):
       raise TypeError(
-        f'{where}: {shown(types_of[f.name])} is no type of a field: bool, int, float, str, tuple[int, ...] or one of them'
-        ' | None'
+        f'{where}: {shown(types_of[f.name])} is no type of a field: bool, int, float, str,'
+        ' tuple[int, ...] or one of them | None'
       )
     if f.name in vars(cls) and f.name not in own:
       value = shown(vars(cls)[f.name])
@@ -90,7 +93,7 @@ def _is_kind(kind: Any) -> bool:
 
 @functools.cache
 def traced_fields(cls: type) -> tuple[str, ...]:
-  """Returns the fields that are arguments of compiled programs: floats that are not declared static."""
+  """Returns the fields that are arguments of compiled programs: floats not declared static."""
   types_of = kinds(cls)
 
   def is_static(f):
@@ -101,7 +104,7 @@ def traced_fields(cls: type) -> tuple[str, ...]:
 
 
 def is_abstract(value: Any) -> bool:
-  """Says whether a traced field's value is a tracer, a shape or several numbers, as under `jax.vmap`."""
+  """Says whether a traced field's value is a tracer, a shape or, as for `jax.vmap`, an array."""
   if isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct):
     return True
   several = isinstance(value, jax.Array | np.ndarray) and value.ndim > 0

@@ -47,7 +47,7 @@ def place(tree: PyTree, sharding: jax.sharding.NamedSharding) -> PyTree:
 
 
 def alone(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-  """Returns replicated values on one device of this process: replicas would only repeat the work."""
+  """Returns replicated values on one device of this process, so that no work is repeated."""
   if not processes.is_distributed():
     return jax.device_put(tree, jax.sharding.SingleDeviceSharding(mesh.devices.flat[0]))
   mine = jax.local_devices()[0]

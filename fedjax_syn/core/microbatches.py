@@ -120,8 +120,8 @@ def value_and_grad(loss_fn: LossFn, number: int) -> GradFn:
     number: of microbatches, a divisor of the batch size.
 
   Returns:
-    `jax.value_and_grad(loss_fn, has_aux=True)` except for rounding. The output of the network cannot
-    be differentiated, so a layer's loss must not look at it.
+    `jax.value_and_grad(loss_fn, has_aux=True)` except for rounding. The network's output cannot be
+    differentiated, so a layer's loss must not look at it.
   """
   if number == 1:
     return jax.value_and_grad(loss_fn, has_aux=True)
@@ -139,8 +139,8 @@ def value_and_grad(loss_fn: LossFn, number: int) -> GradFn:
 
     zeros = jnp.zeros((), step.mask.dtype), jax.tree.map(jnp.zeros_like, params)
     (loss, grads), outputs = _sum_over(one, zeros, number, step.x, step.y, step.mask)
-    whole = (v.reshape(-1, *v.shape[2:]) for v in outputs)
-    return (loss, Output(*whole, step.stats)), grads
+    logits, features = (v.reshape(-1, *v.shape[2:]) for v in outputs)
+    return (loss, Output(logits, features, step.stats)), grads
 
   return grad_fn
 

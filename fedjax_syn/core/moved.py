@@ -1,4 +1,4 @@
-"""Modules of versions before 0.2: checkpoints name them, and importing one says where its contents are now."""
+"""Modules of versions before 0.2: checkpoints name them, and imports say their new names."""
 
 import importlib.abc
 from collections.abc import Sequence

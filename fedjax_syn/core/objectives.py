@@ -1,8 +1,8 @@
-"""What kind of classification a problem is: its loss, its predictions as distributions, its metrics.
+"""The kind of a classification problem: its loss, its predictive distributions, its metrics.
 
-A method that looks at logits does so through the task's `Objective`, so that it is written once for both
-kinds: over distributions along the last axis, with one value per sample (`single_label`) or one per sample
-and label (`multi_label`), which `per_sample` averages.
+A method reads logits through the task's `Objective`, so that it is written once for both kinds.
+Distributions lie along the last axis; there is one value per sample (`single_label`), or one per
+sample and label (`multi_label`), which `per_sample` averages.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from fedjax_syn.core.types import Array
 
 
 def cross_entropy(logits: Array, y: Array, mask: Array) -> Array:
-  """Mean softmax cross-entropy over the samples of a mask: logits [batch, classes], y [batch], mask [batch] -> []."""
+  """Returns the mean softmax cross-entropy []: logits [batch, classes], y [batch], mask [batch]."""
   losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
   return jnp.sum(losses * mask) / jnp.maximum(jnp.sum(mask), 1)
 
@@ -25,8 +25,9 @@ def cross_entropy(logits: Array, y: Array, mask: Array) -> Array:
 def binary_cross_entropy(logits: Array, y: Array, mask: Array) -> Array:
   """Sigmoid cross-entropy, mean over labels and over the samples of a mask.
 
-  The mean over labels (PyTorch's default) and not the sum: loss, divergence and distillation have the size
-  that they have with one class per sample, whatever the number of labels, and so do rates and weights.
+  The mean over labels (PyTorch's default) and not the sum: loss, divergence and distillation have
+  the size that they have with one class per sample, whatever the number of labels, and so do rates
+  and weights.
 
   Args:
     logits: [batch, labels].
@@ -44,22 +45,20 @@ class Objective(NamedTuple):
   """A kind of classification; see `single_label` and `multi_label`."""
 
   name: str
-  loss: Callable[
-    [Array, Array, Array], Array
-  ]  # (logits, y, mask [batch]) -> mean loss over the mask
-  # logits [..., classes] -> log probabilities [..., outcomes] or [..., labels, outcomes]
+  loss: Callable[[Array, Array, Array], Array]
+  """(logits, y, mask [batch]) -> mean loss over the mask, []."""
   log_distribution: Callable[[Array], Array]
-  right: Callable[[Array, Array], Array]  # (logits [..., classes], y) -> is the sample right, [...]
-  counts: Callable[
-    [Array, Array, Array], dict[str, Array]
-  ]  # (logits, y, mask) -> summed over a batch; 'hits': right ones by class, where a sample has one class
-  scores: Callable[
-    [dict[str, np.ndarray], int], dict[str, float]
-  ]  # (sums over a split, rows) -> metrics
+  """logits [..., classes] -> log probabilities [..., outcomes] or [..., labels, outcomes]."""
+  right: Callable[[Array, Array], Array]
+  """(logits [..., classes], y) -> is the sample right, [...]."""
+  counts: Callable[[Array, Array, Array], dict[str, Array]]
+  """(logits, y, mask) -> sums over a batch, by name."""
+  scores: Callable[[dict[str, np.ndarray], int], dict[str, float]]
+  """(sums over a split, rows) -> metrics, by name."""
 
 
 def per_sample(values: Array) -> Array:
-  """Averages what was computed per label, if anything was: [batch] or [batch, labels] -> [batch]."""
+  """Averages values over labels: [batch] or [batch, labels] -> [batch]."""
   return values.mean(axis=tuple(range(1, values.ndim))) if values.ndim > 1 else values
 
 
@@ -97,10 +96,10 @@ def _right(logits, y):
 
 def _single_counts(logits, y, mask):
   right = _right(logits, y) * mask
-  found = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=mask.dtype)
+  predicted = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=mask.dtype)
   return {
     'right': jnp.sum(right),
-    'predicted': mask @ found,
+    'predicted': mask @ predicted,
   }
 
 
@@ -120,12 +119,12 @@ def _all_right(logits, y):
 
 
 def _multi_counts(logits, y, mask):
-  there, found, kept = y > 0, _positive(logits), mask[:, None]
+  true, predicted, kept = y > 0, _positive(logits), mask[:, None]
   return {
     'right': jnp.sum(_all_right(logits, y) * mask),
-    'true': jnp.sum(there * kept, axis=0),
-    'predicted': jnp.sum(found * kept, axis=0),
-    'both': jnp.sum((there & found) * kept, axis=0),
+    'true': jnp.sum(true * kept, axis=0),
+    'predicted': jnp.sum(predicted * kept, axis=0),
+    'both': jnp.sum((true & predicted) * kept, axis=0),
   }
 
 
@@ -141,8 +140,9 @@ def _multi_scores(sums, rows):
   }
 
 
-# One class per sample: y [batch], softmax over the classes. 'accuracy' is the share of samples that are right,
-# 'top_prediction' that of the samples that get the most frequent prediction: 1 if the model has collapsed to a class.
+# One class per sample: y [batch], softmax over the classes. 'accuracy' is the share of samples that
+# are right, 'top_prediction' that of the samples that get the most frequent prediction: 1 if the
+# model has collapsed to a class.
 single_label = Objective(
   'single_label',
   cross_entropy,
@@ -152,11 +152,12 @@ single_label = Objective(
   _single_scores,
 )
 
-# Any number of labels per sample: y multi-hot [batch, labels], a sigmoid per label, which is there or not: two
-# outcomes. A label counts as predicted above a probability of 0.5. 'accuracy' is the share of samples with all
-# labels right (exact match): labels are rare, and of single labels almost all are right if none is ever
-# predicted. 'c_' are means over labels (macro: F1 too is the mean of the labels' F1, as FedCOG's Table 2 must
-# be: its C-F1 is not the F1 of its C-P and C-R), 'o_' are over all labels of all samples (micro).
+# Any number of labels per sample: y multi-hot [batch, labels], a sigmoid per label, which is there
+# or not: two outcomes. A label counts as predicted above a probability of 0.5. 'accuracy' is the
+# share of samples with all labels right (exact match): labels are rare, and of single labels almost
+# all are right if none is ever predicted. 'c_' are means over labels (macro: F1 too is the mean of
+# the labels' F1, as FedCOG's Table 2 must be: its C-F1 is not the F1 of its C-P and C-R), 'o_' are
+# over all labels of all samples (micro).
 multi_label = Objective(
   'multi_label',
   binary_cross_entropy,

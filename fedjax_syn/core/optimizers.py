@@ -104,7 +104,7 @@ def optimize(
 ENDING = ('cosine',)  # schedules that end with the run
 
 
-def schedule(name: str, rounds: int) -> Callable[[Array], Array]:
+def schedule(name: str, rounds: int) -> Callable[[Array | int], Array]:
   """Returns a factor on the learning rate as a function of the round 1, 2, ...
 
   Args:
@@ -134,7 +134,8 @@ def schedule(name: str, rounds: int) -> Callable[[Array], Array]:
   return lambda round: decay(round - 1)
 
 
-def _needs_rounds(round: Array) -> Array:
+def _needs_rounds(round: Array | int) -> Array:
   raise ValueError(
-    "client.schedule='cosine' ends with the run, and the number of rounds is not known here: Engine(..., rounds=...)"
+    "client.schedule='cosine' ends with the run, and the number of rounds is not known here:"
+    ' Engine(..., rounds=...)'
   )

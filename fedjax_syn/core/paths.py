@@ -19,10 +19,11 @@ def shipped_configs() -> dict[str, Path]:
 
 
 def given(path: str | Path, key: str = '') -> Path:
-  """Returns a path that a person wrote, with the home folder for `~` and that of a user for `~user`.
+  """Returns a path as written by a person, with `~` and `~user` expanded.
 
   Args:
-    path: as written; a shell expands `~` at the beginning of a word only, so not in `--workdir=~/runs`.
+    path: as written; a shell expands `~` at the beginning of a word only, so not in
+      `--workdir=~/runs`.
     key: what the message names, '--workdir' for instance.
 
   Raises:

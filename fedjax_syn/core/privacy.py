@@ -1,17 +1,19 @@
-"""What a noised run guarantees: epsilon at a delta, by Renyi divergences, for the sampling that is really used."""
+"""The privacy of a run with noise: epsilon at a delta, by Renyi divergences, for its sampling."""
 
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-# In units of the bound. Less is below what float32 keeps of a sum of some clients' updates; more leaves nothing of it.
+# In units of the bound. Less is below what float32 keeps of a sum of some clients' updates; more
+# leaves nothing of it.
 LEAST_NOISE, MOST_NOISE = 1e-3, 1e4
 TOLERANCE = 1e-2  # of a noise multiplier that is looked for, relative
 HINT = "needs the privacy extra: pip install -e '.[privacy]'"
-# Orders near 1 decide where epsilon is large, high ones where it is small; 1.01 and less are of no use to the conversion.
+# Orders near 1 decide where epsilon is large, high ones where it is small; 1.01 and less are of no
+# use to the conversion.
 BETWEEN = (1.02, 1.03, 1.04, 1.06, 1.08, *(1 + k / 20 for k in range(2, 20)), 2.25, 2.5, 3.5)
 # Between 128 and 256 the library's bound for the fixed sampler is slow.
 WHOLE = (*range(2, 17), *range(20, 41, 4), 48, 64, 96, 128, 260, 384, 512)
@@ -25,17 +27,17 @@ LEAST_INTEGRATED = 5e-3  # noise below which an integral would take too many poi
 class Mechanism(NamedTuple):
   """Gaussian noise on sums, and who is protected."""
 
-  # The noise's standard deviation over the bound on what one unit contributes.
   noise_multiplier: float
+  """The noise's standard deviation over the bound on what one unit contributes."""
   delta: float
-  unit: str = (
-    'client'  # 'client': a client with all its samples; 'example': one sample of one client
-  )
-  # Noised sums of a unit in a round. 0: not known before the data are read, and neither is the noise multiplier, only that
-  # there is noise.
+  unit: str = 'client'
+  """'client': a client with all its samples; 'example': one sample of one client."""
   releases: int = 1
-  target_epsilon: float = 0.0  # what the whole run is to keep; 0: nothing was asked for
-  layer: str = ''  # the one whose `postprocess_update` bounds what clients send; '': messages are no sums of updates
+  """Noised sums of a unit in a round. 0: they, and the noise multiplier, depend on the data."""
+  target_epsilon: float = 0.0
+  """The largest epsilon of the whole run; 0: none is given."""
+  layer: str = ''
+  """Whose `postprocess_update` bounds what clients send; '': messages are no sums of updates."""
 
 
 class Sampling(NamedTuple):
@@ -54,7 +56,7 @@ def sampling_of(config: Any) -> Sampling:
   return Sampling(c.sampler, config.data.clients, c.participation, config.rounds, len(config.seeds))
 
 
-def promises(mechanism: Mechanism | None) -> bool:
+def promises(mechanism: Mechanism | None) -> TypeGuard[Mechanism]:
   """Says whether a method adds noise, so that an epsilon is stated."""
   return mechanism is not None and mechanism.noise_multiplier != 0
 
@@ -73,9 +75,9 @@ def epsilon(mechanism: Mechanism | None, sampling: Sampling) -> float:
 
   Args:
     mechanism: the noise of a round; None adds none.
-    sampling: who takes part. 'poisson': neighbours differ by one client more or less; 'fixed': by one client
-      exchanged for another, so that the same noise counts for half. With examples as the unit one example is
-      exchanged for another, and the sampler hides nothing.
+    sampling: who takes part. 'poisson': neighbours differ by one client more or less; 'fixed': by
+      one client exchanged for another, so that the same noise counts for half. With examples as the
+      unit one example is exchanged for another, and the sampler hides nothing.
 
   Returns:
     Epsilon by Renyi accounting; infinity without noise.
@@ -130,7 +132,8 @@ def _divergences(mechanism: Mechanism, sampling: Sampling) -> np.ndarray:
   exponent = orders * (orders - 1) / (2 * noise**2)  # of a sum that the unit is always in
   if share == 1:
     return exponent / (orders - 1)
-  # Joint convexity: with probability 1 - share the sum is the same on both sides (van Erven and Harremoes, 2014).
+  # Joint convexity: with probability 1 - share the sum is the same on both sides (van Erven and
+  # Harremoes, 2014).
   bounds = [np.logaddexp(math.log1p(-share), math.log(share) + exponent) / (orders - 1)]
   dp = _library()
   event, relation = _event(mechanism, sampling)
@@ -143,10 +146,11 @@ def _divergences(mechanism: Mechanism, sampling: Sampling) -> np.ndarray:
 
 
 def _integrated(share: float, noise: float, order: float) -> float:
-  """The Renyi divergence of (1 - q) N(0, z^2) + q N(1, z^2) from N(0, z^2), which is the larger of the two directions.
+  """The Renyi divergence of (1 - q) N(0, z^2) + q N(1, z^2) from N(0, z^2).
 
-  The trapezoidal rule converges faster than any power; the nearest singularity is pi z^2 beside the real line. Source:
-  Mironov, Talwar and Zhang (2019), Theorems 4 and 5.
+  It is the larger one of the two directions.
+  The trapezoidal rule converges faster than any power; the nearest singularity is pi z^2 beside the
+  real line. Source: Mironov, Talwar and Zhang (2019), Theorems 4 and 5.
   """
   step = min(noise / 8, noise**2 / 3)
   x = np.arange(-14 * noise, order + 14 * noise, step)
@@ -159,13 +163,16 @@ def _integrated(share: float, noise: float, order: float) -> float:
 def _relative(mechanism: Mechanism, sampling: Sampling) -> tuple[float, float]:
   """The noise over what one unit can move the sum by, and the share of sums that the unit is in."""
   if mechanism.unit == 'example':
-    # What a client sends is seen as its own: sampling clients hides nobody, and a sample is exchanged for another.
+    # What a client sends is seen as its own: sampling clients hides nobody, and a sample is
+    # exchanged for another.
     return mechanism.noise_multiplier / 2, 1.0
   if sampling.sampler == 'poisson':
-    # The sampler compares with uniform numbers of float32, multiples of 2^-23: at times a little more than what was asked for.
+    # The sampler compares with uniform numbers of float32, multiples of 2^-23: at times a little
+    # more than what was asked for.
     share = math.ceil(float(np.float32(sampling.participation)) * 2**23) / 2**23
     return mechanism.noise_multiplier, min(max(share, sampling.participation), 1.0)
-  # The number of clients is fixed, so that one is replaced by another: the sum moves by twice the bound.
+  # The number of clients is fixed, so that one is replaced by another: the sum moves by twice the
+  # bound.
   return mechanism.noise_multiplier / 2, _drawn(sampling) / sampling.clients
 
 
@@ -190,7 +197,7 @@ def _event(mechanism: Mechanism, sampling: Sampling) -> tuple[Any, Any]:
 def noise_multiplier(
   target_epsilon: float, delta: float, sampling: Sampling, unit: str = 'client', methods: int = 1
 ) -> float:
-  """Returns a noise multiplier, within a hundredth of the least one, with which a run keeps a target epsilon at a delta.
+  """Returns the least noise multiplier with which a run keeps a target epsilon, within 1 %.
 
   Args:
     target_epsilon: of all seeds, rounds and methods together.
@@ -215,16 +222,16 @@ def noise_multiplier(
 
 
 def check_config(config: Any, mechanisms: Mapping[str, Mechanism | None]) -> None:
-  """Refuses, before data are read, a run whose epsilon could not be stated at its end, or would not hold.
+  """Raises, before data are read, if the run's epsilon cannot be stated or would not hold.
 
   Args:
     config: a checked config.
-    mechanisms: by method, as in `algorithm` and `compare`, what it promises. Releases of 0 are checked when the data are
-      there, as is everything that depends on the number of examples.
+    mechanisms: by method, as in `algorithm` and `compare`, what it promises. Releases of 0 are
+      checked when the data are there, as is everything that depends on the number of examples.
 
   Raises:
-    ValueError: if dp-accounting is not installed, one of two methods has no noise or another unit, or rounds of
-      another run come before its own.
+    ValueError: if dp-accounting is not installed, one of two methods has no noise or another unit,
+      or rounds of another run come before its own.
   """
   noised = [word for word, mechanism in mechanisms.items() if promises(mechanism)]
   if not noised:
@@ -232,13 +239,14 @@ def check_config(config: Any, mechanisms: Mapping[str, Mechanism | None]) -> Non
   bare = [word for word in mechanisms if word not in noised]
   if bare:
     raise ValueError(
-      f'compare={config.compare!r}: {noised[0]!r} adds noise and {bare[0]!r} none, and both would train on the same'
-      ' clients into one folder, whose epsilon would not hold; compare= (none), or a method with noise'
+      f'compare={config.compare!r}: {noised[0]!r} adds noise and {bare[0]!r} none, and both would'
+      ' train on the same clients into one folder, whose epsilon would not hold; compare= (none),'
+      ' or a method with noise'
     )
   if config.start_from:
     raise ValueError(
-      f'start_from={config.start_from!r}: the epsilon of this run would leave out what the rounds before it gave away;'
-      ' begin with noise in round 1'
+      f'start_from={config.start_from!r}: the epsilon of this run would leave out what the rounds'
+      ' before it gave away; begin with noise in round 1'
     )
   _library()
   known = [
@@ -270,23 +278,24 @@ def check(mechanisms: Sequence[Mechanism | None], sampling: Sampling, units: int
       )
     if m.delta * units >= 1:
       raise ValueError(
-        f'delta={m.delta:g}: a run that gives away one of its {units} {m.unit}s entirely would keep it; it must be'
-        f' smaller than 1 / {units}'
+        f'delta={m.delta:g}: a run that gives away one of its {units} {m.unit}s entirely would keep'
+        f' it; it must be smaller than 1 / {units}'
       )
   runs = [(m, sampling) for m in noised]
   more = [(m._replace(noise_multiplier=2 * m.noise_multiplier), sampling) for m in noised]
   stated, less = composed(runs), composed(more)
   if not (0 < stated < math.inf and less < stated):
     raise ValueError(
-      f'noise_multiplier={noised[-1].noise_multiplier:g}: epsilon={stated:g} at delta={noised[-1].delta:g}'
-      f' ({less:g} with twice the noise) is not to be believed; noise of about 1 would work'
+      f'noise_multiplier={noised[-1].noise_multiplier:g}: epsilon={stated:g} at'
+      f' delta={noised[-1].delta:g} ({less:g} with twice the noise) is not to be believed; noise of'
+      ' about 1 would work'
     )
   target = max(m.target_epsilon for m in noised)
   if target and stated > target:
     least = noise_multiplier(target, noised[-1].delta, sampling, noised[-1].unit, len(noised))
     raise ValueError(
-      f'target_epsilon={target:g}: noise_multiplier={noised[-1].noise_multiplier:g} gives {stated:.4g} over all seeds'
-      f' and rounds; noise_multiplier={least:.4g} would keep it'
+      f'target_epsilon={target:g}: noise_multiplier={noised[-1].noise_multiplier:g} gives'
+      f' {stated:.4g} over all seeds and rounds; noise_multiplier={least:.4g} would keep it'
     )
 
 
@@ -303,12 +312,13 @@ def check_deviation(key: str, noise: float, clip: float) -> None:
   """
   if noise and 0 < clip < LEAST_DEVIATION / max(noise, LEAST_NOISE):
     raise ValueError(
-      f'{key}={clip:g}: noise of deviation {noise * clip:g} is nothing in float32; a bound of about 1 would work'
+      f'{key}={clip:g}: noise of deviation {noise * clip:g} is nothing in float32; a bound of'
+      ' about 1 would work'
     )
 
 
 def check_data(mechanism: Mechanism | None, normalisation: str) -> None:
-  """Refuses pixels that are normalised by what was computed from the clients' own, outside of epsilon.
+  """Raises if pixels are normalised by statistics of the clients, which epsilon leaves out.
 
   Args:
     mechanism: of the run's method.
@@ -319,8 +329,9 @@ def check_data(mechanism: Mechanism | None, normalisation: str) -> None:
   """
   if promises(mechanism) and normalisation == 'auto':
     raise ValueError(
-      "data.normalisation='auto': mean and deviation of the clients' pixels would be given away with the model, outside"
-      " of epsilon; use known constants: 'half' or 'unit', or those of a meta.json"
+      "data.normalisation='auto': mean and deviation of the clients' pixels would be given away"
+      " with the model, outside of epsilon; use known constants: 'half' or 'unit', or those of a"
+      ' meta.json'
     )
 
 

@@ -28,8 +28,8 @@ _handlers: list[Any] = []  # C holds no reference to them
 def join(coordinator: str = '', processes: int = 0, process: int = -1) -> None:
   """Joins the other processes of a run; before JAX's first array.
 
-  Without arguments it joins by itself under SLURM (more than one task) and on the hosts of a TPU pod
-  slice, and does nothing elsewhere.
+  Without arguments it joins by itself under SLURM (more than one task) and on the hosts of a TPU
+  pod slice, and does nothing elsewhere.
 
   Args:
     coordinator: host:port of process 0.
@@ -42,8 +42,9 @@ def join(coordinator: str = '', processes: int = 0, process: int = -1) -> None:
   given = bool(coordinator), processes > 0, process >= 0
   if any(given) and not (all(given) and process < processes):
     raise ValueError(
-      f'--coordinator={coordinator} --processes={processes} --process={process}: several processes need all'
-      ' three, as in --coordinator=host0:1234 --processes=2 --process=0 (and 1 in the other)'
+      f'--coordinator={coordinator} --processes={processes} --process={process}: several processes'
+      ' need all three, as in --coordinator=host0:1234 --processes=2 --process=0 (and 1 in the'
+      ' other)'
     )
   if not any(given) and not environment_is_distributed():
     return
@@ -60,9 +61,11 @@ def join(coordinator: str = '', processes: int = 0, process: int = -1) -> None:
 
 
 def _exit_if_peer_is_gone() -> None:
-  """Turns the abort by which JAX's service ends a process that lost another one into a line and a status.
+  """Ends the process with a line and a status where JAX's service would abort it.
 
-  It comes from a thread of the service, and Python's own handlers would not be called before the end.
+  JAX aborts a process that has lost another one.
+  It comes from a thread of the service, and Python's own handlers would not be called before the
+  end.
   """
 
   def aborted(number):
@@ -123,7 +126,7 @@ def on_process_0(function: Callable[[], Any]) -> Any:
 
 
 def tree_from_process_0(function: Callable[[], PyTree]) -> PyTree:
-  """Like `on_process_0`, for a function that returns a tree of arrays, numbers, strings and None."""
+  """Like `on_process_0`, of a function that returns a tree of arrays and JSON values."""
   if not is_distributed():
     return function()
   arrays, described = {}, None
@@ -143,7 +146,7 @@ def tree_from_process_0(function: Callable[[], PyTree]) -> PyTree:
 
 
 def on_all_processes(function: Callable[[], Any]) -> Any:
-  """Calls a function in every process; if it raises a ValueError or OSError in one, all of them raise.
+  """Calls a function in every process; if it fails in one, all of them raise.
 
   Args:
     function: may fail in some processes only, where a file is missing, say.

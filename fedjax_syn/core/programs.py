@@ -1,4 +1,4 @@
-"""What a process keeps compiled: programs are at module level, and would be kept for models and data that are gone."""
+"""Limits how many compiled programs a process keeps, since they outlive models and data."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ def bounded(program: Program) -> Program:
 
 
 def keep(setting: Any, arguments: PyTree) -> None:
-  """Counts an engine; all programs are forgotten before there are engines of more than `KEPT` kinds.
+  """Counts an engine; forgets all programs where there would be more than `KEPT` kinds.
 
   An engine that is used again afterwards compiles again, with the same results.
 

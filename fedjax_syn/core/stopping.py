@@ -1,9 +1,10 @@
 """How a run is asked to stop, how a launcher hears of it at once, and how its process ends.
 
-A run in Python (`stoppable`) takes the first SIGINT or SIGTERM as a request to stop after the step at hand; a second
-one acts as if the run were not there. A launcher (`watch`, `run`) hears of signals in a thread of its own: its main
-thread may be inside a compiler for a minute, and Python calls handlers only between two of its instructions.
-This module is a launcher's first import: it needs no other of the package.
+A run in Python (`stoppable`) takes the first SIGINT or SIGTERM as a request to stop after the step
+at hand; a second one acts as if the run were not there. A launcher (`watch`, `run`) hears of
+signals in a thread of its own: its main thread may be inside a compiler for a minute, and Python
+calls handlers only between two of its instructions. This module is a launcher's first import: it
+needs no other of the package.
 """
 
 import atexit
@@ -37,6 +38,7 @@ class StopRequest:
     return bool(self.signal)
 
   def __call__(self, number: int, frame: Any = None) -> None:
+    """Takes one request, as the handler of a signal."""
     self.signal = signal.Signals(number).name
     say(ASKED)
     self.restore()
@@ -55,8 +57,8 @@ class StopRequest:
 def stoppable() -> Iterator[StopRequest]:
   """Turns the first SIGTERM or SIGINT into a request; a second one acts as if this were not here.
 
-  Those that are nested share one request: whoever runs several runs begins no other. Under a launcher's watch the
-  request is the watch's.
+  Those that are nested share one request: whoever runs several runs begins no other. Under a
+  launcher's watch the request is the watch's.
   """
   outer = signal.getsignal(signal.SIGTERM)
   if isinstance(outer, Watch):
@@ -92,7 +94,7 @@ class _Heard(StopRequest):
 
 
 class Watch:
-  """A launcher's handler of signals: what it does happens in a thread of its own, also while a compiler is at work."""
+  """A launcher's handler of signals; it acts in its own thread, also during a compilation."""
 
   def __init__(self):
     self.request = _Heard(self)
@@ -125,8 +127,9 @@ class Watch:
 def watch() -> None:
   """Hears of SIGINT and SIGTERM from now on: a launcher's first statement.
 
-  Until its flags are read (`flags_read`) a signal ends the process with one line and 130. After that it is 75: at
-  once where nothing is unsaved, else after the step at hand, and at once at a second signal.
+  Until its flags are read (`flags_read`) a signal ends the process with one line and 130. After
+  that it is 75: at once where nothing is unsaved, else after the step at hand, and at once at a
+  second signal.
   """
   heard = Watch()
   reading, writing = os.pipe()
@@ -170,8 +173,9 @@ def run(main: Callable[[], Any], goes_on: bool = False) -> NoReturn:
 
   Args:
     main: returns the exit status, or raises SystemExit.
-    goes_on: whether the same command goes on where it was stopped, and `main` calls `flags_read`. If not, a signal
-      does from here on what it does to any Python program, so that what is half done is tidied up.
+    goes_on: whether the same command goes on where it was stopped, and `main` calls `flags_read`.
+      If not, a signal does from here on what it does to any Python program, so that what is half
+      done is tidied up.
   """
   if not goes_on and watched():
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -200,17 +204,20 @@ def run(main: Callable[[], Any], goes_on: bool = False) -> NoReturn:
 def end(status: int) -> NoReturn:
   """Ends the process from its main thread; a program that is being compiled is not waited for.
 
-  Python 3.11 ends a thread that wants the interpreter after it has begun to end; inside a compiler that is a crash.
+  Python 3.11 ends a thread that wants the interpreter after it has begun to end; inside a compiler
+  that is a crash.
   """
-  # JAX's own end would wait for the process that is gone, and abort; trackers' own would write to a full disk.
+  # JAX's own end would wait for the process that is gone, and abort; trackers' own would write to a
+  # full disk.
   if status in (exit_status.PEER_LOST, exit_status.DISK_FULL):
     leave(status)
   compiling = any(thread.name.startswith(BACKGROUND) for thread in threading.enumerate())
   if not compiling and not watched():
     sys.exit(status)
   if not compiling:
-    threading._shutdown()
-  # Under a watch too: Python's own end would give signals back to the system, and one would kill a finished run.
+    threading._shutdown()  # type: ignore[attr-defined]
+  # Under a watch too: Python's own end would give signals back to the system, and one would kill a
+  # finished run.
   if wait := getattr(sys.modules.get('fedjax_syn.core.background'), 'wait', None):
     atexit.unregister(wait)
   atexit._run_exitfuncs()  # JAX's among them, which leaves the other processes of a run
@@ -218,7 +225,7 @@ def end(status: int) -> NoReturn:
 
 
 def leave(status: int, text: str = '') -> NoReturn:
-  """Ends the process at once, from any thread: what is in files stays as after a kill, and nothing is waited for."""
+  """Ends the process at once, from any thread; files stay as after a kill."""
   if text:
     say(text)
 

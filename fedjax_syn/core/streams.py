@@ -1,4 +1,4 @@
-"""Standard output and error of a launcher: where nobody reads them any more they end, and the run goes on."""
+"""Standard output and error of a launcher: a run goes on where nobody reads them any more."""
 
 import io
 import os
@@ -9,6 +9,7 @@ class Lasting(io.TextIOWrapper):
   """A text stream that falls silent when its reader is gone or its disk is full."""
 
   def write(self, text: str) -> int:
+    """Writes a text, or nothing."""
     try:
       return super().write(text)
     except OSError:
@@ -16,6 +17,7 @@ class Lasting(io.TextIOWrapper):
       return len(text)
 
   def flush(self) -> None:
+    """Flushes what was written, or nothing."""
     try:
       super().flush()
     except OSError:

@@ -1,4 +1,4 @@
-"""Texts for people, made of whatever a user, a file or an exception says: one line, short, without control characters."""
+"""Texts for people, from users, files and exceptions: one short line of printable characters."""
 
 import codecs
 import sys
@@ -22,14 +22,14 @@ _HANDLER = 'fedjax_syn.spelled'
 
 
 def printable(text: str) -> str:
-  """Writes characters that a terminal would obey or cannot show (control, direction, lone surrogates) as escapes."""
+  """Writes characters that are not printable (control, direction, surrogates) as escapes."""
   if text.isprintable():
     return text
   return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in text)
 
 
 def shorten(text: str, most: int) -> str:
-  """Leaves out the middle of a text of more than `most` characters, and says how many characters that were."""
+  """Leaves out the middle of a text of more than `most` characters, and says its length."""
   if len(text) <= most:
     return text
   head, tail = text[: most * 3 // 4], text[-(most // 4) :]
@@ -55,7 +55,7 @@ def one_line(text: Any) -> str:
 
 
 def shown(value: Any, most: int = VALUE) -> str:
-  """Returns a value as Python writes it, shortened; one that cannot be written is named by its type."""
+  """Returns a value as Python writes it, shortened, or else the name of its type."""
   try:
     return shorten(repr(value), most)
   except ValueError:  # Python writes no integer of more than 4,300 digits
@@ -66,7 +66,7 @@ def shown(value: Any, most: int = VALUE) -> str:
 
 
 def caption(text: Any, most: int = CAPTION) -> str:
-  r"""Returns a text as a figure shows it: matplotlib reads text between $ as formulas, and `\$` as a $."""
+  r"""Returns a text for matplotlib, which reads text between $ as formulas, and `\$` as a $."""
   plain = ''.join(c if c.isprintable() else '\ufffd' for c in str(text))
   if len(plain) > most:
     plain = f'{plain[: most // 2]}…{plain[-(most // 2) :]}'
@@ -90,10 +90,11 @@ codecs.register_error(_HANDLER, _spell)
 
 
 def forgive(*streams: Any) -> None:
-  """Lets streams write what their encoding lacks (± in ASCII) in other characters; a finished run must not fail at it.
+  """Lets streams write characters that their encoding lacks (± in ASCII) in other characters.
 
   Args:
-    *streams: standard output and error by default; those that are closed, or no text files, are left alone.
+    *streams: standard output and error by default; those that are closed, or no text files, are
+      left alone.
   """
   for stream in streams or (sys.stdout, sys.stderr):
     if hasattr(stream, 'reconfigure'):

@@ -5,6 +5,7 @@ The description names the classes of NamedTuples (optimizer states, say); nothin
 
 import importlib
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -91,10 +92,11 @@ def decode(arrays: dict[str, np.ndarray], structure: dict) -> PyTree:
   named = structure['named']
   module, _, name = named.partition(':')
   module = moved.new_name(module)
-  # A file must not decide which code is imported: a user's own module is there already, by the config.
+  # A file must not decide which code is imported: a user's own module is there already, by the
+  # config.
   known = module in sys.modules or module.partition('.')[0] in PACKAGES
   try:
-    kind = importlib.import_module(module) if known else None
+    kind: Any = importlib.import_module(module) if known else None
     for part in name.split('.'):
       kind = getattr(kind, part, None)
   except ImportError:  # also of names that a module had once

@@ -1,4 +1,4 @@
-"""The names that every part of the library shares: arrays, trees and the small records between the parts."""
+"""Types that all parts of the library share: arrays, trees and small records."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,11 +8,9 @@ import jax
 Array = jax.Array
 PRNGKey = jax.Array  # a typed key: jax.random.key(...)
 PyTree = Any
+KeyPath = tuple[Any, ...]  # of a leaf, as in jax.tree_util
 Params = PyTree  # trainable parameters of a model
 Stats = PyTree  # running statistics (BatchNorm); {} for models without
-Hyper = dict[
-  str, dict[str, Any]
-]  # {'client': {'lr': 1e-3}, 'fedprox': {'mu': 0.01}}: numbers that change no shape
 
 
 class Variables(NamedTuple):
@@ -39,8 +37,9 @@ class Model(NamedTuple):
   init: Callable[[PRNGKey], Variables]
   apply: Callable[..., Output]  # apply(variables, x, train=False, mask=None) -> Output
   head: Callable[[Params, Array], Array]  # (params, features) -> logits
-  is_head: Callable[[tuple], bool]  # path of a leaf in params -> does it belong to the head
-  # (params, x) -> real-valued inputs, which `apply` takes in place of x; None: x is real-valued itself
+  is_head: Callable[[KeyPath], bool]  # path of a leaf in params -> does it belong to the head
+  # (params, x) -> real-valued inputs, which `apply` takes in place of x; None: x is real-valued
+  # itself
   embed: Callable[[Params, Array], Array] | None = None
 
 
@@ -48,7 +47,7 @@ class Step(NamedTuple):
   """One local step as a loss sees it: everything besides the parameters."""
 
   key: PRNGKey  # fresh in every step
-  index: Array  # [], 0, 1, ... within this visit
+  index: Array  # type: ignore[assignment]  # [], 0, 1, ... within this round
   x: Array  # [batch, height, width, channels], normalised; tokens: int32 [batch, length]
   y: Array  # [batch], int32 class labels; multi-label: [batch, labels], 0 or 1
   mask: Array  # [batch], 1 for a sample and 0 for padding
@@ -60,7 +59,7 @@ GradFn = Callable[[Params, Step], tuple[tuple[Array, Output], Params]]
 
 
 class Shard(NamedTuple):
-  """Where one client's samples lie; rows order[start:start+size] of the training arrays are its own."""
+  """Which samples a client has: rows order[start:start+size] of the training arrays."""
 
   client: Array  # []
   start: Array  # []
@@ -69,7 +68,7 @@ class Shard(NamedTuple):
 
 
 class Measured(NamedTuple):
-  """A number for the log that may be missing: where there is nothing to measure it is left out, instead of 0."""
+  """A number for the log that is left out where there is nothing to measure."""
 
   value: Array  # []
   there: Array  # [], bool

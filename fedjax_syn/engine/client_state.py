@@ -1,7 +1,7 @@
-"""Where per-client state lives between rounds: on the devices, or in host memory, from which a round gets its cohort's.
+"""Where per-client state is between rounds: on the devices or in host memory.
 
-The two differ in where rows are stored, not in what is computed: a round reads the rows of the clients that it has
-sampled and writes those of the clients that have samples.
+The two differ in where rows are stored, not in what is computed: a round reads the rows of the
+clients that it has sampled and writes those of the clients that have samples.
 """
 
 import dataclasses
@@ -38,7 +38,13 @@ class OnDevice:
     return _take(clients, jnp.minimum(sampled, self.num_clients - 1))
 
   def write(self, clients: PyTree, trained: Array, rows: PyTree) -> PyTree:
-    """Returns the clients with new rows; `trained` [cohort] is the number of clients where nothing is written; traced."""
+    """Returns the clients with new rows; traced.
+
+    Args:
+      clients: leaves [clients, ...].
+      trained: client numbers [cohort]; a row whose number is that of all clients is not written.
+      rows: leaves [cohort, ...].
+    """
     put = lambda kept, new: kept.at[trained].set(new, mode='drop')
     return jax.tree.map(put, clients, rows)
 
@@ -47,19 +53,24 @@ class OnDevice:
     return state
 
   def run(
-    self, advance: Advance, sample: Callable, size: np.ndarray, state: State, rounds: int
+    self,
+    advance: Advance,
+    sample: Callable[[np.int32], Array],
+    size: Callable[[], np.ndarray],
+    state: State,
+    rounds: int,
   ) -> tuple[State, Any]:
     """Runs rounds; see `OnHost.run`."""
     return advance(state, rounds)
 
-  def parts(self, clients: PyTree) -> Iterator[tuple[Array, PyTree]]:
+  def parts(self, clients: PyTree) -> Iterator[tuple[Any, PyTree]]:
     """Yields client numbers [n] and their rows, all clients in parts that fit a device."""
     yield jnp.arange(self.num_clients, dtype=jnp.int32), clients
 
 
 @dataclasses.dataclass(frozen=True)
 class OnHost:
-  """Host memory keeps all rows, as numpy arrays that rounds change in place; programs see a cohort's."""
+  """Host memory has all rows, numpy arrays changed in place; programs have a cohort's rows."""
 
   place: ClassVar[str] = 'host'
   num_clients: int
@@ -94,33 +105,38 @@ class OnHost:
     return state._replace(clients=clients)
 
   def run(
-    self, advance: Advance, sample: Callable, size: np.ndarray, state: State, rounds: int
+    self,
+    advance: Advance,
+    sample: Callable[[np.int32], Array],
+    size: Callable[[], np.ndarray],
+    state: State,
+    rounds: int,
   ) -> tuple[State, Any]:
     """Runs rounds one by one, each with its cohort's rows.
 
     Args:
       advance: (state with the cohort's rows, rounds) -> (state, report).
       sample: round -> who is sampled [cohort], as inside the round.
-      size: samples of every client, [clients].
+      size: () -> samples of every client, [clients].
       state: its clients' rows are numpy arrays, changed in place.
       rounds: how many.
 
     Returns:
       The state, and the last round's report.
     """
-    clients, report = jax.tree.map(_own, state.clients), {}
+    clients, report, size_of = jax.tree.map(_own, state.clients), None, size()
     for _ in range(rounds):
       number = np.int32(jax.device_get(state.round)) + np.int32(1)
       sampled = jax.device_get(sample(number))
       ids = np.minimum(sampled, self.num_clients - 1)
       state, report = advance(state._replace(clients=_take(clients, ids)), 1)
-      _put(clients, ids, state.clients, (sampled < self.num_clients) & (size[ids] > 0))
+      _put(clients, ids, state.clients, (sampled < self.num_clients) & (size_of[ids] > 0))
       if jax.device_get(report['diverged_round']):
         break
     return state._replace(clients=clients), report
 
-  def parts(self, clients: PyTree) -> Iterator[tuple[Array, PyTree]]:
-    """Yields client numbers [cohort] and their rows, a cohort at a time; numbers beyond the last are filling."""
+  def parts(self, clients: PyTree) -> Iterator[tuple[Any, PyTree]]:
+    """Yields client numbers [cohort] and their rows; numbers beyond the last are padding."""
     for ids in self._chunks():
       yield ids, _take(clients, np.minimum(ids, self.num_clients - 1))
 
@@ -156,15 +172,17 @@ def outgrows(layout: Layout, state_bytes: int) -> bool:
     state_bytes: of one seed.
 
   Raises:
-    ValueError: if it is and several seeds are side by side: their rounds are one program that has all rows.
+    ValueError: if it is and several seeds are side by side: their rounds are one program that has
+      all rows.
   """
   budget, seeds = layout.client_state_bytes, layout.seeds
   if not 0 < budget < seeds * state_bytes:
     return False
   if seeds > 1:
     raise ValueError(
-      f'layout.client_state_bytes={budget}: {seeds} seeds have {seeds * state_bytes} bytes, and those that are side'
-      ' by side have them on the device; layout.seeds=1 or a larger budget would work'
+      f'layout.client_state_bytes={budget}: {seeds} seeds have {seeds * state_bytes} bytes, and'
+      ' those that are side by side have them on the device; layout.seeds=1 or a larger budget'
+      ' would work'
     )
   return True
 
@@ -174,7 +192,7 @@ def _take(clients: PyTree, ids: Array) -> PyTree:
 
 
 def _put(clients: PyTree, ids: np.ndarray, rows: PyTree, chosen: np.ndarray) -> None:
-  """Writes the chosen of the rows, leaves [slots, ...], into `clients`, leaves [clients, ...]."""
+  """Writes the chosen of the rows, leaves [cohort, ...], into `clients`, leaves [clients, ...]."""
 
   def put(kept, new):
     kept[ids[chosen]] = jax.device_get(new)[chosen]

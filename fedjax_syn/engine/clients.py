@@ -163,7 +163,7 @@ def _run_queues(
   queues: Sequence[Array],
   mesh: jax.sharding.Mesh,
 ) -> tuple[PyTree, PyTree]:
-  """Runs the blocks of each device's queue; returns sums over all clients, and rows [cohort, ...]."""
+  """Runs each device's queue of blocks; returns sums over clients, and rows [cohort, ...]."""
 
   def device_queue(inputs, table, queue, count):
     run, (sums, kept) = traced(lambda number: one_block(inputs, table[number]), jnp.int32(0))

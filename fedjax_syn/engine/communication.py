@@ -35,7 +35,7 @@ def bytes_per_round(task: Task, state: State) -> tuple[int, int]:
     return up, [state.params, state.stats, *broadcasts(task, state).values()]
 
   up, down = jax.eval_shape(sent, state)
-  each = sum(_size(task, part, state.params) for part in up.values())
+  each: float = sum(_size(task, part, state.params) for part in up.values())
   layer = task.chain.client_update
   if layer is not None and overrides(layer, 'message_bytes'):
     # Sets of different classes: the mean client.
@@ -45,7 +45,7 @@ def bytes_per_round(task: Task, state: State) -> tuple[int, int]:
 
 
 def _size(task: Task, part: PyTree, params: Params) -> int:
-  alike = jax.tree.structure(part) == jax.tree.structure(params)
+  alike = jax.tree.structure(part) == jax.tree.structure(params)  # type: ignore[operator]
   return sum(
     leaf.size * leaf.dtype.itemsize
     for path, leaf in jax.tree_util.tree_leaves_with_path(part)

@@ -15,8 +15,8 @@ from fedjax_syn.core import programs
 from fedjax_syn.core.background import Background
 from fedjax_syn.core.contexts import ClientContext, Message, State, Task
 from fedjax_syn.core.mesh import place, replicated
-from fedjax_syn.core.privacy import promises
-from fedjax_syn.core.types import Array, Model, Variables
+from fedjax_syn.core.privacy import Mechanism, promises
+from fedjax_syn.core.types import Array, Model, PyTree, Variables
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine import communication, inspection, noise, rounds, server_work, validation
 from fedjax_syn.engine.evaluate import Evaluator, make_evaluator
@@ -61,14 +61,16 @@ class Engine:
       participation: share of the clients in a round, 0 < p <= 1.
       sampler: 'fixed' or 'poisson'.
       layout: how clients lie on devices; zeros are filled in from the table.
-      loss: (logits, y, mask) -> mean loss; default: that of the labels' kind, `losses.objective_of`.
+      loss: (logits, y, mask) -> mean loss; default: that of the labels' kind,
+        `losses.objective_of`.
       rounds: of the run, for a schedule that ends with it; 0: not known.
-      noise_number: of the method among those that see the same clients with the same seeds: where they add noise for
-        privacy, each has its own, since equal noise could be subtracted, and draws its own clients, since epsilon
-        composes so.
+      noise_number: of the method among those that see the same clients with the same seeds: where
+        they add noise for privacy, each has its own, since equal noise could be subtracted, and
+        draws its own clients, since epsilon composes so.
 
     Raises:
-      ValueError: if the sampler or the layout cannot be had, or the method cannot work on these data.
+      ValueError: if the sampler or the layout cannot be had, or the method cannot work on these
+        data.
     """
     self.chain = chain(method)
     validation.check(self.chain, data, sampler)
@@ -91,7 +93,7 @@ class Engine:
     programs.keep(setting, (self._chain, self._data))
     self._warm: dict[tuple[int, int], Background] = {}  # by runs side by side, first round
     if self.mechanism is not None:  # now and not in round 1: this traces what clients send
-      self._check_noise()
+      self._check_noise(self.mechanism)
     elif any(overrides(layer, 'server_init') for layer in self.chain):
       self._shapes()  # what `server_init` refuses is said before a run begins
 
@@ -126,13 +128,13 @@ class Engine:
     """
     first_round = self._phase(int(jax.device_get(state.round)), count)
 
-    def advance(state, count):
+    def advance(state: State, count: int) -> tuple[State, Any]:
       arguments = self._chain, self._number(seed), place(state, self._everywhere)
       return self._call(rounds.many_rounds, 1, first_round, *arguments, self._number(count))
 
     on_device = lambda number: jax.device_put((np.int32(seed), number))
     sample = lambda number: inspection.sampled_clients(self.setting, *on_device(number))
-    size = np.asarray(self._data.size) if self.client_state_place == 'host' else None
+    size = lambda: np.asarray(self._data.size)
     state, report = self.setting.clients.run(advance, sample, size, state, count)
     return state, numbers(jax.device_get(report))
 
@@ -143,13 +145,14 @@ class Engine:
     count: int,
     chains: Chain | None = None,
   ) -> tuple[tuple[State, ...], list[dict[str, float]]]:
-    """Runs rounds of several runs in one program; a run that diverges stands still while the others go on.
+    """Runs rounds of several runs in one program; a run that diverges stops alone.
 
     Args:
       seeds: of each run.
       states: of each run, at the same round; consumed.
       count: rounds, as in `run`.
-      chains: the methods as one chain with leaves [runs] where they differ; None: all are `self.chain`.
+      chains: the methods as one chain with leaves [runs] where they differ; None: all are
+        `self.chain`.
 
     Returns:
       A state and a report for each.
@@ -170,22 +173,25 @@ class Engine:
     first_round = self._phase(done.pop(), count)
     method = self._chain if chains is None else place(chains.traced(), self._everywhere)
     arguments = method, self._number(seeds), place(tuple(states), self._everywhere)
-    states, report = self._call(
+    new, report = self._call(
       rounds.many_rounds_side_by_side, len(seeds), first_round, *arguments, self._number(count)
     )
-    return states, each_numbers(jax.device_get(report), len(seeds))
+    return new, each_numbers(jax.device_get(report), len(seeds))
 
   def with_values(self, method: Chain | Layer) -> 'Engine':
-    """Returns an engine of the same programs and data, with other values of the method's traced fields.
+    """Returns an engine with the same programs and data, and other values of traced fields.
 
     Raises:
-      ValueError: if a static field differs, or only one adds noise for privacy, which is another program.
+      ValueError: if a static field differs, or only one adds noise for privacy, which is another
+        program.
     """
     method = chain(method)
     same, mechanism = jax.tree.structure(self.chain), method.mechanism(self.task())
-    if jax.tree.structure(method) != same or promises(mechanism) != self.setting.promises:
+    differs = jax.tree.structure(method) != same  # type: ignore[operator]
+    if differs or promises(mechanism) != self.setting.promises:
       raise ValueError(
-        f'{method.name}: a static field differs, or only one of the two adds noise; make another Engine'
+        f'{method.name}: a static field differs, or only one of the two adds noise; make another'
+        ' Engine'
       )
     other = copy.copy(self)
     other.chain, other.mechanism, other._warm = method, mechanism, {}
@@ -222,7 +228,7 @@ class Engine:
   # -- Looking at a run.
 
   def evaluator(self, x: np.ndarray, y: np.ndarray) -> Evaluator:
-    """Places a split on the devices; returns what evaluates models on it, (params, stats) -> numbers by name.
+    """Places a split on the devices; returns what evaluates models on it.
 
     Args:
       x: uint8 [rows, height, width, channels].
@@ -242,7 +248,8 @@ class Engine:
       owners: int32 [rows], the client whose row it is, -1 for nobody's; None if nobody says.
 
     Returns:
-      (seed, state) -> Personal, arrays [clients]; the state is only read. See `engine.personal.measure_clients`.
+      (seed, state) -> Personal, arrays [clients]; the state is only read. See
+      `engine.personal.measure_clients`.
 
     Raises:
       ValueError: if samples have several labels, so that no class weighs them.
@@ -251,7 +258,7 @@ class Engine:
     return functools.partial(measure_all, *of, make_split(x, y, owners, self.setting))
 
   def artifacts(self, state: State) -> dict[str, Any] | None:
-    """Returns the learned set of the outermost layer that has one, as numpy arrays; None without one."""
+    """Returns the learned set of the outermost layer with one, as numpy arrays, or None."""
     return inspection.artifacts(self.task(), self.setting.mesh, state)
 
   def diagnose(self, seed: int, state: State) -> dict[str, Any]:
@@ -304,7 +311,7 @@ class Engine:
   # -- Its own.
 
   def _number(self, value: int | Sequence[int]) -> Array:
-    """Puts seeds or rounds on the devices: nothing reaches a program by itself, so a guard against it can hold."""
+    """Puts numbers on the devices explicitly: implicit transfers may be forbidden."""
     return place(np.asarray(value, np.int32), self._everywhere)
 
   def _phase(self, done: int, count: int) -> int:
@@ -314,7 +321,16 @@ class Engine:
       raise ValueError(f'{count} rounds from round {done} {crossed}')
     return self.chain.first_round(done)
 
-  def _call(self, program, runs: int, first_round: int, chain, seed, state, count):
+  def _call(
+    self,
+    program: Callable[..., Any],
+    runs: int,
+    first_round: int,
+    chain: Chain,
+    seed: Array,
+    state: PyTree,
+    count: Array,
+  ) -> Any:
     arguments = chain, seed, state, self._data, count
     if chain is self._chain and (runs, first_round) in self._warm:
       return self._warm[runs, first_round].result()(*arguments)
@@ -330,8 +346,8 @@ class Engine:
   def _own(self, state: State, client: int) -> State:
     return state._replace(clients=jax.tree.map(lambda leaf: leaf[client], state.clients))
 
-  def _check_noise(self) -> None:
-    noise.check(self.chain, self.mechanism)
+  def _check_noise(self, mechanism: Mechanism) -> None:
+    noise.check(self.chain, mechanism)
     self.bytes_per_round()
     if any(overrides(layer, 'server_update') for layer in self.chain):
       one = functools.partial(rounds.one_round, self.setting, 1)

@@ -32,13 +32,15 @@ class Evaluator(NamedTuple):
     return {**scores, 'loss': float(losses) / rows}
 
   def by_class(self, params: Params, stats: Stats) -> np.ndarray | None:
-    """Returns the accuracy on the rows of each class, [classes]; nan without rows, None with several labels per row."""
+    """Returns the accuracy on each class's rows, [classes]; see `by_owner`."""
     return self.by_owner(params, stats, self.y, self.num_classes)
 
   def by_owner(
     self, params: Params, stats: Stats, owners: np.ndarray, clients: int
   ) -> np.ndarray | None:
-    """Returns the accuracy on each client's own rows, [clients]; nan without rows, None with several labels per row.
+    """Returns the accuracy on each client's own rows, [clients].
+
+    It is nan for a client without rows, and None if rows have several labels.
 
     Args:
       params: the model's parameters.

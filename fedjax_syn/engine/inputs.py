@@ -47,8 +47,9 @@ def round_inputs(
     raise ValueError(
       f'{name!r} has both broadcast and common, and client.broadcast is one of them: leave one out'
     )
+  nobody: Any = None
   context = ClientContext(
-    key, number, state.params, state.stats, None, sent | common, state.clients
+    key, number, state.params, state.stats, nobody, sent | common, state.clients
   )
   return RoundInputs(task.chain, task.data, sampled, context)
 

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from fedjax_syn.chains import Chain
 from fedjax_syn.client.local import bind
@@ -48,7 +49,7 @@ def one_message(
 
 
 def context_of(
-  setting: Setting, task: Task, seed: Array, state: State, client: Array
+  setting: Setting, task: Task, seed: ArrayLike, state: State, client: ArrayLike
 ) -> ClientContext:
   """Returns the context of one client in the next round; see `one_message`."""
   number = state.round + 1
@@ -68,7 +69,7 @@ def sampled_clients(setting: Setting, seed: Array, number: Array) -> Array:
 @bounded
 @functools.partial(jax.jit, static_argnums=0)
 def count_empty(setting: Setting, size: Array, seed: Array, first: Array, last: Array) -> Array:
-  """Counts the rounds first + 1 .. last in which nobody with a sample is drawn, by drawing again."""
+  """Counts the rounds first + 1 .. last without a client that has samples, by drawing again."""
 
   def add(number, empty):
     drawn = setting.sample(seed, number)
@@ -87,7 +88,7 @@ def empty_rounds(setting: Setting, size: np.ndarray, seed: int, first: int, last
 
 
 def artifacts(task: Task, mesh: jax.sharding.Mesh, state: State) -> dict[str, Any] | None:
-  """Returns the learned set of the outermost layer that has one, as numpy arrays; None without one."""
+  """Returns the learned set of the outermost layer with one, as numpy arrays, or None."""
   server = alone(state.server, mesh)
   having = [layer for layer in task.chain if overrides(layer, 'artifacts')]
   learned = (layer.artifacts(task, server.get(layer.name)) for layer in reversed(having))
@@ -97,7 +98,8 @@ def artifacts(task: Task, mesh: jax.sharding.Mesh, state: State) -> dict[str, An
 def diagnose(task: Task, mesh: jax.sharding.Mesh, seed: int, state: State) -> dict[str, Any]:
   """Returns what the layers' `evaluate` hooks measure, on one device."""
   state = alone(state._replace(clients={}), mesh)
-  task, report = task._replace(data=alone(task.data, mesh)), {}
+  task = task._replace(data=alone(task.data, mesh))
+  report: dict[str, Any] = {}
   for i, layer in task.chain.numbered('evaluate', task):
     key = fold(stream(seed, Purpose.DIAGNOSE), i)
     report |= layer.evaluate(task, key, state.server.get(layer.name), state.stats)

@@ -1,10 +1,10 @@
-"""How sampled clients are laid out on devices: the table measured beforehand, and what a config overrides.
+"""How sampled clients lie on devices: measured defaults, and what a config changes.
 
-| backend | devices          | lanes | why                                                                  |
-|---------|------------------|-------|----------------------------------------------------------------------|
-| cpu     | one per core     | 1     | a client's state stays in cache; own trip counts, so nothing is padded |
-| gpu     | all              | 32    | one wide step instead of 32 launches                                 |
-| tpu     | all              | 32    | the same                                                             |
+| backend | devices      | lanes | why                                                     |
+|---------|--------------|-------|---------------------------------------------------------|
+| cpu     | one per core | 1     | a client's state stays in cache; nothing is padded      |
+| gpu     | all          | 32    | one wide step instead of 32 launches                    |
+| tpu     | all          | 32    | the same                                                |
 """
 
 from typing import NamedTuple
@@ -16,17 +16,18 @@ FORMS = ('blocks', 'loop')
 
 
 class Layout(NamedTuple):
-  """Blocks of `lanes` clients, vmapped, are queued on `devices` devices, longest first; 'loop' is the reference."""
+  """Blocks of `lanes` vmapped clients are queued on `devices` devices, longest first."""
 
-  lanes: int = 0  # clients in one vmapped block; 0: from the table
-  form: str = (
-    'blocks'  # or 'loop': one client after another on one device, in the order of sampling
-  )
-  devices: int = 0  # 0: all, of all processes
-  seeds: int = 1  # of a run, side by side under vmap
-  client_state_bytes: int = (
-    0  # a device's budget for per-client state; beyond it: host memory; 0: none
-  )
+  lanes: int = 0
+  """Clients in one vmapped block; 0: from the table."""
+  form: str = 'blocks'
+  """Or 'loop', the reference: one client after another on one device, in the order of sampling."""
+  devices: int = 0
+  """0: all devices of all processes."""
+  seeds: int = 1
+  """Of a run, side by side under vmap."""
+  client_state_bytes: int = 0
+  """A device's budget for per-client state, which beyond it is in host memory; 0: no limit."""
 
 
 def resolve(layout: Layout, sampled: int) -> Layout:
@@ -34,13 +35,14 @@ def resolve(layout: Layout, sampled: int) -> Layout:
 
   Args:
     layout: lanes, form and devices as configured.
-    sampled: slots for sampled clients in a round.
+    sampled: the cohort's size.
 
   Returns:
     A layout without zeros.
 
   Raises:
-    ValueError: if there are fewer devices than asked for, the form is unknown, or several processes cannot have it.
+    ValueError: if there are fewer devices than asked for, the form is unknown, or several processes
+      cannot have it.
   """
   form = layout.form or 'blocks'
   if form not in FORMS:
@@ -50,8 +52,8 @@ def resolve(layout: Layout, sampled: int) -> Layout:
     raise ValueError(f'layout.devices={layout.devices}, but there are {available} devices')
   if processes > 1 and (form == 'loop' or layout.devices % processes):
     raise ValueError(
-      f'layout.form={form!r}, layout.devices={layout.devices}: {processes} processes need blocks and equally'
-      ' many devices each (0: all)'
+      f'layout.form={form!r}, layout.devices={layout.devices}: {processes} processes need blocks'
+      ' and equally many devices each (0: all)'
     )
   if form == 'loop':
     return layout._replace(lanes=1, form=form, devices=1)
@@ -60,8 +62,6 @@ def resolve(layout: Layout, sampled: int) -> Layout:
   blocks = devices * -(-sampled // (devices * LANES.get(jax.default_backend(), 32)))
   lanes = layout.lanes or -(-sampled // blocks)
   lanes = min(lanes, sampled)
-  if (
-    processes == 1
-  ):  # else every process must have its part of the mesh, if only with an empty queue
+  if processes == 1:  # with several, every process has its part of the mesh
     devices = min(devices, -(-sampled // lanes))
   return layout._replace(lanes=lanes, form=form, devices=devices)

@@ -24,7 +24,7 @@ class Measure(NamedTuple):
 
 
 def take(measures: Iterable[Measure], moment: float, seed: int, state: State) -> dict[str, Values]:
-  """Measures a state by what is due at a moment, an evaluated round or END; returns the values by measure."""
+  """Returns the values of a state by measure, of what is due in an evaluated round or at END."""
   return {m.name: m.of(seed, state) for m in measures if m.due(moment)}
 
 

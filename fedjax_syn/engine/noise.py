@@ -1,4 +1,4 @@
-"""What a round keeps from others where a method adds noise for privacy: the rest of the engine knows nothing of it."""
+"""What a round hides where a method adds noise for privacy."""
 
 import jax.numpy as jnp
 
@@ -11,16 +11,17 @@ from fedjax_syn.layer import overrides
 
 
 class Hidden(dict):
-  """The sums of the clients' messages, without noise: behind a layer that adds it no server may see them."""
+  """Sums of the clients' messages without noise: server layers must not read them."""
 
   def __init__(self, layer: str):
+    """Takes the name of the layer that adds the noise."""
     super().__init__()
     self.layer = layer
 
   def __missing__(self, name: str):
     raise ValueError(
-      f"{self.layer!r} protects the aggregated model, and a server layer after it reads the clients' {name!r}, which have"
-      f' no noise; put {self.layer!r} last'
+      f'{self.layer!r} protects the aggregated model, and a server layer after it reads the'
+      f" clients' {name!r}, which have no noise; put {self.layer!r} last"
     )
 
 
@@ -37,19 +38,19 @@ def check(chain: Chain, mechanism: Mechanism) -> None:
   for layer in chain:
     if overrides(layer, 'setup'):
       raise ValueError(
-        f"algorithm={chain.name!r}: 'dp' protects updates only, and {layer.name!r} sends something of every"
-        ' client before round 1'
+        f"algorithm={chain.name!r}: 'dp' protects updates only, and {layer.name!r} sends something"
+        ' of every client before round 1'
       )
   last = [layer.name for layer in chain if overrides(layer, 'postprocess_update')]
   if mechanism.layer and last[-1] != mechanism.layer:
     raise ValueError(
-      f'algorithm={chain.name!r}: {last[-1]!r} changes what clients send after {mechanism.layer!r} has bounded it; put'
-      f' {mechanism.layer!r} last'
+      f'algorithm={chain.name!r}: {last[-1]!r} changes what clients send after'
+      f' {mechanism.layer!r} has bounded it; put {mechanism.layer!r} last'
     )
 
 
 def visible(setting: Setting, messages: Messages) -> Messages:
-  """Returns what servers see behind the aggregation: no message, nor a sum of them, where a layer adds noise to it."""
+  """Returns what server layers see of messages: nothing where a layer adds noise to the sum."""
   if not (setting.promises and setting.noisy_layer):
     return messages
   hidden = Hidden(setting.noisy_layer)
@@ -59,7 +60,7 @@ def visible(setting: Setting, messages: Messages) -> Messages:
 def reported(
   setting: Setting, metrics: dict[str, Array], size: Array
 ) -> tuple[dict[str, Array], Array]:
-  """Takes clients that diverged out of a round's report: the noised model alone decides whether the run goes on.
+  """Removes diverged clients from a report: the noised model alone decides on divergence.
 
   Args:
     setting: says whether an epsilon is stated.
@@ -67,7 +68,8 @@ def reported(
     size: samples of each sampled client, [cohort].
 
   Returns:
-    The same where there is no noise; else all clients are finite, and those that are not have no sample.
+    The same where there is no noise; else all clients are finite, and those that are not have no
+    sample.
   """
   if not setting.promises:
     return metrics, size

@@ -1,7 +1,7 @@
-"""Personal models: what each client's own model is worth on its own test data, or on data like them (FedCOG, Figure 2 and A.4)."""
+"""Accuracy of each client's own model on its own test data (FedCOG, Figure 2 and A.4)."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,16 +25,20 @@ ROWS = 500  # test rows that a block of lanes sees at once
 
 
 class Personal(NamedTuple):
-  """What the clients' models are worth; without `personal` hooks all of it is of the local model."""
+  """How good the clients' models are, arrays [clients].
 
-  # [clients], personalisation: the personal model on the client's own test rows where the data say whose they
-  # are; otherwise on all of them, weighted like the client's labels; nan where `present` is not
+  Without `personal` hooks the personal model is the local one.
+  """
+
   accuracy: Array
-  generalisation: Array  # [clients], the local model, all test rows alike
-  difference: Array  # [clients], L2 distance local - global model, over what is not private
-  present: (
-    Array  # [clients], bool: holds a sample, and test rows of its own or of one of its classes
-  )
+  """Of the personal model on the client's own test rows, where the data name their owners;
+  otherwise on all rows, weighted like the client's labels. nan where `present` is false."""
+  generalisation: Array
+  """Accuracy of the local model on all test rows."""
+  difference: Array
+  """L2 distance between local and global model, over what is not private."""
+  present: Array
+  """bool: the client has samples, and test rows of its own or of one of its classes."""
 
 
 class Split(NamedTuple):
@@ -56,7 +60,8 @@ def own_accuracy(hits: Array, rows: Array, counts: Array) -> Array:
     counts: the client's training samples, [classes].
 
   Returns:
-    The accuracy, []. Classes without a test row count for nothing; 0 if no other is left. Source: FedCOG, A.4.
+    The accuracy, []. Classes without a test row count for nothing; 0 if no other is left. Source:
+    FedCOG, A.4.
   """
   held = jnp.where(rows > 0, counts, 0)
   return jnp.sum(held * (hits / jnp.maximum(rows, 1))) / jnp.maximum(held.sum(), 1)
@@ -75,7 +80,8 @@ def count_hits(
     client: whose own rows are counted apart, [].
 
   Returns:
-    Those of each class, int32 [classes], and the client's own, int32 [] (0 if nobody says whose rows are whose).
+    Those of each class, int32 [classes], and the client's own, int32 [] (0 if nobody says whose
+    rows are whose).
   """
 
   def batch(hits, batch):
@@ -146,7 +152,7 @@ def _measure(
 
 
 def check(y: np.ndarray) -> None:
-  """Refuses labels [rows, labels]: personal models are measured on test rows weighted by their one class."""
+  """Raises ValueError for labels [rows, labels]: test rows are weighted by their one class."""
   if np.ndim(y) > 1:
     raise ValueError(f'personal_every: needs {TRAITS["one class"]}; 0 would work')
 
@@ -165,11 +171,12 @@ def measure_clients(
 ) -> Personal:
   """Measures some clients' personal models.
 
-  The local model is trained from the current global model as in the next round, but at the rate of the round
-  that was last (a schedule may end with the run), with random numbers of its own, and is not aggregated. The
-  personal model is what the layers' `personal` hooks make of it; without any it is the local model: FedAvg
-  or FedProx with fine-tuning. A client that does not train locally has the global model. All clients lie on
-  the devices as those of a round do; memory grows with the lanes.
+  The local model is trained from the current global model as in the next round, but at the rate of
+  the round that was last (a schedule may end with the run), with random numbers of its own, and is
+  not aggregated. The personal model is what the layers' `personal` hooks make of it; without any it
+  is the local model: FedAvg or FedProx with fine-tuning. A client that does not train locally has
+  the global model. All clients lie on the devices as those of a round do; memory grows with the
+  lanes.
 
   Args:
     setting: of the engine.
@@ -256,8 +263,8 @@ def make_split(x: np.ndarray, y: np.ndarray, owners: np.ndarray | None, setting:
   cut = into_batches(len(y), max(1, ROWS // setting.layout.lanes))
   rows = np.bincount(y, minlength=setting.num_classes).astype(np.int32)
   owner = None if owners is None else cut(np.asarray(owners, np.int32), constant_values=-1)
-  split = Split(cut(x, mode='edge'), cut(y), cut(np.ones(len(y), np.int32)), rows, owner)
-  return place(split, replicated(setting.mesh))
+  split: Any = cut(x, mode='edge'), cut(y), cut(np.ones(len(y), np.int32)), rows, owner
+  return place(Split(*split), replicated(setting.mesh))
 
 
 def report(measured: Personal) -> dict[str, float]:
@@ -267,9 +274,10 @@ def report(measured: Personal) -> dict[str, float]:
     measured: arrays [clients].
 
   Returns:
-    'personal/test/accuracy', its standard deviation over the clients (they are all there are: ddof 0) and
-    the mean of its worst tenth (rounded up) as '..._std' and '..._worst_decile', 'personal/generalisation'
-    and 'personal/difference'. What is not finite is left out: one client whose model diverges in here ends no run.
+    'personal/test/accuracy', its standard deviation over the clients (they are all there are: ddof
+    0) and the mean of its worst tenth (rounded up) as '..._std' and '..._worst_decile',
+    'personal/generalisation' and 'personal/difference'. What is not finite is left out: one client
+    whose model diverges in here ends no run.
   """
   present = np.asarray(measured.present, bool)
   if not present.any():

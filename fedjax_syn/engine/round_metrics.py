@@ -1,6 +1,7 @@
 """What a round says of itself: losses, numbers of the layers, and whether and where it diverged."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ Report = dict[str, Array | Measured]
 def round_report(
   number: Array,
   new: Params,
-  metrics: Mapping[str, Array | Measured],
+  metrics: Mapping[str, Any],
   size: Array,
   sampled: Array,
   efficiency: Array,
@@ -34,15 +35,16 @@ def round_report(
 
   Returns:
     Scalars by name: 'train/loss', weighted by size; means over the clients with a sample of the
-    layers' numbers; the server's; all of them missing in a round without a sample, which says nothing
-    of the method. 'diverged_round', 0 if all is finite, and 'diverged_client', -1 if it is none of
-    the clients, are always there.
+    layers' numbers; the server's; all of them missing in a round without a sample, which says
+    nothing of the method. 'diverged_round', 0 if all is finite, and 'diverged_client', -1 if it is
+    none of the clients, are always there.
   """
   finite = jnp.ones((), bool)
   for leaf in jax.tree.leaves(new):
     finite &= jnp.isfinite(leaf.sum())
-  culprit = jnp.where(metrics['finite'].all(), -1, sampled[jnp.argmin(metrics['finite'])])
-  finite &= metrics['finite'].all()
+  finite_client: Array = metrics['finite']
+  culprit = jnp.where(finite_client.all(), -1, sampled[jnp.argmin(finite_client)])
+  finite &= finite_client.all()
   present = size > 0
 
   def mean(measured, weights):
@@ -52,7 +54,7 @@ def round_report(
     return Measured(total / jnp.maximum(weights.sum(), 1), there.any())
 
   own = {k: mean(v, jnp.ones_like(size)) for k, v in metrics.items() if '/' in k}
-  measured = {'padding_efficiency': efficiency} | server
+  measured = {'padding_efficiency': efficiency, **server}
   return {
     'train/loss': mean(metrics['loss'], size),
     **own,
@@ -81,7 +83,7 @@ def _measured(number: Array | Measured, there: Array) -> Measured:
 
 def numbers(report: Report) -> dict[str, float]:
   """Returns a report, on the host, as floats by name, without what was not measured."""
-  whole = {k: v if isinstance(v, Measured) else Measured(v, True) for k, v in report.items()}
+  whole = {k: v if isinstance(v, Measured) else (v, True) for k, v in report.items()}
   return {name: float(value) for name, (value, there) in whole.items() if there}
 
 

@@ -1,10 +1,11 @@
-"""One round and the programs made of rounds, at module level: equal settings share what is compiled."""
+"""One round and the programs of many rounds; equal settings share compiled programs."""
 
 import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from fedjax_syn.chains import Chain
 from fedjax_syn.client import hook_results
@@ -33,7 +34,9 @@ def everywhere(setting: Setting, tree: PyTree) -> PyTree:
   return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, sharding), tree)
 
 
-def set_up(setting: Setting, chain: Chain, seed: Array, data: FederatedData) -> dict[str, PyTree]:
+def set_up(
+  setting: Setting, chain: Chain, seed: ArrayLike, data: FederatedData
+) -> dict[str, PyTree]:
   """Returns what the clients send before round 1, by layer, leaves [clients, ...]."""
   task = setting.task(chain, data, 1)
   having = chain.having('setup', task)
@@ -51,7 +54,7 @@ def set_up(setting: Setting, chain: Chain, seed: Array, data: FederatedData) -> 
 def rows_of(
   setting: Setting, chain: Chain, initial: Variables, data: FederatedData, clients: Array
 ) -> dict[str, PyTree]:
-  """Returns per-client state at round 0, by layer, of the clients with these numbers [n], leaves [n, ...]."""
+  """Returns the clients' state at round 0, by layer, leaves [n, ...]; clients [n] are numbers."""
   return everywhere(setting, setting.initial_rows(chain, data, initial, clients))
 
 
@@ -70,8 +73,7 @@ def init(
     begin: the model to begin with; None draws one.
   """
   task = setting.task(chain, data, 1)
-  drawn = begin is None
-  params, stats = setting.model.init(stream(seed, Purpose.INIT)) if drawn else begin
+  params, stats = setting.model.init(stream(seed, Purpose.INIT)) if begin is None else begin
   messages = set_up(setting, chain, seed, data)
   server = {}
   for i, layer in chain.numbered('server_init', task):
@@ -108,7 +110,8 @@ def one_round(
     seed: [].
     state: before the round.
     data: the partitioned training set.
-    across: the axis of runs side by side, whose blocks of clients end together; '' for a run by itself.
+    across: the axis of runs side by side, whose blocks of clients end together; '' for a run by
+      itself.
 
   Returns:
     The state after the round, and what it reports.
@@ -151,7 +154,8 @@ def _aggregate(round: Round) -> tuple[Params, Numbers]:
     sender = round.task.chain.client_update
     if sender is not None and 'params' not in round.messages.weighted_sum:
       raise ValueError(
-        f"{type(sender).__name__}.client_update: its messages have no 'params', and no layer has aggregate"
+        f"{type(sender).__name__}.client_update: its messages have no 'params', and no layer has"
+        ' aggregate'
       )
     return weighted_mean(round)
   layer = having[0]
@@ -230,7 +234,8 @@ def many_rounds_side_by_side(
 ) -> tuple[tuple[State, ...], Report]:
   """Runs rounds of several runs in one program whose every operation has an axis of runs.
 
-  A run that diverges stands still while the others go on, so that its state is that of the round in which it happened.
+  A run that diverges stands still while the others go on, so that its state is that of the round in
+  which it happened.
 
   Args:
     setting: of the engine.
@@ -244,7 +249,6 @@ def many_rounds_side_by_side(
   Returns:
     A state for each, and the report of arrays [runs].
   """
-
   swept = jax.tree.map(lambda value: 0 if value.ndim else None, chains)
 
   def all_runs(states):
@@ -279,9 +283,8 @@ def compiled(
     The program, a function of all arguments but the first two.
   """
   number = lambda shape: jax.ShapeDtypeStruct(shape, jnp.int32, sharding=replicated(setting.mesh))
-  if runs == 1:
-    program, seeds, states = many_rounds, number(()), shapes
-  else:
-    program, seeds, states = many_rounds_side_by_side, number((runs,)), (shapes,) * runs
+  one = many_rounds, number(()), shapes
+  several = many_rounds_side_by_side, number((runs,)), (shapes,) * runs
+  program, seeds, states = one if runs == 1 else several
   arguments = setting, first_round, chain, seeds, states, data, number(())
   return program.lower(*arguments).compile()

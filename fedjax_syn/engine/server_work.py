@@ -15,7 +15,7 @@ from fedjax_syn.layer import Layer, overrides
 
 
 def unfinished(chain: Chain, state: State) -> list[tuple[int, Layer]]:
-  """Returns the layers with unfinished work, each with its number among those that act on the server."""
+  """Returns the layers with unfinished work, each with its number in `chain.on_server`."""
   return [
     (i, layer)
     for i, layer in enumerate(chain.on_server)

@@ -1,4 +1,4 @@
-"""What an engine's programs are compiled for: everything hashable that is neither data nor a number of the method."""
+"""What an engine's programs are compiled for: all that is neither data nor a traced field."""
 
 import dataclasses
 import functools
@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from fedjax_syn.chains import Chain
 from fedjax_syn.client.local import bind
@@ -25,7 +26,7 @@ from fedjax_syn.engine.layout import Layout, resolve
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-  """The static argument of an engine's programs: engines with equal settings share compiled programs."""
+  """The static argument of programs: engines with equal settings share what is compiled."""
 
   model: Model  # as the chain's layers adapted it
   objective: Objective
@@ -39,9 +40,7 @@ class Setting:
   noise_number: int = 0  # of the method among those that see the same clients and add noise
   noised: bool = False  # a layer can add noise for privacy
   promises: bool = False  # and does: an epsilon is stated
-  noisy_layer: str = (
-    ''  # the one that adds it to the sum of the updates; '': messages are no such sums
-  )
+  noisy_layer: str = ''  # which adds it to the sum of the updates; '': messages are no such sums
 
   @functools.cached_property
   def mesh(self) -> jax.sharding.Mesh:
@@ -50,7 +49,7 @@ class Setting:
 
   @property
   def cohort_size(self) -> int:
-    """Places for sampled clients in a round, some of them empty with the sampler 'poisson'."""
+    """The most sampled clients of a round; with the sampler 'poisson' there may be fewer."""
     return SAMPLERS[self.sampler](self.num_clients, self.participation)[0]
 
   @property
@@ -107,17 +106,17 @@ class Setting:
     return jax.vmap(lambda shard: client.init(initial, shard))(shards)
 
   def sample(self, seed: Array, number: Array) -> Array:
-    """Draws the clients of a round: numbers, [cohort]; `num_clients` is an empty place."""
+    """Draws the clients of a round: numbers, [cohort]; `num_clients` is nobody."""
     draw = SAMPLERS[self.sampler](self.num_clients, self.participation)[1]
     return draw(self.stream(seed, Purpose.SAMPLE, number))
 
   def sizes(self, data: FederatedData, sampled: Array) -> Array:
-    """Returns the samples of each sampled client, [cohort]; 0 for an empty place."""
+    """Returns the samples of each sampled client, [cohort]; 0 for nobody."""
     size = data.size[jnp.minimum(sampled, self.num_clients - 1)]
     return jnp.where(sampled < self.num_clients, size, 0)
 
-  def stream(self, seed: Array, purpose: Purpose, number: Array) -> PRNGKey:
-    """Returns the key of draws that epsilon rests on, noise and sampling: each noised method of a run has its own."""
+  def stream(self, seed: ArrayLike, purpose: Purpose, number: Array) -> PRNGKey:
+    """Returns the key of noise and of sampling: each method with noise has its own."""
     key = stream(seed, purpose, number)
     return fold(key, self.noise_number) if self.noise_number and self.noised else key
 
@@ -159,8 +158,9 @@ def make_setting(
   )
   mechanism = chain.mechanism(setting.task(chain, data, 1))
   if mechanism is not None:
-    noise = {'promises': promises(mechanism), 'noisy_layer': mechanism.layer}
-    setting = dataclasses.replace(setting, noised=True, **noise)
+    setting = dataclasses.replace(
+      setting, noised=True, promises=promises(mechanism), noisy_layer=mechanism.layer
+    )
   state_bytes = total_bytes(jax.eval_shape(setting.initial_rows, chain.traced(), data), num_clients)
   if outgrows(layout, state_bytes):
     setting = dataclasses.replace(setting, store='host')

@@ -11,7 +11,7 @@ from fedjax_syn.core.types import PyTree
 def traced(f: Callable, *args: PyTree) -> tuple[Callable, PyTree]:
   """Traces a function once, for good.
 
-  `jax.eval_shape` and then a call would trace it twice, and a function that does so inside another one four times.
+  `jax.eval_shape` and a call would trace it twice, and one such function inside another four times.
 
   Args:
     f: of arrays; it may close over tracers.

@@ -22,7 +22,7 @@ def check(chain: Chain, data: FederatedData, sampler: str) -> None:
   if sampler not in SAMPLERS:
     raise ValueError(f'client.sampler={sampler!r} is unknown; known: {", ".join(SAMPLERS)}')
   for layer in chain:
-    for name in traced_fields(type(layer)):
+    for name in traced_fields(type(layer)):  # type: ignore[arg-type]
       if np.ndim(value := getattr(layer, name)):
         shape = np.shape(value)
         raise ValueError(

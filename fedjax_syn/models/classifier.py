@@ -1,5 +1,7 @@
 """A network body and a linear head, turned into the pure functions of a `Model`."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -26,7 +28,7 @@ class Classifier(nn.Module):
   def setup(self):
     self.head = Dense(self.num_classes, self.weights)
 
-  def __call__(self, x: Array, train: bool, mask: Array | None) -> tuple[Array, Array]:
+  def __call__(self, x: Array, train: bool, mask: Array | None) -> tuple[Any, Array]:
     features = self.body(x, train, mask)
     return self.head(features), features
 
@@ -76,13 +78,13 @@ def as_model(
     output = Output(logits, features, changed.get('batch_stats', {}) if train else variables.stats)
     return (output, changed['stages']['body']['outputs']) if stages else output
 
-  def head(params: Params, features: Array) -> Array:
+  def head(params: Params, features: Array) -> Any:
     return top.apply({'params': params['head']}, features)
 
   def is_head(path: tuple) -> bool:
     return getattr(path[0], 'key', path[0]) == 'head'
 
-  return Model(name, initialise, apply, head, is_head)
+  return Model(name, initialise, apply, head, is_head)  # type: ignore[arg-type]
 
 
 def check_fits(shape: tuple[int, int, int], name: str, *layers: tuple[int, int, int]) -> None:

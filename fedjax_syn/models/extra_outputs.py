@@ -1,4 +1,4 @@
-"""Outputs beside a network's classes, on the same features, for samples that are none of its classes."""
+"""More outputs on a network's features, for samples that belong to none of its classes."""
 
 import functools
 
@@ -14,15 +14,15 @@ STREAM = 2**20  # of the initial key, far from the numbers that a network folds 
 
 @functools.cache  # compiled programs are looked up by the model
 def with_extra_outputs(model: Model, shape: tuple[int, int, int]) -> Model:
-  """Doubles the outputs of a model: its own logits stay what they are, `extra_logits` gives the others.
+  """Doubles the outputs of a model: `extra_logits` gives the additional ones.
 
   Args:
     model: the network with C classes.
     shape: (height, width, channels) of an image.
 
   Returns:
-    The model with a linear layer of C more outputs in `params['extra']`. Logits, and with them loss and
-    evaluation, remain the first C; all other parameters begin as they would without the layer.
+    The model with a linear layer of C more outputs in `params['extra']`. Logits, and with them loss
+    and evaluation, remain the first C; all other parameters begin as they would without the layer.
   """
   variables = jax.eval_shape(model.init, jax.random.key(0))
   image = jax.ShapeDtypeStruct((1, *shape), jnp.result_type(float))
@@ -57,8 +57,8 @@ def check(params: Params, size: int) -> None:
   """
   if NAME in params and params[NAME]['kernel'].shape[0] != size:
     raise ValueError(
-      f'the extra outputs are for {params[NAME]["kernel"].shape[0]} features, and a later layer of the method '
-      f"made them {size}: name it first, as in 'moon+vhl'"
+      f'the extra outputs are for {params[NAME]["kernel"].shape[0]} features, and a later layer of'
+      f" the method made them {size}: name it first, as in 'moon+vhl'"
     )
 
 

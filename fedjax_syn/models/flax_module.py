@@ -20,13 +20,15 @@ def from_class(cls: type[nn.Module], name: str, **settings: Any) -> Model:
   Args:
     cls: a class of Flax modules.
     name: what the model is called in results and messages.
-    **settings: the arguments of `fedjax_syn.models.create`; a width or depth of 0 is left to the class.
+    **settings: the arguments of `fedjax_syn.models.create`; a width or depth of 0 is left to the
+      class.
 
   Returns:
     The model.
 
   Raises:
-    ValueError: if the class has other fields without defaults, or the module does not fit; see `from_module`.
+    ValueError: if the class has other fields without defaults, or the module does not fit; see
+      `from_module`.
   """
   given = {k: v for k, v in settings.items() if k in OPTIONAL and k in cls.__annotations__}
   given = {k: v for k, v in given.items() if not (k in ('width', 'depth') and v == 0)}
@@ -45,9 +47,10 @@ def from_module(
   """Makes a model of a Flax module.
 
   Args:
-    module: called as module(x) -> logits [batch, classes], x [batch, height, width, channels] normalised; also with
-      train (bool), and mask ([batch], 1 for a sample, 0 for padding; None outside training) if it takes them. With
-      BatchNorm it has to take the mask and give it to every BatchNorm as `mask`, since batches are padded.
+    module: called as module(x) -> logits [batch, classes], x [batch, height, width, channels]
+      normalised; also with train (bool), and mask ([batch], 1 for a sample, 0 for padding; None
+      outside training) if it takes them. With BatchNorm it has to take the mask and give it to
+      every BatchNorm as `mask`, since batches are padded.
     shape: (height, width, channels) of an image.
     num_classes: size of the output.
     name: what the model is called in results and messages.
@@ -56,8 +59,8 @@ def from_module(
     The model. The last Dense layer of `num_classes` units is its head, its inputs are the features.
 
   Raises:
-    ValueError: if the module cannot be called like this, has no such layer, or draws random numbers (dropout), for
-      which clients have no key.
+    ValueError: if the module cannot be called like this, has no such layer, or draws random numbers
+      (dropout), for which clients have no key.
   """
   dense = _head(module, shape, num_classes, f'model.name = {name!r}: {type(module).__name__}')
   path, top = dense.path, dense.clone(parent=None, name=None)
@@ -75,7 +78,7 @@ def from_module(
     stats = changed.get('batch_stats', {}) if train else variables.stats
     return Output(logits, last[1], stats)
 
-  def head(params: Params, features: Array) -> Array:
+  def head(params: Params, features: Array) -> Any:
     for part in path:
       params = params[part]
     return top.apply({'params': params}, features)
@@ -92,13 +95,13 @@ def _accepts(module: nn.Module, **options: Any) -> dict[str, Any]:
   return {name: value for name, value in options.items() if name in parameters}
 
 
-def _init(module: nn.Module, shape: tuple[int, ...], key: PRNGKey) -> dict[str, Any]:
+def _init(module: nn.Module, shape: tuple[int, ...], key: PRNGKey) -> Any:
   return module.init(key, jnp.zeros((1, *shape)), **_accepts(module, train=False, mask=None))
 
 
 def _call(
   module: nn.Module, variables: dict[str, Any], x: Array, train: bool, mask: Array | None
-) -> tuple[Array, dict[str, Any], tuple[nn.Dense, Array] | None]:
+) -> tuple[Any, Any, Any]:
   """Returns logits, changed variables, and the last Dense layer that was called with its input."""
   called: list[tuple[nn.Dense, Array]] = []
 

@@ -1,4 +1,4 @@
-"""Generators: features for a label (FedGen, Zhu et al., 2021) and images from noise (FedCOG, Appendix A.5.1)."""
+"""Generators: features for a label (FedGen, Zhu et al., 2021), images (FedCOG, A.5.1)."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -75,8 +75,9 @@ def generator(*, noise: int, hidden: int, features: int, num_classes: int) -> Ge
     num_classes: labels.
 
   Returns:
-    The generator; `apply(params, y [batch], noise [batch, noise], moments)` gives features [batch, features] and
-    moments; in training on the server by the batch's own moments, on clients by the running ones.
+    The generator; `apply(params, y [batch], noise [batch, noise], moments)` gives features [batch,
+    features] and moments; in training on the server by the batch's own moments, on clients by the
+    running ones.
   """
   body = Body(hidden, features, num_classes)
 

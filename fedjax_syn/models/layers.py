@@ -92,15 +92,16 @@ def _convolve_chwn_jvp(stride: int, primals: tuple, tangents: tuple) -> tuple[Ar
 
 
 _convolve_chwn.defjvp(_convolve_chwn_jvp, symbolic_zeros=True)
-# Older versions cannot transpose a loop in a rule (0.8.1 raises a TypeError); there images take longer to generate.
+# Older versions cannot transpose a loop in a rule (0.8.1 raises a TypeError); there images take
+# longer to generate.
 COPIES = jax.__version_info__ >= (0, 10)
 
 
 def _copy(x: Array) -> Array:
-  """Copies an array along its first axis in a loop, and its cotangent in another, so that both stand in memory.
+  """Copies an array in a loop over its first axis, so that it and its cotangent are in memory.
 
-  Without it XLA fuses the gradients of ReLU and pooling into a product whose operand is flat, and finds each
-  element's place by divisions: 15 times the work of the element itself.
+  Without it XLA fuses the gradients of ReLU and pooling into a product whose operand is flat, and
+  finds each element's place by divisions: 15 times the work of the element itself.
   """
   return jax.lax.map(lambda v: v * 1, x)
 
@@ -272,7 +273,7 @@ def max_pool(x: Array, size: int = 2, padding: int = 0) -> Array:
   return _pool(_pad(x, padding, -jnp.inf), jnp.maximum, size)
 
 
-NORMS = {
+NORMS: dict[str, Callable[..., nn.Module]] = {
   'group': GroupNorm,
   'layer': functools.partial(GroupNorm, groups=1),
   'batch': BatchNorm,

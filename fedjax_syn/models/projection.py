@@ -1,4 +1,4 @@
-"""A projection head between a network's features and its classifier, as MOON and other contrastive methods have it."""
+"""A projection head between features and classifier, as in contrastive methods (MOON)."""
 
 import functools
 
@@ -34,7 +34,7 @@ class Head(nn.Module):
 
 @functools.cache  # compiled programs are looked up by their Model
 def with_projection(model: Model, shape: tuple[int, ...], size: int) -> Model:
-  """Puts a projection head between a model's features and a new classifier; equal arguments give one Model.
+  """Inserts a projection head between features and a new classifier.
 
   Args:
     model: the network; its own classifier is not used any more.

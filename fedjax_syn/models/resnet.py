@@ -63,7 +63,7 @@ class ResNet18(nn.Module):
 
 def _norm(norm: str, form: Form, width: int, *, name: str) -> nn.Module:
   groups = next(g for g in range(min(GROUPS, width), 0, -1) if width % g == 0)
-  norms = {**NORMS, 'group': functools.partial(GroupNorm, groups=groups)}
+  norms: dict[str, Any] = {**NORMS, 'group': functools.partial(GroupNorm, groups=groups)}
   return norms[norm](form, name=name)
 
 

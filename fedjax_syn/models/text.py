@@ -1,4 +1,4 @@
-"""A classifier of short texts: embedding, a convolution over three words, the maximum over the text (Kim, 2014)."""
+"""A classifier of short texts: embedding, convolution over words, maximum (Kim, 2014)."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def _look_up(table: Array, x: Array) -> Array:
 
 
 class TextCNN(nn.Module):
-  """Tokens [batch, length] or what they are embedded as [batch, length, width] -> features [batch, width]."""
+  """Tokens [batch, length], or their embeddings [..., width], -> features [batch, width]."""
 
   width: int
   depth: int

@@ -1,0 +1,1 @@
+"""What several methods compute on the server with the models of the clients."""

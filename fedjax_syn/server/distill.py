@@ -1,6 +1,7 @@
-"""Distillation on the server: a student follows a teacher's class probabilities on samples without labels."""
+"""Distillation on the server: a student learns a teacher's class probabilities."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from fedjax_syn.server.models import in_batches
 
 
 def draw_batches(key: PRNGKey, rows: int, batch_size: int, steps: int) -> Array:
-  """Draws batches without replacement, one permutation after the other: [steps, batch] of row numbers."""
+  """Draws row numbers [steps, batch] without replacement, from successive permutations."""
   passes = -(-steps * batch_size // rows)
   order = jax.vmap(lambda i: jax.random.permutation(fold(key, i), rows))(jnp.arange(passes))
   return order.reshape(-1)[: steps * batch_size].reshape(steps, batch_size)
@@ -36,7 +37,7 @@ def distil(
   score: Callable[[Params], Array] | None = None,
   score_every: int = 1,
 ) -> tuple[Params, Array]:
-  """Trains a student towards a teacher on the server's samples (`task.data.proxy`; no label is read).
+  """Trains a student on the server's samples (`task.data.proxy`) without their labels.
 
   The teacher sees every sample once, before the first step: with few samples and many steps that is
   far less work than to ask it in every step.
@@ -53,8 +54,8 @@ def distil(
     average_from: return the mean of the parameters after the steps average_from, average_from +
       average_every, ... (stochastic weight averaging; counted from 0); -1 returns the last ones.
     average_every: see above.
-    score: parameters -> a number, higher is better; of the student at first and after every `score_every`
-      steps the best one is returned, so that a bad teacher cannot do harm.
+    score: parameters -> a number, higher is better; of the student at first and after every
+      `score_every` steps the best one is returned, so that a bad teacher cannot do harm.
     score_every: see above.
 
   Returns:
@@ -92,7 +93,7 @@ def distil(
     new = score(w)
     return jax.tree.map(lambda a, b: jnp.where(new > best[0], a, b), (new, w), best)
 
-  best = None if score is None else (score(student), student)
+  best: Any = None if score is None else (score(student), student)
   start = (student, optimizer.init(student), student, jnp.zeros((), jnp.int32), best)
   (w, _, mean, _, best), values = jax.lax.scan(step, start, (jnp.arange(steps), batches))
   if score is not None:

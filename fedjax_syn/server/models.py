@@ -15,8 +15,8 @@ BATCH = 256  # samples at once through all clients' models
 class ClientModels(NamedTuple):
   """What the clients of a round sent, as whole models; absent ones count for nothing."""
 
-  variables: Variables  # leaves [slots, ...]
-  present: Array  # [slots], 1 for a client with samples, else 0
+  variables: Variables  # leaves [cohort, ...]
+  present: Array  # [cohort], 1 for a client with samples, else 0
 
 
 def of_round(old: Params, messages: Messages) -> ClientModels:
@@ -29,9 +29,11 @@ def of_round(old: Params, messages: Messages) -> ClientModels:
   Returns:
     The clients' models.
   """
-  params = jax.tree.map(lambda w, delta: w[None] + delta, old, messages.payload['params'])
+  payload = messages.payload
+  assert payload is not None, 'a layer must require individual updates'
+  params = jax.tree.map(lambda w, delta: w[None] + delta, old, payload['params'])
   present = (messages.weight > 0).astype(messages.weight.dtype)
-  return ClientModels(Variables(params, messages.payload['stats']), present)
+  return ClientModels(Variables(params, payload['stats']), present)
 
 
 def logits(task: Task, variables: Variables, x: Array) -> Array:
@@ -70,7 +72,7 @@ def accuracy(task: Task, variables: Variables, x: Array, y: Array) -> Array:
 
 
 def in_batches(score, *arrays: Array) -> Array:
-  """Maps a function of at most `BATCH` rows over all rows, and joins what it returns along axis 0."""
+  """Maps a function of at most `BATCH` rows over all rows; joins the results along axis 0."""
   rows = arrays[0].shape[0]
   size = min(BATCH, rows)
   fill = -rows % size

@@ -126,7 +126,7 @@ def test_label_sets(counts, budget, each):
 
 def test_label_sets_of_one_label_are_complementary_labels():
   d = jnp.array([500, 0, 400, 200, 400])
-  one_hot = jax.nn.one_hot(comp.complementary_labels(d, 50), 5, dtype=jnp.int32)
+  one_hot = jax.nn.one_hot(comp.class_labels(comp.complement(d), 50), 5, dtype=jnp.int32)
   np.testing.assert_array_equal(comp.label_sets(comp.complement(d), 1.0, 50), one_hot)
 
 
