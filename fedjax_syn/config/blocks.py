@@ -64,7 +64,7 @@ def build(
   """
   changed = {key.partition('.')[0] for key in given}
   return {
-    name: cls(**values.get(name, {})) if name in changed else _default(cls)
+    name: cls(**values.get(name, {})) if name in changed else _default(cls)  # type: ignore[arg-type]
     for name, cls in classes(outside).items()
   }
 

@@ -35,7 +35,7 @@ def load_config(path: str, settings: Iterable[str] = ()):
       f'--config={path}: no such file; shipped are {", ".join(paths.shipped_configs())}'
     )
   spec = importlib.util.spec_from_file_location('config_file', file.resolve())
-  if spec is None:
+  if spec is None or spec.loader is None:
     raise ValueError(f'--config={path}: must be a Python file (.py) with get_config()')
   module = importlib.util.module_from_spec(spec)
   try:

@@ -242,8 +242,8 @@ def no_such(key: str, known: Iterable[str], outside: Iterable[str]) -> str:
     outside: layers outside the package.
   """
   for word in outside:
-    if algorithms.block_name(word) == key.partition('.')[0]:
-      fields = ', '.join(f.name for f in dataclasses.fields(algorithms.layer_class(word)))
+    if (name := algorithms.block_name(word)) == key.partition('.')[0]:
+      fields = ', '.join(k.removeprefix(f'{name}.') for k in known if k.startswith(f'{name}.'))
       return f'{word} has no such field; it has {fields or "none"} (docs/compose.md)'
   return f'no such field{_nearest(key, known)}'
 

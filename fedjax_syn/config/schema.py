@@ -166,7 +166,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
   """Returns the leaves of nested dicts by dotted key."""
-  out = {}
+  out: dict[str, Any] = {}
   for key, value in tree.items():
     out |= (
       flatten(value, f'{prefix}{key}.') if isinstance(value, Mapping) else {f'{prefix}{key}': value}

@@ -53,7 +53,7 @@ def names() -> dict[str, str]:
 def create(
   name: str,
   *,
-  shape: tuple[int, int, int],
+  shape: tuple[int, ...],
   num_classes: int,
   width: int = 0,
   depth: int = 0,

@@ -162,7 +162,7 @@ def prepare(
   """
   checked = parsing.from_arguments(FIELDS, given)
   combinations.check_together(
-    {FIELDS[k]: v for k, v in checked.items()}, {v: k for k, v in FIELDS.items()}.get
+    {FIELDS[k]: v for k, v in checked.items()}, {v: k for k, v in FIELDS.items()}.__getitem__
   )
   rounds, seeds = checked['rounds'], checked['seeds']
   clients, participation = checked['clients'], checked['participation']
@@ -190,8 +190,8 @@ def prepare(
     layout=layout,
     rounds=rounds,
   )
-  if privacy.promises(engine.mechanism):
-    assemble.check_noise([engine.mechanism], problem, sampling)
+  if (mechanism := engine.mechanism) is not None and privacy.promises(mechanism):
+    assemble.check_noise([mechanism], problem, sampling)
   splits = {'test': dataset.test}
   splits |= {f'test/{name}': split for name, split in dataset.test_by_domain().items()}
   evaluators = assemble.evaluators(engine, splits)
@@ -267,8 +267,8 @@ def load(workdir: str | Path, seed: int | None = None, *, trusted: bool = False)
     )
   seed, state = last
   model = model_of(config, stored['dataset'])
-  summary = work_folder.summary(folder)
-  ended = (summary or {}).get('status', {}).get(str(seed), {})
+  summary = work_folder.summary(folder) or {}
+  ended = summary.get('status', {}).get(str(seed), {})
   if ended.get('status') == 'finished' and int(state.round) != summary.get('rounds', state.round):
     raise stored_files.DamagedError(
       f'{folder}: the last checkpoint of seed {seed} is missing; the one before is of round'

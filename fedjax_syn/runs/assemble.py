@@ -82,7 +82,7 @@ def load(resolved: Resolved) -> Problem:
   return problem_of(dataset, resolved.data, build)
 
 
-def build_model(resolved: Resolved, shape: Sequence[int], num_classes: int) -> Model:
+def build_model(resolved: Resolved, shape: tuple[int, ...], num_classes: int) -> Model:
   """Builds the network of a config, without the changes of its method.
 
   Args:

@@ -128,7 +128,7 @@ def read(path: Path) -> Checkpoint:
   if (seed, str(round)) != (seed_of(path), path.parent.name):
     raise DamagedError(f'{path} is damaged: it is the one of round {round} and seed {seed}')
   try:
-    structure = json.loads(stored_files.read_bytes(path / 'structure.json'))
+    structure = json.loads(stored_files.read_bytes(path / 'structure.json') or b'')
     names = structure_lib.leaves(structure)
     arrays = read_arrays(path / 'arrays', names) if names else {}
     tree = structure_lib.decode(arrays, structure)
@@ -214,7 +214,7 @@ def list_unsorted(root: Path) -> list[Path]:
 
 def seed_of(path: Path) -> int:
   """Returns the seed that a checkpoint belongs to, by its name."""
-  return int(NAME.fullmatch(path.name)[1])
+  return int(path.name.removeprefix('seed_').partition('+')[0])
 
 
 def latest(root: Path, warn: Callable[[str], None], repair: bool = True) -> Checkpoint | None:

@@ -64,10 +64,10 @@ class Clock:
   def __exit__(self, *_) -> None:
     jax.monitoring.unregister_event_duration_listener(self._listen)
 
-  def _listen(self, event: str, duration: float, **_) -> None:
+  def _listen(self, event: str, duration_secs: float, **_: str | int) -> None:
     if event in COMPILE_EVENTS and not in_background():
       now = time.perf_counter()
-      self.compiling.add(now - duration, now)
+      self.compiling.add(now - duration_secs, now)
 
   @contextlib.contextmanager
   def part(self, name: str) -> Iterator[None]:

@@ -57,7 +57,7 @@ def run_experiment(
       )
       return exit_status.DISK_FULL
     if processes.is_distributed() and failures.peer_lost(error):
-      print(processes.ABORTED.decode().strip(), file=sys.stderr)
+      print(processes.PEER_GONE.decode().strip(), file=sys.stderr)
       return exit_status.PEER_LOST
     raise
 
@@ -126,11 +126,11 @@ def _prepare(
   problem = processes.on_all_processes(lambda: assemble.load(resolved))
   jobs = assemble.jobs(resolved, folder, problem, show)
   for job in jobs:
-    on_process_0(lambda job=job: resume.check_data(job.folder, problem.dataset))
+    on_process_0(lambda: resume.check_data(job.folder, problem.dataset))
     start_from.check(job.engine, job.config, job.folder)
   for job in reversed(jobs):  # the main folder first: it is what a resumed run checks
-    on_process_0(lambda job=job: resume.rename_old_summary(job.folder, job.config.rounds))
-    on_process_0(lambda job=job: config_json.write_config(job, problem, config_name))
+    on_process_0(lambda: resume.rename_old_summary(job.folder, job.config.rounds))
+    on_process_0(lambda: config_json.write_config(job, problem, config_name))
   return problem, jobs
 
 

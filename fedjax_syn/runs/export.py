@@ -126,7 +126,7 @@ def _same(path: Path, there: bytes, content: bytes) -> bool:
     return False
 
 
-def save_npz(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
+def save_npz(made: Mapping[str, Any], folder: Path) -> list[Path]:
   """Writes a set (`last_set`) as `synthetic.npz`; returns the files."""
   packed = io.BytesIO()
   np.savez(packed, **made)

@@ -1,6 +1,5 @@
 """The files of a finished run beside its checkpoints: what a seed leaves, and the figures."""
 
-import collections
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -85,7 +84,7 @@ def write(
     Digests of the files by their path in the folder; see `work_folder.digests`.
   """
   folder, dataset, seeds = job.folder, problem.dataset, job.config.seeds
-  arrays = collections.ChainMap(*measured.values())
+  arrays = {key: value for values in measured.values() for key, value in values.items()}
   clients = work_folder.clients_file(seed)
   kept = ('class_accuracy', 'global_accuracy', 'personal_accuracy')
   if own := {key: arrays[key] for key in kept if key in arrays}:
@@ -136,12 +135,10 @@ def restore(
     return bool(work_folder.faults(job.folder, out.get(str(seed), {})))
 
   for seed in job.config.seeds:
-    if not processes.on_process_0(lambda seed=seed: incomplete(seed)):
+    if not processes.on_process_0(lambda: incomplete(seed)):
       continue
     try:
-      last = processes.tree_from_process_0(
-        lambda seed=seed: last_state(job.folder, seed, job.config.rounds)
-      )
+      last = processes.tree_from_process_0(lambda: last_state(job.folder, seed, job.config.rounds))
     except ValueError as error:
       say(f'WARNING: {error}; nothing of seed {seed} can be made again from it')
       continue
@@ -222,9 +219,7 @@ def draw_curves(
   figures.accuracy_curve(histories, folder / 'figures' / 'accuracy.png', mark_round, dataset.title)
 
 
-def _draw_dynamics(
-  folder: Path, dataset: Dataset, seed: int, distances: Mapping[str, np.ndarray]
-) -> None:
+def _draw_dynamics(folder: Path, dataset: Dataset, seed: int, distances: Mapping[str, Any]) -> None:
   """Draws cosine distances [draws] by label; nothing without any."""
   if not distances:
     return

@@ -70,11 +70,12 @@ def statistics(per_seed: Sequence[float | None]) -> dict[str, Any]:
   Returns:
     'mean' (None if a seed has no number), 'std' (None too for a single seed) and 'per_seed'.
   """
-  per_seed = list(per_seed)
-  if not per_seed or None in per_seed:
-    return {'mean': None, 'std': None, 'per_seed': per_seed}
-  std = float(np.std(per_seed, ddof=1)) if len(per_seed) > 1 else None
-  return {'mean': float(np.mean(per_seed)), 'std': std, 'per_seed': per_seed}
+  mean = std = None
+  known = [value for value in per_seed if value is not None]
+  if known and len(known) == len(per_seed):
+    mean = float(np.mean(known))
+    std = float(np.std(known, ddof=1)) if len(known) > 1 else None
+  return {'mean': mean, 'std': std, 'per_seed': list(per_seed)}
 
 
 def accuracy_summary(
@@ -287,7 +288,7 @@ def summarise(
     'status'.
   """
   diverged = [seed for seed in seeds if status[str(seed)]['status'] == 'diverged']
-  result = {}
+  result: dict[str, Any] = {}
   for split in ('test', 'validation'):
     key = f'{split}/accuracy'
     if split == 'test' or any(key in line for line in lines):

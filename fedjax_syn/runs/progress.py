@@ -13,6 +13,7 @@ from rich.progress import (
   MofNCompleteColumn,
   Progress,
   ProgressColumn,
+  TaskID,
   TextColumn,
   TimeRemainingColumn,
 )
@@ -84,7 +85,7 @@ class Plain(Reporter):
       self.say(f'{self.label}: round {done} of {self.total}{self.accuracy}{self._pace(done)}')
 
   def _pace(self, done: int) -> str:
-    first, when = self.first
+    first, when = self.first or (done, 0.0)
     rate = (done - first) / max(time.monotonic() - when, 1e-9)
     left = (self.total - done) / rate if rate else 0
     return f', {rate:.3g} rounds/s, {_duration(left)} left' if rate else ''
@@ -126,7 +127,7 @@ class Bar(Plain):
     self.task = self.progress.add_task(
       texts.printable(label), total=rounds, completed=done, note=''
     )
-    self.inner = None
+    self.inner: TaskID | None = None
     self.progress.start()
 
   def rounds(self, done: int, report: Mapping[str, float]) -> None:

@@ -95,8 +95,8 @@ class Recorder:
     self.board = None
     if write:
       metrics.truncate(self.path, size)
-      if self.lines != before:
-        self._log_again()
+      if self.last and self.lines != before:
+        self._log_again(self.last)
       self.board = trackers.Trackers(folder, tracked, settings, self.lines, say)
 
   def _newest(self) -> Saved | None:
@@ -167,7 +167,7 @@ class Recorder:
       del ends[seed]
     return ends
 
-  def _log_again(self) -> None:
+  def _log_again(self, last: Saved) -> None:
     """Replaces the log by `lines`.
 
     The checkpoint that knows of it is saved first, so that a kill loses neither.
@@ -178,8 +178,8 @@ class Recorder:
     self.digest = hashlib.sha256()
     for line in self.lines:
       self.digest.update(metrics.append(self.path, line))
-    round = self.last.note['round']
-    states = {s: (round if t is None else int(t.round), t) for s, t in self.last.trees.items()}
+    round = last.note['round']
+    states = {s: (round if t is None else int(t.round), t) for s, t in last.trees.items()}
     self.save(states, self.seconds or {}, keep=True)
     os.replace(self.path, path)
     self.path = path
@@ -204,10 +204,11 @@ class Recorder:
     trees = self.last.trees if self.last else {}
     for seed in seeds:
       self.ended.pop(str(seed), None)  # in training again
-    if ended := [seed for seed in seeds if str(seed) in self.ends and seed not in trees]:
-      at_end = lambda seed: checkpoint.read(Path(self.ends[str(seed)])).tree
-      read = lambda: Saved({seed: at_end(seed) for seed in ended}, {})
-      trees = {**trees, **self._from_process_0(read).trees}
+    ended = [seed for seed in seeds if str(seed) in self.ends and seed not in trees]
+    at_end = lambda seed: checkpoint.read(Path(self.ends[str(seed)])).tree
+    read = lambda: Saved({seed: at_end(seed) for seed in ended}, {})
+    if ended and (saved := self._from_process_0(read)):
+      trees = {**trees, **saved.trees}
     if any(trees.get(seed) is None for seed in seeds):
       return {}
     return {seed: checkpoint.to_device(trees[seed]) for seed in seeds}
@@ -224,7 +225,7 @@ class Recorder:
     if (since := metrics.collapsed_since([*self.lines[-RECENT:], line], seed)) is not None:
       line['collapsed_since'] = since
     self.lines.append(line)
-    if self.write:
+    if self.board:
       self.digest.update(metrics.append(self.path, line))
       self.board.write(line)
     return line

@@ -131,6 +131,12 @@ class SideBySide:
     """Nothing works between rounds."""
     return False
 
+  def server_work(
+    self, seed: int, state: State, seconds: float
+  ) -> tuple[State, bool, dict[str, Any]]:
+    """Is never called, because nothing is pending."""
+    raise NotImplementedError
+
   def run_side_by_side(
     self, numbers: Sequence[int], states: Sequence[State], count: int
   ) -> tuple[tuple[State, ...], list[dict[str, float]]]:
@@ -139,8 +145,8 @@ class SideBySide:
     The others' places are filled with copies, so that the program stays the same.
     """
     live = dict(zip(numbers, states, strict=True))
-    filled = [live.get(i) for i in range(len(self.seeds))]
-    filled = [jax.tree.map(jnp.copy, states[0]) if state is None else state for state in filled]
+    copy = lambda: jax.tree.map(jnp.copy, states[0])
+    filled = [live[i] if i in live else copy() for i in range(len(self.seeds))]
     chains = stack([engine.chain for engine in self.engines])
     new, reports = self.engines[0].run_side_by_side(self.seeds, filled, count, chains)
     return tuple(new[i] for i in numbers), [reports[i] for i in numbers]
@@ -149,7 +155,7 @@ class SideBySide:
 def stack(chains: Sequence[Chain]) -> Chain:
   """Returns chains as one: leaves [chains] where their numbers differ, else the number."""
 
-  def one(*values):
+  def one(*values: Any) -> Any:
     return values[0] if len(set(values)) == 1 else jnp.asarray(values, jnp.result_type(float))
 
   return jax.tree.map(one, *chains)
@@ -166,9 +172,13 @@ def _replace(method: Chain, combination: Mapping[str, float]) -> Chain:
 def _field(method: Chain, key: str) -> tuple[Layer, str]:
   name = key.rpartition('.')[2]
   for layer in method:
-    if name in traced_fields(type(layer)) and layer._key(name) == key:
+    if name in traced_fields(type(layer)) and layer._key(name) == key:  # type: ignore[arg-type]
       return layer, name
-  known = ', '.join(layer._key(name) for layer in method for name in traced_fields(type(layer)))
+  known = ', '.join(
+    layer._key(name)
+    for layer in method
+    for name in traced_fields(type(layer))  # type: ignore[arg-type]
+  )
   raise ValueError(f'sweep: {shown(key)} is no traced field of {method.name!r}; traced: {known}')
 
 

@@ -116,7 +116,7 @@ def match(old: State | None, new: State, source: str, records: Sequence[str] = (
         f' has no such record, or one of other sizes; begin anew, or at a checkpoint of a run with'
         f' {name!r} and the same settings'
       )
-  state = old._replace(**parts)
+  state = old._replace(server=parts['server'], clients=parts['clients'])
   # The same leaves in the same order, in the new method's own containers.
   start = jax.tree.unflatten(jax.tree.structure(new), jax.tree.leaves(state))
   return Branch(checkpoint.to_device(start), dropped, initialised)

@@ -85,7 +85,7 @@ def _privacy(
   beside: Sequence[privacy.Mechanism],
 ) -> dict[str, Any]:
   """What is stated of noise: nulls without it."""
-  if not privacy.promises(mechanism):
+  if mechanism is None or not privacy.promises(mechanism):
     return dict.fromkeys(('epsilon', 'epsilon_per_seed', 'privacy'))
   sampling = privacy.sampling_of(config)
   return {

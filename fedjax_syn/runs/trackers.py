@@ -5,6 +5,7 @@ machine, unless `trackers` names it; the tool's own environment variables say wh
 (WANDB_MODE, WANDB_PROJECT, MLFLOW_TRACKING_URI ...).
 """
 
+import functools
 import os
 import shutil
 import time
@@ -121,8 +122,8 @@ class MLflow:
     self.id = known
     if not known:
       name = os.environ.get('MLFLOW_EXPERIMENT_NAME', PROJECT)
-      found = self.client.get_experiment_by_name(name)
-      experiment = found.experiment_id if found else self.client.create_experiment(name)
+      known_as = self.client.get_experiment_by_name(name)
+      experiment = known_as.experiment_id if known_as else self.client.create_experiment(name)
       self.id = self.client.create_run(experiment, run_name=folder.name).info.run_id
       params = [Param(k, str(v)) for k, v in settings.items()]
       self._in_parts(params, 100, 'params')
@@ -176,65 +177,64 @@ class Trackers:
       lines: metrics lines of the run so far; a tracker that knows the run has them.
       say: told which tracker failed.
     """
-    self.say, self.open = say, {}
+    self.say = say
+    self.open: dict[str, Tracker] = {}
     note = folder / NOTE
     try:
       known = stored_files.read_json(note, {str: str}) or {}
     except stored_files.DamagedError as error:
       say(f'WARNING: {error}; trackers={list(names)} begin anew')
       known = {}
-    board = self._guard('tensorboard', lambda: TensorBoard(folder, settings))
-    if board:
-      self.open['tensorboard'] = board
-      self._each(['tensorboard'], lambda tracker: tracker.write(lines))
+    self._open('tensorboard', lambda: TensorBoard(folder, settings), lines)
     for name in names:
-      tracker = self._guard(
-        name, lambda name=name: REMOTE[name](folder, settings, known.get(name, ''))
-      )
-      if tracker:
-        self.open[name] = tracker
-        if name not in known:
-          self._each([name], lambda tracker: tracker.write(lines))
-          known[name] = tracker.id
+      build = functools.partial(REMOTE[name], folder, settings, known.get(name, ''))
+      if tracker := self._open(name, build, () if name in known else lines):
+        known.setdefault(name, tracker.id)
     if known:
       stored_files.write_json(note, known)
 
   def write(self, line: Line) -> None:
     """Passes one line on."""
-    self._each(list(self.open), lambda tracker: tracker.write([line]))
+    self._each(lambda tracker: tracker.write([line]))
 
   def results(self, values: Mapping[str, float], pictures: Sequence[Path]) -> None:
     """Passes on what a finished run came to, and its figures."""
-    self._each(list(self.open), lambda tracker: tracker.results(values, pictures))
+    self._each(lambda tracker: tracker.results(values, pictures))
 
   def close(self) -> None:
     """Closes all trackers."""
-    self._each(list(self.open), lambda tracker: tracker.close())
+    self._each(lambda tracker: tracker.close())
     self.open = {}
 
-  def _each(self, names: Sequence[str], act: Callable[[Any], None]) -> None:
-    for name in names:
-      if self._guard(name, lambda name=name: (act(self.open[name]), True)[1]) is None:
-        del self.open[name]
+  def _open(self, name: str, build: Callable[[], Any], lines: Sequence[Line]) -> Any:
+    self._try(name, lambda: self.open.update({name: build()}))
+    if tracker := self.open.get(name):
+      self._try(name, lambda: tracker.write(lines))
+    return tracker
 
-  def _guard(self, name: str, act: Callable[[], Any]) -> Any:
+  def _each(self, act: Callable[[Tracker], None]) -> None:
+    for name, tracker in [*self.open.items()]:
+      self._try(name, lambda: act(tracker))
+
+  def _try(self, name: str, act: Callable[[], None]) -> None:
+    """Acts; a tracker that fails, in whatever way, is left out from here on."""
     try:
-      return act()
-    except Exception as error:  # whatever these tools raise, and whatever their servers answer
+      act()
+    except Exception as error:
       reason = (str(error).splitlines() or [''])[0][:200]
       self.say(
         f'WARNING: trackers={name!r} failed and is left out from here on'
         f' ({type(error).__name__}: {reason})'
       )
-      return None
+      self.open.pop(name, None)
 
 
 def results_of(summary: Mapping[str, Any]) -> dict[str, float]:
   """Returns the numbers of a summary.json that trackers show."""
   values = {
-    f'{split}/{name}': found['mean']
+    f'{split}/{name}': value['mean']
     for split in ('test_accuracy', 'validation_accuracy')
-    for name, found in summary.get(split, {}).items()
+    for name, value in summary.get(split, {}).items()
   }
   values |= {f'seconds/{k}': v for k, v in summary['seconds'].items()}
   values |= {

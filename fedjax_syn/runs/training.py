@@ -57,7 +57,7 @@ def train(
     if write:
       final_files.write_partition(job.folder, problem, show.say)
     measures = final_files.measures(job, problem)
-    summary = on_process_0(lambda job=job: resume.finished_summary(job.folder, job.config.rounds))
+    summary = on_process_0(lambda: resume.finished_summary(job.folder, job.config.rounds))
     summary = summary or _train_job(job, problem, measures, show, stop, write)
     if summary is None:
       return None

@@ -1,5 +1,6 @@
 """Trackers: what each is told, that a resumed run goes on under its name, and that one that fails costs no run."""
 
+import importlib.util
 import json
 import sys
 import types
@@ -151,7 +152,7 @@ def test_mlflow_is_told_once_and_goes_on(tmp_path, picture, monkeypatch):
 def test_a_tracker_that_fails_is_named_once_and_costs_no_run(fake, tmp_path, monkeypatch, capsys):
   broken = put(monkeypatch, FakeWandB())
   broken.log = lambda values: 1 / 0
-  monkeypatch.setattr(config_lib.importlib.util, 'find_spec', lambda name: True)
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: True)
   assert experiment.run_experiment(config_of(trackers=('wandb',)), tmp_path) == 0
   (said,) = [line for line in capsys.readouterr().out.splitlines() if 'WARNING' in line]
   assert "trackers='wandb'" in said and 'ZeroDivisionError' in said
@@ -159,7 +160,7 @@ def test_a_tracker_that_fails_is_named_once_and_costs_no_run(fake, tmp_path, mon
 
 
 def test_a_tracker_that_is_not_installed_is_refused(monkeypatch):
-  monkeypatch.setattr(config_lib.importlib.util, 'find_spec', lambda name: None)
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
   with pytest.raises(
     ValueError, match=r"trackers='mlflow': is not installed; pip install .*\[mlflow\]"
   ):
@@ -167,7 +168,7 @@ def test_a_tracker_that_is_not_installed_is_refused(monkeypatch):
 
 
 def test_who_is_told_makes_no_other_run(monkeypatch):
-  monkeypatch.setattr(config_lib.importlib.util, 'find_spec', lambda name: True)
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: True)
   told, plain = config_of(trackers=('wandb',)), config_of()
   assert identity.hash8(told) == identity.hash8(plain)
   assert not identity.diff(plain, told)
