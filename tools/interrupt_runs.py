@@ -1,15 +1,14 @@
 """Interrupts runs at random moments and compares their results with those of uninterrupted runs.
 
-  python -m tools.interrupt_runs --workdir=W [--kills=50] [--writes=5] [--synthesis=10]
-      [--algorithms=fedavg,scaffold+dynafed] [--stops=30] [--compiling=15] [--others=10]
-      [--per_folder=2] [--settings=rounds=20,dynafed.iterations=50] [--seed=0]
+  python -m tools.interrupt_runs --workdir=W [--kills=50] [--algorithms=fedavg,scaffold+dynafed]
+      [--stops=30] [--others=10] [--per_folder=2] [--settings=rounds=20,dynafed.iterations=50]
+      [--seed=0]
 
-  --kills       SIGKILLs of small runs of all algorithms, at least one each; 0: none
-  --writes      of them, while a checkpoint is written
-  --synthesis   of them, in the work between DynaFed's rounds
+  --kills       SIGKILLs of small runs, at least one for each algorithm; a tenth of them while a
+                checkpoint is written, a fifth in the work between DynaFed's rounds; 0: none
   --algorithms  which; without it all algorithms of the library
-  --stops       of the default run, by Ctrl-C in a terminal and by SIGTERM in turn
-  --compiling   of them, while the first programs are compiled
+  --stops       of the default run, by Ctrl-C in a terminal and by SIGTERM in turn; half of them
+                while the first programs are compiled
   --others      stops of a small sweep and of a small table
   --per_folder  stops in one folder before its command runs to its end
   --settings    changes the default run
@@ -42,11 +41,8 @@ from tools._sessions import Command, Interruption
 FLAGS = flags.FlagValues()
 flags.DEFINE_string('workdir', None, 'folder of the runs', flag_values=FLAGS)
 flags.DEFINE_integer('kills', 50, 'SIGKILLs', lower_bound=0, flag_values=FLAGS)
-flags.DEFINE_integer('writes', 5, 'while writing', lower_bound=0, flag_values=FLAGS)
-flags.DEFINE_integer('synthesis', 10, 'in synthesis', lower_bound=0, flag_values=FLAGS)
 flags.DEFINE_list('algorithms', [], 'to kill', flag_values=FLAGS)
 flags.DEFINE_integer('stops', 30, 'of the default run', lower_bound=0, flag_values=FLAGS)
-flags.DEFINE_integer('compiling', 15, 'while compiling', lower_bound=0, flag_values=FLAGS)
 flags.DEFINE_integer('others', 10, 'of sweep and table', lower_bound=0, flag_values=FLAGS)
 flags.DEFINE_integer('per_folder', 2, 'stops', lower_bound=1, flag_values=FLAGS)
 flags.DEFINE_list('settings', [], 'of the default run', flag_values=FLAGS)
@@ -136,32 +132,29 @@ def interrupt(
 
 
 def plan_kills(
-  algorithms: Sequence[str], kills: int, writes: int, synthesis: int, rng: random.Random
+  algorithms: Sequence[str], kills: int, rng: random.Random
 ) -> dict[str, list[Interruption]]:
-  """Plans kills: at least one of each algorithm, those in synthesis for DynaFed, others in turn."""
-  kill = lambda event: Interruption('SIGKILL', event, rng.uniform(0.0, 1.0))
-  learning = [a for a in algorithms if 'dynafed' in a.split('+')]
+  """Plans kills of the algorithms in turn, at least one each; in synthesis only of DynaFed."""
   planned: dict[str, list[Interruption]] = {algorithm: [] for algorithm in algorithms}
-  for i in range(synthesis if learning else 0):
-    planned[learning[i % len(learning)]].append(kill('synthesis'))
-  for i in range(writes):
-    planned[algorithms[i % len(algorithms)]].append(kill('write'))
-  for algorithm in algorithms:
-    if not planned[algorithm]:
-      planned[algorithm].append(kill('metrics'))
-  for i in range(kills - sum(map(len, planned.values()))):
-    planned[algorithms[i % len(algorithms)]].append(kill('metrics'))
+  learning = [a for a in algorithms if 'dynafed' in a.split('+')]
+
+  def add(event, among, count):
+    for i in range(count):
+      planned[among[i % len(among)]].append(Interruption('SIGKILL', event, rng.random()))
+
+  add('synthesis', learning, kills // 5 if learning else 0)
+  add('write', algorithms, kills // 10)
+  missing = [a for a in algorithms if not planned[a]]
+  add('metrics', missing, len(missing))
+  add('metrics', algorithms, kills - sum(map(len, planned.values())))
   return planned
 
 
-def plan_stops(stops: int, compiling: int, rng: random.Random) -> list[Interruption]:
-  """Plans stops in random order, by Ctrl-C and by SIGTERM in turn; `compiling` while compiling."""
+def plan_stops(stops: int, rng: random.Random) -> list[Interruption]:
+  """Plans stops in random order, by Ctrl-C and by SIGTERM in turn, half of them while compiling."""
+  kinds, events = ('Ctrl-C', 'SIGTERM'), ('config', 'start')
   planned = [
-    Interruption(
-      ('Ctrl-C', 'SIGTERM')[i % 2],
-      'config' if i < compiling else 'start',
-      rng.uniform(0.0, 0.95),
-    )
+    Interruption(kinds[i % 2], events[i >= stops // 2], rng.uniform(0.0, 0.95))
     for i in range(stops)
   ]
   rng.shuffle(planned)
@@ -181,19 +174,19 @@ def main(argv: Sequence[str]) -> int:
     algorithms = FLAGS.algorithms or list(config_lib.names('algorithms'))
     for algorithm in algorithms:
       config_lib.check_algorithm('--algorithms', algorithm)
+  workdir.mkdir(parents=True)
   rng, jobs = random.Random(FLAGS.seed), []
   if FLAGS.kills:
-    kills = plan_kills(algorithms, FLAGS.kills, FLAGS.writes, FLAGS.synthesis, rng)
-    jobs += [(small_run(a), planned, len(planned)) for a, planned in kills.items()]
+    for algorithm, planned in plan_kills(algorithms, FLAGS.kills, rng).items():
+      jobs.append((small_run(algorithm), planned, len(planned)))
   overrides = lambda pairs: [f'--config.{pair}' for pair in pairs]
-  sweeps = FLAGS.others - FLAGS.others // 2
-  for name, words, stops, compiling in (
-    ('main', overrides(FLAGS.settings), FLAGS.stops, min(FLAGS.compiling, FLAGS.stops)),
-    ('sweep', ['--grid=client.lr=0.001,0.003', *overrides(SWEEP)], sweeps, sweeps // 2),
-    ('tables', TABLE, FLAGS.others // 2, FLAGS.others // 4),
+  for name, words, stops in (
+    ('main', overrides(FLAGS.settings), FLAGS.stops),
+    ('sweep', ['--grid=client.lr=0.001,0.003', *overrides(SWEEP)], (FLAGS.others + 1) // 2),
+    ('tables', TABLE, FLAGS.others // 2),
   ):
     command = Command(name, (f'launch/{name}.py', *words))
-    jobs.append((command, plan_stops(stops, compiling, rng), FLAGS.per_folder))
+    jobs.append((command, plan_stops(stops, rng), FLAGS.per_folder))
   records: list[dict[str, Any]] = []
   for command, planned, per_folder in jobs:
     if planned:

@@ -23,21 +23,21 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def test_every_algorithm_is_killed_and_the_events_are_as_asked_for():
   words = ['fedavg', 'scaffold', 'dynafed', 'scaffold+dynafed', 'moon']
-  planned = interrupt_runs.plan_kills(words, 20, 3, 4, random.Random(0))
+  planned = interrupt_runs.plan_kills(words, 20, random.Random(0))
   events = [kill.event for kills in planned.values() for kill in kills]
   assert list(planned) == words and all(planned.values())
-  assert (len(events), events.count('write'), events.count('synthesis')) == (20, 3, 4)
+  assert (len(events), events.count('write'), events.count('synthesis')) == (20, 2, 4)
   in_synthesis = {w for w in words if any(k.event == 'synthesis' for k in planned[w])}
   assert in_synthesis == {'dynafed', 'scaffold+dynafed'}
-  few = interrupt_runs.plan_kills(words, 1, 0, 0, random.Random(0))
+  few = interrupt_runs.plan_kills(words, 1, random.Random(0))
   assert [len(kills) for kills in few.values()] == [1] * 5  # one for each all the same
 
 
 def test_stops_are_of_both_kinds_and_so_many_while_compiling():
-  planned = interrupt_runs.plan_stops(30, 14, random.Random(0))
-  assert sum(stop.event == 'config' for stop in planned) == 14 and len(planned) == 30
+  planned = interrupt_runs.plan_stops(30, random.Random(0))
+  assert sum(stop.event == 'config' for stop in planned) == 15 and len(planned) == 30
   assert sum(stop.kind == 'Ctrl-C' for stop in planned) == 15
-  assert planned == interrupt_runs.plan_stops(30, 14, random.Random(0))
+  assert planned == interrupt_runs.plan_stops(30, random.Random(0))
 
 
 @pytest.mark.parametrize('algorithm', [*config_lib.names('algorithms'), 'scaffold+dynafed'])
@@ -167,7 +167,7 @@ def test_interrupted_runs_reach_the_same_results(tmp_path):
   records = interrupt_runs.interrupt(command, kills, tmp_path / 'kills', 2)
   assert [record['fault'] for record in records] == ['', '']
   small = 'rounds=12,model.width=8,dynafed.length=4,dynafed.segment=2,dynafed.iterations=10'
-  arguments = ['--kills=0', '--stops=4', '--compiling=2', '--others=2', f'--settings={small}']
+  arguments = ['--kills=0', '--stops=4', '--others=2', f'--settings={small}']
   command = [sys.executable, '-m', 'tools.interrupt_runs', f'--workdir={tmp_path / "w"}']
   assert subprocess.run([*command, *arguments], cwd=ROOT).returncode == 0
   assert len(json.loads((tmp_path / 'w' / 'interruptions.json').read_text())) == 6
