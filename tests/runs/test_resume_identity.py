@@ -142,7 +142,7 @@ def test_a_proxy_that_was_replaced_is_other_data_and_its_code_is_own_code(
 def test_a_replaced_folder_of_proxy_data_is_other_data(fake, tmp_path, capsys):
   """The run's own rows come from a function, the server's from the folder."""
   data = arrays(tmp_path / 'data')
-  name = {'data.name': 'tests.runs.test_run_identity:two_by_two', 'data.proxy': 'arrays'}
+  name = {'data.name': 'tests.runs.test_resume_identity:two_by_two', 'data.proxy': 'arrays'}
   settings = of_arrays(data, **name)
   assert run(tmp_path / 'run', **settings) == 0
   (tmp_path / 'run' / 'summary.json').unlink()
