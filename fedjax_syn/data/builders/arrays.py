@@ -70,27 +70,23 @@ def load(
         'x (uint8 [n, height, width, channels]) and y (integers [n])'
       )
   meta = _read_meta(folder / 'meta.json')
-  train, test, scalings = _read_splits(folder, num_classes, meta)
+  files = {file: load_arrays(folder / file, ('x', 'y'), ('clients',)) for file in FILES}
+  raw = {file: Split(arrays['x'], arrays['y']) for file, (arrays, _) in files.items()}
+  train, test, scalings = _read_splits(folder, raw, num_classes, meta)
   notes = list(meta.notes)
-  client_ids: dict[str, np.ndarray] = {}
-  for file in FILES:
-    with np.load(folder / file, allow_pickle=False) as opened:
-      others = sorted(set(opened.files) - {'x', 'y', 'clients'})
-      has_clients = 'clients' in opened
-    if has_clients:
-      (client_ids[file],) = load_arrays(folder / file, ('clients',))
-    notes += [f'{file}: {listed(others)} not used'] if others else []
+  notes += [f'{file}: {listed(others)} not used' for file, (_, others) in files.items() if others]
   suffixes = ('.npz', '.npy')
   paths = [p.name for p in folder.iterdir() if p.suffix in suffixes and p.name not in FILES]
   notes += [f'{listed(sorted(paths))} beside {FILES[0]} not read'] if paths else []
   line = f'read {len(train.y)} training and {len(test.y)} test rows'
   clients = Clients()
-  if FILES[0] in client_ids:
+  train_ids, test_ids = (arrays.get('clients') for arrays, _ in files.values())
+  if train_ids is not None:
     sizes, where = (len(train.y), len(test.y)), (str(folder / FILES[0]), str(folder / FILES[1]))
-    clients = number_clients(client_ids[FILES[0]], client_ids.get(FILES[1]), sizes, where)
+    clients = number_clients(train_ids, test_ids, sizes, where)
     line += f' of {1 + int(np.asarray(clients.train).max())} clients'
     line += f' ({listed(clients.names)})' if clients.names else ''
-  elif client_ids:
+  elif test_ids is not None:
     notes.append(f"'clients' of {FILES[1]} is not used, as {FILES[0]} has none")
   notes += _label_notes(train.y, test.y, meta.labels)
   dataset = make(
@@ -110,24 +106,25 @@ def load(
 
 
 def _read_splits(
-  folder: Path, num_classes: int | None, meta: Meta
+  folder: Path, raw: dict[str, Split], num_classes: int | None, meta: Meta
 ) -> tuple[Split, Split, tuple[str, ...]]:
   """Returns the training and the test rows, and what was scaled."""
-  paths = [folder / file for file in FILES]
-  raw = {str(path): Split(*load_arrays(path, ('x', 'y'))) for path in paths}
-  for path, split in raw.items():
+  for file, split in raw.items():
     for name, array in split._asdict().items():
       if not array.ndim:
-        raise ValueError(f'{path}: {name} must have a row for every image, and is one value')
+        raise ValueError(
+          f'{folder / file}: {name} must have a row for every image, and is one value'
+        )
     if meta.layout != 'NHWC':
-      _check_order(split.x, len(split.y), path)
+      _check_order(split.x, len(split.y), folder / file)
   try:
-    scaled, notes = scale_splits({path.name: raw[str(path)] for path in paths})
+    scaled, notes = scale_splits(raw)
   except ValueError as error:
     raise ValueError(f'{folder}: {error}') from error
+  one_hot = meta.labels == 'classes'
   train, test = (
-    check_split(x, _classes_of(y, path) if meta.labels == 'classes' else y, str(path), num_classes)
-    for path, (x, y) in zip(paths, scaled.values(), strict=True)
+    check_split(x, _classes_of(y, folder / file) if one_hot else y, str(folder / file), num_classes)
+    for file, (x, y) in scaled.items()
   )
   if train.x.shape[1:] != test.x.shape[1:]:
     shapes = [list(split.x.shape[1:]) for split in (train, test)]
@@ -135,11 +132,11 @@ def _read_splits(
   if train.y.shape[1:] != test.y.shape[1:]:
     shapes = [list(split.y.shape) for split in (train, test)]
     raise ValueError(f'{folder}: training labels are {shapes[0]}, but test labels {shapes[1]}')
-  check_classes(train.y, test.y, paths[0])
+  check_classes(train.y, test.y, folder / FILES[0])
   return train, test, notes
 
 
-def _check_order(x: np.ndarray, rows: int, where: str) -> None:
+def _check_order(x: np.ndarray, rows: int, where: Path) -> None:
   """Refuses images whose axes are in another order; the message names what would help."""
   if x.ndim == 3 and len(x) == rows and x.dtype == np.uint8:
     raise ValueError(
@@ -189,8 +186,18 @@ def _label_notes(train: np.ndarray, test: np.ndarray, labels: str) -> list[str]:
   return notes
 
 
-def load_arrays(path: Path, names: tuple[str, ...]) -> list[np.ndarray]:
+def load_arrays(
+  path: Path, names: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> tuple[dict[str, np.ndarray], list[str]]:
   """Reads named arrays of an .npz file.
+
+  Args:
+    path: the file.
+    names: arrays that it must have.
+    optional: arrays that it may have.
+
+  Returns:
+    The arrays by name, and the names of those that are not read.
 
   Raises:
     ValueError: if it cannot be read, lacks one, or would take more memory than there is.
@@ -198,12 +205,12 @@ def load_arrays(path: Path, names: tuple[str, ...]) -> list[np.ndarray]:
   try:
     # Opened here: numpy leaves what is no archive open.
     with path.open('rb') as opened, np.load(opened, allow_pickle=False) as file:
-      missing = [name for name in names if name not in file]
-      if missing:
+      if missing := [name for name in names if name not in file]:
         raise ValueError(f'it has no array {missing[0]!r}, only {sorted(file)}')
+      wanted = [name for name in names + optional if name in file]
       sizes = {m.filename.removesuffix('.npy'): m.file_size for m in file.zip.infolist()}
-      bounded.check_bytes(sum(sizes[name] for name in names), ', '.join(names))
-      return [file[name] for name in names]
+      bounded.check_bytes(sum(sizes[name] for name in wanted), ', '.join(wanted))
+      return {name: file[name] for name in wanted}, sorted(set(file) - set(wanted))
   except (PermissionError, FileNotFoundError):
     raise
   except Exception as error:  # numpy, zipfile and zlib share no base class

@@ -112,11 +112,12 @@ def read_prepared(source: Source, folder: Path) -> Dataset:
   """
   cache, stored = folder / CACHE, _stored(folder)
   if cache.exists():
-    train_x, train_y, test_x, test_y, written = arrays.load_arrays(cache, _CACHED)
+    values, _ = arrays.load_arrays(cache, _CACHED)
     train, test = (
-      check_split(*rows, str(cache)) for rows in ((train_x, train_y), (test_x, test_y))
+      check_split(values[f'{split}_x'], values[f'{split}_y'], str(cache))
+      for split in ('train', 'test')
     )
-    digest, expected = checksum(train, test), stored or str(written)
+    digest, expected = checksum(train, test), stored or str(values['checksum'])
     if digest != expected:
       raise ValueError(
         f'{cache} is not the cache of the data set beside it (SHA-256 {digest[:16]}..., expected '
