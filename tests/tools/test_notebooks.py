@@ -1,7 +1,10 @@
 """The notebooks as files: stripped, valid, and each a page of the documentation; .ci/run executes them."""
 
+import ast
+import importlib
 import json
 import re
+import types
 
 import pytest
 
@@ -61,6 +64,24 @@ def test_a_page_has_outputs_with_their_alternative_text(tmp_path):
   assert 'of the machine' not in text
   assert '```text\nseen\n```' in text and '```text\n42\n```' in text
   assert list(pictures.values()) == [b'\0\0\0'] and f'![a line]({list(pictures)[0]})' in text
+
+
+def test_what_it_uses_of_the_library_exists(notebook):
+  cells = (''.join(c['source']) for c in notebook['cells'] if c['cell_type'] == 'code')
+  tree = ast.parse('\n'.join(cells).replace('%matplotlib inline', ''))
+  modules = {'fs': importlib.import_module('fedjax_syn')}
+  for node in ast.walk(tree):
+    if isinstance(node, ast.ImportFrom) and node.module.startswith('fedjax_syn'):
+      for alias in node.names:
+        value = getattr(importlib.import_module(node.module), alias.name, None)
+        value = value or importlib.import_module(f'{node.module}.{alias.name}')
+        if isinstance(value, types.ModuleType):
+          modules[alias.asname or alias.name] = value
+  used = [
+    n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
+  ]
+  missing = [n for n in used if n.value.id in modules and not hasattr(modules[n.value.id], n.attr)]
+  assert not missing, [f'{n.value.id}.{n.attr}' for n in missing]
 
 
 def test_links_lead_to_pages_of_the_site():
