@@ -80,8 +80,8 @@ GROUPS: dict[str, Group] = {
 def dsa(key: PRNGKey, x: Array, operations: tuple[str, ...] = tuple(GROUPS)) -> Array:
   """Applies one group of operations, picked uniformly, with parameters drawn for each image.
 
-  The pick is one `jax.lax.switch`, of which one branch runs. Where keys are mapped over by vmap,
-  XLA runs all branches and selects, at the sum of their costs.
+  The pick is one `jax.lax.switch`, of which one branch runs. Under vmap over keys XLA runs all
+  branches and selects one, at the sum of their costs.
 
   Args:
     key: the same key gives the same group and parameters.
@@ -126,13 +126,13 @@ def parse_strategy(strategy: str) -> tuple[str, ...]:
 def crop_flip(
   key: PRNGKey, x: Array, padding: int = 4, flip: bool = True, fill: Array | float = 0.0
 ) -> Array:
-  """Crops every image at random out of its padded self, and mirrors every other one.
+  """Crops every image at random from a padded copy, and mirrors it with probability 1/2.
 
   Args:
     key: one draw for the batch, different for each image.
     x: [batch, height, width, channels].
     padding: pixels on each side; images are shifted by -padding..padding.
-    flip: whether images are mirrored left to right, with probability 1/2.
+    flip: whether images are mirrored left to right.
     fill: what lies around an image, [] or [channels]; black is -mean / std on normalised images.
 
   Returns:

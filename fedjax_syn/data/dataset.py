@@ -1,4 +1,4 @@
-"""What a data set is to everything else."""
+"""The type of all data sets."""
 
 import dataclasses
 from typing import Any
@@ -11,7 +11,7 @@ from fedjax_syn.data.split import Split, check_shapes, checksum, scale_splits
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
-  """One data set, as everything else sees it."""
+  """One data set: its rows, and what is known of them."""
 
   name: str
   """As in the config."""
@@ -29,7 +29,7 @@ class Dataset:
   clients: np.ndarray | None
   """int32 [training rows], natural client of each row."""
   proxy: Split | None = None
-  """The server's own rows; labels -1 where they mean nothing here."""
+  """The server's own rows; labels -1 if they are not those of this data set."""
   domains: tuple[str, ...] = ()
   """Of a data set of several: client k has the rows of domain k."""
   test_domains: np.ndarray | None = None

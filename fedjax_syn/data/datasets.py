@@ -1,4 +1,4 @@
-"""The data sets: which exist, and how one is loaded.
+"""Which data sets exist, and how one is loaded.
 
 `python -m fedjax_syn.data.datasets NAME --dir=DIR` prepares one.
 """
@@ -169,7 +169,7 @@ def load(
     dataset = held_out.hold_out_validation(dataset, validation, seed)
   if proxy:
     dataset = _with_proxy(dataset, proxy, proxy_share, data_dir, seed, trusted)
-  # What is computed is computed from the rows that are left for training.
+  # Computed constants are those of the rows that are left for training.
   chosen = normalisation or ('auto' if dataset.normalisation.name == 'auto' else '')
   if chosen:
     dataset = dataclasses.replace(dataset, normalisation=constants_for(chosen, dataset.train.x))

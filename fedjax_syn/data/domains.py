@@ -47,7 +47,7 @@ def fit(x: np.ndarray, side: int, channels: int) -> np.ndarray:
 
 
 def subsample(split: Split, rows: int, seed: int = 0) -> Split:
-  """Draws at most so many rows, the same ones always, in their order."""
+  """Draws at most `rows` rows, in their order; a seed gives the same ones always."""
   if len(split.y) <= rows:
     return split
   generator = np.random.default_rng(seed)

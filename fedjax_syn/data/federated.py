@@ -22,7 +22,7 @@ class Proxy(NamedTuple):
   x: Array
   """uint8 [rows, height, width, channels]."""
   y: Array
-  """int32 [rows], or multi-hot [rows, labels]; -1 where the labels mean nothing here."""
+  """int32 [rows], or multi-hot [rows, labels]; -1 if they are not those of the data set."""
 
 
 class FederatedData(NamedTuple):
@@ -66,7 +66,7 @@ def from_partition(dataset: 'Dataset', partition: partition_lib.Partition) -> Fe
     raise ValueError('data.partition: no client has a sample; lower data.clients')
   counts = partition_lib.class_counts(partition, dataset.train.y, dataset.num_classes)
   (x, y), order, proxy = dataset.train, partition.order, dataset.proxy
-  if len(order) < len(y):  # rows that no client has stay where they are, on disk perhaps
+  if len(order) < len(y):  # other rows stay on the host or on disk
     rows = np.sort(order)
     x, y, order = x[rows], y[rows], np.searchsorted(rows, order)
   return FederatedData(

@@ -19,7 +19,7 @@ def load(name: str) -> Dataset:
     name: `package.module:function`.
 
   Returns:
-    What it returns.
+    The data set, after `checks.check`.
 
   Raises:
     ValueError: if it cannot be imported, fails, or returns something else.
@@ -40,7 +40,7 @@ def load(name: str) -> Dataset:
   except Exception as error:  # a user's own function
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith((_HERE, '<'))]
-    last = (theirs or frames)[-1]  # not where a Dataset refuses what it is given
+    last = (theirs or frames)[-1]  # the user's line, not that of a check here
     raise ValueError(
       f'data.name={name!r}: {type(error).__name__} in {last.filename}:{last.lineno}: '
       f'{first_line(error)}'

@@ -50,9 +50,9 @@ def shift(offset: Array, x: Array, fill: Array | float = 0.0) -> Array:
 def read(rows: Array, columns: Array, x: Array, fill: Array | float = 0.0) -> Array:
   """Reads x[rows[i], columns[j]], outside `fill` ([] or [channels]): int [height], int [width].
 
-  As products with matrices of zeros and ones, which are exact: of a gather, the convolution behind
-  it would read every pixel anew for every place of its kernel, which doubled a step of local
-  training.
+  It multiplies by matrices of zeros and ones, which is exact. After a gather, the next convolution
+  would read every pixel again for each position of its kernel, which doubled the time of a local
+  step.
   """
   height, width, _ = x.shape
   across = (columns[:, None] == jnp.arange(width)).astype(x.dtype)
@@ -73,7 +73,7 @@ def cutout(box: Array, x: Array) -> Array:
 def scale(factors: Array, x: Array) -> Array:
   """Reads at factors [2] times the distance from the centre: below 1 enlarges; bilinear.
 
-  Being separable it is two small matrix products, whose adjoints are products as well.
+  It is separable: two small matrix products, whose adjoints are products as well.
   """
 
   def weights(factor, side):  # [side, side]: how much of source pixel k goes to pixel i

@@ -13,10 +13,10 @@ _MISSING = ('nan', 'none', 'null', 'na', 'n/a', '<na>', '-1', '?')  # words for 
 
 
 class Clients(NamedTuple):
-  """Whose rows are whose."""
+  """The client of every row."""
 
   train: np.ndarray | None = None
-  """int32 [training rows], 0 .. clients - 1; None: nobody says."""
+  """int32 [training rows], 0 .. clients - 1; None: unknown."""
   test: np.ndarray | None = None
   """int32 [test rows], -1 for a client without training rows; None as above."""
   names: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ def number_clients(train: Any, test: Any, rows: tuple[int, int], where: tuple[st
 
   Args:
     train: ids [training rows]: integers of any type and sign, whole floats, or texts.
-    test: ids [test rows], None if nobody says them.
+    test: ids [test rows], None if unknown.
     rows: how many training and test rows there are.
     where: what a message names, for both.
 

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 BITS = (8, 10, 12, 14, 16)  # what cameras, scanners and microscopes write into 16 bits
-_SLACK = 1e-6  # of floats that were computed
+_SLACK = 1e-6  # rounding errors of computed floats
 
 
 def bits_of(top: float) -> int:
@@ -69,7 +69,7 @@ def from_unit(array: np.ndarray, what: str = 'pixels are') -> np.ndarray:
     ValueError: if values lie outside.
   """
   low, top = (array.min().item(), array.max().item()) if array.size else (0, 0)
-  if not (low >= -_SLACK and top <= 1 + _SLACK):  # what is not a number, too
+  if not (low >= -_SLACK and top <= 1 + _SLACK):  # refuses NaN, too
     raise ValueError(
       f'{what} {array.dtype} {low:.6g}..{top:.6g}; floats must lie in 0..1, before any '
       'normalisation: divide 0..255 by 255'

@@ -68,7 +68,7 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
     raise ValueError(f'{where}: labels must lie in {wanted}, got {y.min()}..{y.max()}')
   split = Split(np.ascontiguousarray(x).view(), y.astype(np.int32))
   for array in split:
-    array.flags.writeable = False  # a data set is shared by everything that runs on it
+    array.flags.writeable = False  # several runs share a data set
   return split
 
 
@@ -154,7 +154,7 @@ def checksum(
 
 
 def same_rows(train: Split, test: Split) -> tuple[str, ...]:
-  """Says how many test rows are training rows as well, equal in every value; () for none."""
+  """Says how many test rows equal a training row in every value; () for none."""
   digests = lambda x: [hashlib.blake2b(row.data, digest_size=16).digest() for row in x]
   seen = set(digests(train.x))
   count = sum(digest in seen for digest in digests(test.x))

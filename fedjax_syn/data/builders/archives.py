@@ -78,7 +78,7 @@ def locate(
     for other in others
     if other.name != source.name
     for archive in other.archives
-    if archive.file in files  # nothing is read for names that nobody shares
+    if archive.file in files  # other names tell sets apart without reading
     for digest in (archive.known_hash.partition(':')[2], archive.content)
     if digest
   }
@@ -209,7 +209,7 @@ def verify(archive: Archive, path: Path) -> Path:
 
 def _read_archive(archive: Archive, path: Path) -> bytes:
   raw = bounded.read_bytes(path)
-  # No archive's content is empty: of what cannot be unpacked the checksum says the rest.
+  # Content that cannot be unpacked is b''; then the checksum of the file refuses it.
   content = bounded.gunzip(raw)
   if not archive.content or _sha256(content) != archive.content:
     _compare(archive, path, hashlib.sha256(raw))

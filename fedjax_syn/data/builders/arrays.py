@@ -1,4 +1,4 @@
-"""A folder of prepared arrays, taken as it is; numpy only.
+"""A user's folder of arrays, `train.npz` and `test.npz`; numpy only.
 
 A folder holds `train.npz` and `test.npz`, each with `x` (uint8 [n, height, width, channels], or of
 a type that `scaling` knows) and `y` (any integer type [n], or multi-hot [n, labels]); both may name

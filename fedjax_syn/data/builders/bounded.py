@@ -1,4 +1,4 @@
-"""Reading that ends: regular files alone, and no more memory than there is."""
+"""Reads regular files only, within the memory of this machine."""
 
 import gzip
 import io
@@ -11,7 +11,7 @@ from typing import Any
 from fedjax_syn.core.texts import first_line
 
 ONE_FILE = 1 << 30  # bytes of a file that is read at once
-UNPACKED = 1 << 29  # of what is packed in it: CIFAR's archives hold some 180 MB
+UNPACKED = 1 << 29  # bytes of its content: CIFAR's archives hold some 180 MB
 
 
 def memory() -> int:
@@ -37,7 +37,7 @@ def check_bytes(count: int, what: str) -> None:
 
 
 def read_bytes(path: Path, most: int = ONE_FILE) -> bytes:
-  """Reads a regular file; a pipe or a device would be waited for, or would not end.
+  """Reads a regular file; a pipe may never begin, and a device may never end.
 
   Args:
     path: the file, or a link to one.

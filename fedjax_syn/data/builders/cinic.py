@@ -35,7 +35,7 @@ def parse(paths: Mapping[str, Path]) -> tuple[Arrays, Arrays]:
     tarfile.TarError: if the archive is damaged.
   """
   (path,) = paths.values()
-  # Buffers that grow: an array per image, joined at the end, would take the memory twice.
+  # Growing buffers: joining an array per image at the end would take twice the memory.
   pixels: dict[str, bytearray] = {split: bytearray() for split in SPLITS}
   labels: dict[str, bytearray] = {split: bytearray() for split in SPLITS}
   for split, folder, file, content in _files(path):
@@ -64,10 +64,11 @@ def _files(path: Path) -> Iterator[tuple[str, str, str, bytes]]:
       # What is above the split ('.', say) depends on the packer.
       split, folder, file = ['', '', *member.name.split('/')][-3:]
       wanted = split in SPLITS and folder in CLASSES and file.endswith('.png')
-      # Files that begin with a dot are what some packers write about a file beside it.
+      # Some packers write metadata files, whose names begin with a dot.
       if member.isfile() and wanted and not file.startswith('.'):
         yield split, folder, file, tar.extractfile(member).read()  # type: ignore[union-attr]
-      tar.members.clear()  # type: ignore[attr-defined]  # tarfile remembers every member: 270,000 take 100 MiB
+      # tarfile remembers every member: 270,000 take 100 MiB.
+      tar.members.clear()  # type: ignore[attr-defined]
 
 
 def _pixels(name: str, content: bytes) -> bytes:

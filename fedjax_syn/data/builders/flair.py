@@ -128,7 +128,7 @@ def _write(splits: dict[str, tuple[int, Iterator[list[Record]]]], ready: Path, s
     arrays = _load(partial)
     digest = checksum(arrays['train'], arrays['test'], arrays['clients'])
     (partial / INFO).write_text(json.dumps({'checksum': digest}))
-    partial.chmod(0o755)  # mkdtemp's are for their owner alone
+    partial.chmod(0o755)  # mkdtemp lets only the owner read
     if not (ready / INFO).exists():  # else another process was faster
       shutil.rmtree(ready, ignore_errors=True)  # without `INFO`: what an old version left
       os.replace(partial, ready)
@@ -149,7 +149,7 @@ def _load(folder: Path) -> dict[str, Any]:
   arrays: dict[str, Any] = {'clients': np.load(folder / 'clients.npy', allow_pickle=False)}
   for split in SPLITS:
     y = np.load(folder / f'{split}_y.npy', allow_pickle=False)
-    if not len(y):  # a set of one's own may go without validation rows
+    if not len(y):  # a user's subset may have no validation rows
       arrays[split] = None
       continue
     x = np.load(folder / f'{split}_x.npy', mmap_mode='r', allow_pickle=False)

@@ -32,7 +32,7 @@ NAME = 'flair'  # of the builder, whatever the side
 METADATA, IMAGES = 'labels_and_metadata.json', 'small_images'
 VERSION = '1.0.0'  # of what is written here
 SIDE = 256  # of the published images, in pixels
-BATCH = 1024  # images decoded side by side
+BATCH = 1024  # images decoded in parallel
 KEYS = ('image_id', 'user_id', 'partition', 'labels')
 Record = dict[str, Any]
 
@@ -51,7 +51,7 @@ def prepare(layout: Path, data_dir: Path) -> Path:
     ValueError: if the label file or an image is not as published.
     OSError: if the folder cannot be written.
   """
-  read_labels(layout / METADATA)  # whatever is wrong there is said before a folder is made
+  read_labels(layout / METADATA)  # errors come before a folder is made
   try:
     return records.prepare(make_builder(data_dir), layout)
   except BaseException:
@@ -120,7 +120,7 @@ def read(folder: Path, split: str) -> tuple[int, Iterator[list[Record]]]:
     builder = records.open_builder(folder)
     if split not in builder.info.splits:
       return 0, iter(())
-    # The bytes: they are decoded at the side that is wanted, which is a fraction of the work.
+    # Bytes: decoding at the wanted side later takes a fraction of the time.
     rows = builder.as_data_source(split, decoders={'image': tfds.decode.SkipDecoding()})
 
   def batches() -> Iterator[list[Record]]:
@@ -189,7 +189,7 @@ def _content(path: Path) -> bytes:
     content = bounded.read_bytes(path)
     with Image.open(io.BytesIO(content), formats=['JPEG']) as image:
       size = image.size
-      image.draft('RGB', (SIDE // 8, SIDE // 8))  # an eighth: all bytes are read, few pixels made
+      image.draft('RGB', (SIDE // 8, SIDE // 8))  # an eighth: reads all bytes, makes few pixels
       image.load()
   except FileNotFoundError as error:
     raise ValueError(f'{path} is missing, and {METADATA} names it') from error

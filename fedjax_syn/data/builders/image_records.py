@@ -120,7 +120,7 @@ def _read_split(
   rows = builder.as_data_source(split)
   columns = {'image': np.empty((len(rows), *builder.info.features['image'].shape), np.uint8)}
   columns |= {key: np.empty(len(rows), np.int32) for key in keys}
-  # All at once would take the memory twice.
+  # All at once would take twice the memory.
   for i, batch in enumerate(records.batches(rows, READ_ROWS)):
     for key, column in columns.items():
       own = column[i * READ_ROWS : i * READ_ROWS + len(batch)]

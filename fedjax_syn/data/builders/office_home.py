@@ -31,7 +31,7 @@ DOMAINS = {  # name in metrics: folder
 }
 SIDE = 64  # pixels; not stated
 TEST_SHARE = 0.2
-LARGEST = 1 << 26  # bytes of a published image, far below
+LARGEST = 1 << 26  # bytes of an image; published ones are far smaller
 
 
 def locate(data_dir: Path) -> Path | None:
@@ -56,7 +56,7 @@ def parse(path: Path) -> list[Domain]:
   """
   with _opened(path) as (names, read):
     files = [['', '', *name.split('/')][-3:] + [name] for name in names]
-    # Files that begin with a dot are what some packers write about a file beside it.
+    # Some packers write metadata files, whose names begin with a dot.
     images = sorted(
       (folder, label, name)
       for folder, label, file, name in files
@@ -91,7 +91,7 @@ def _opened(path: Path) -> Iterator[tuple[list[str], Callable[[str], bytes]]]:
     names = [file.relative_to(path).as_posix() for file in path.glob('*/*/*')]
     yield names, lambda name: bounded.read_bytes(path / name, LARGEST)
     return
-  if not path.is_file():  # a pipe would be waited for
+  if not path.is_file():  # a pipe may never begin
     raise ValueError(f'{path} is no regular file')
 
   def read(name: str) -> bytes:

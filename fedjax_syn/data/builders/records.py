@@ -53,7 +53,7 @@ def prepare(builder: 'tfds.core.DatasetBuilder', manual_dir: Path | None = None)
   """Writes a builder's records, downloading nothing; returns their folder."""
   tfds = import_tfds(builder.name)
   config = tfds.download.DownloadConfig(try_download_gcs=False, manual_dir=manual_dir)
-  with tempfile.TemporaryDirectory() as scratch:  # folders for downloads are made even so
+  with tempfile.TemporaryDirectory() as scratch:  # tensorflow-datasets makes folders for downloads
     builder.download_and_prepare(download_dir=scratch, download_config=config)
   return Path(builder.data_dir)
 
@@ -66,7 +66,7 @@ def batches(rows: Any, size: int) -> Iterator[list[Any]]:
 
 @contextlib.contextmanager
 def reading(folder: Path) -> Iterator[None]:
-  """Names a folder that this library has prepared in whatever the readers of its records raise."""
+  """Turns whatever the readers of a prepared folder raise into a line that names the folder."""
   try:
     yield
   except Exception as error:  # they share no base class
@@ -107,7 +107,7 @@ def find(word: str, data_dir: Path) -> Path:
 
 
 def _config(folder: Path) -> str:
-  """The config that is meant where none is named: the only one, or the default that was written."""
+  """Returns the only config, or the default that was written, where none is named."""
   configs = sorted({path.parents[1].name for path in folder.glob('*/*/features.json')})
   written = folder / '.config' / 'metadata.json'
   default = bounded.read_json(written).get('default_config_name') if written.exists() else None
@@ -134,7 +134,7 @@ def open_builder(folder: Path, trusted: bool = False) -> 'tfds.core.DatasetBuild
     ValueError: if the folder names a module or a path that needs trust, or holds something else
       than files.
   """
-  for path in folder.iterdir():  # the readers below would wait for a pipe
+  for path in folder.iterdir():  # the readers would wait for a pipe
     if not path.is_file() and not path.is_dir():
       raise ValueError(f'{path} is no regular file')
   if not trusted:
@@ -172,7 +172,7 @@ def _entries(value: Any, key: str = '') -> Iterator[tuple[str, str]]:
 
 
 def _versions(folder: Path) -> list[Path]:
-  """Folders of versions that hold a prepared set, oldest first."""
+  """Returns the folders of versions that hold a prepared set, oldest first."""
   folders = (path.parent for path in folder.glob('*/features.json'))
   versions = filter(lambda path: _VERSION.fullmatch(path.name), folders)
   return sorted(versions, key=lambda path: tuple(map(int, path.name.split('.'))))

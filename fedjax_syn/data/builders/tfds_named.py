@@ -17,7 +17,7 @@ from fedjax_syn.data.scaling import resize_array
 from fedjax_syn.data.split import Split, check_split, same_rows, scale_splits
 
 PREFIX = 'tfds:'
-TESTS = ('test', 'validation')  # the split that is tested on: the first that there is
+TESTS = ('test', 'validation')  # the first that exists is tested on
 _RAW = tfds.decode.DeserializeMethod.RAW_BYTES
 
 
@@ -113,7 +113,7 @@ def _keys(builder: tfds.core.DatasetBuilder) -> tuple[str, str] | None:
 
 
 def _labelled(builder: tfds.core.DatasetBuilder, split: str, key: str) -> bool:
-  """Says whether any row has a label: -1 is what publishers write who keep them."""
+  """Says whether any row has a label; publishers write -1 for those that they keep."""
   label = tfds.features.FeaturesDict({key: builder.info.features[key]})
   rows = builder.as_data_source(split, deserialize_method=_RAW)
   return any(label.deserialize_example_np(row)[key] >= 0 for row in rows)
