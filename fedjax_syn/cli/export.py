@@ -76,7 +76,7 @@ def export(
   loaded = fs.load(folder, seed, trusted=trusted)
   if loaded.synthetic is None and 'safetensors' not in kinds:
     raise ValueError(f'{folder}: holds no synthetic set; --format=safetensors writes its model')
-  stored = work_folder.config(folder)
+  stored = work_folder.config(folder) or {}
   note = export_lib.note(stored)  # refuses before anything is written
   if loaded.synthetic is not None:
     names = stored['dataset'].get('class_names', ())  # an older run says none

@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
     from fedjax_syn.papers.feddualmatch import client_sets
     from fedjax_syn.runs import metrics, stored_files, work_folder
 
-    config = work_folder.config(folder)['config']
+    config = (work_folder.config(folder) or {})['config']
     of_sets = config['algorithm'] in client_sets.NAMES
     for path in (folder / 'inspect.json', *(folder / 'figures' / n for n in PICTURES)):
       if path.is_dir():

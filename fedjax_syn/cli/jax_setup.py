@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import Any
 
 import jax
 
@@ -25,17 +26,19 @@ def prepare_jax(
   """
   from fedjax_syn.core import processes as hosts
 
-  if devices or jax.config.jax_num_cpu_devices < 0:
+  config: Any = jax.config  # whose fields have no types
+
+  if devices or config.jax_num_cpu_devices < 0:
     affinity = getattr(os, 'sched_getaffinity', lambda _: range(os.cpu_count() or 1))
     own = devices // max(processes, 1)
-    jax.config.update('jax_num_cpu_devices', own or len(affinity(0)))
-  cache = jax.config.jax_compilation_cache_dir or '~/.cache/fedjax_syn/jax'
-  jax.config.update('jax_compilation_cache_dir', _usable(cache))
+    config.update('jax_num_cpu_devices', own or len(affinity(0)))
+  cache = config.jax_compilation_cache_dir or '~/.cache/fedjax_syn/jax'
+  config.update('jax_compilation_cache_dir', _usable(cache))
   hosts.join(coordinator, processes, process)
   try:
     jax.devices()
   except (RuntimeError, AssertionError) as error:
-    platforms = jax.config.jax_platforms
+    platforms = config.jax_platforms
     raise ValueError(
       f'JAX_PLATFORMS={platforms}: no such device can be used ({error or "no plug-in"});'
       ' install the extra (cuda, tpu) or unset it'
@@ -55,7 +58,7 @@ def _usable(cache: str) -> str | None:
       return cache
     reason = 'it cannot be written to'
   except OSError as error:
-    reason = error.strerror
+    reason = str(error.strerror)
   print(
     texts.one_line(f'WARNING: compiled programs are not kept: {cache}: {reason}'), file=sys.stderr
   )

@@ -4,13 +4,14 @@ import io
 import math
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from fedjax_syn.core import paths
 from fedjax_syn.core.texts import caption
@@ -34,7 +35,7 @@ def begin(
 
 def whole_numbers(axes: Axes) -> None:
   """Marks only whole numbers on the x axis."""
-  axes.xaxis.get_major_locator().set_params(integer=True)
+  axes.xaxis.set_major_locator(MaxNLocator('auto', steps=[1, 2, 2.5, 5, 10], integer=True))
 
 
 def band(axes: Axes, curve: Curve, **line: Any) -> Line2D:
@@ -46,7 +47,9 @@ def band(axes: Axes, curve: Curve, **line: Any) -> Line2D:
   return drawn
 
 
-def finish(figure: Figure, path: Path | None, title: str = '', grid: str = 'both') -> Figure:
+def finish(
+  figure: Figure, path: Path | None, title: str = '', grid: Literal['both', 'y', ''] = 'both'
+) -> Figure:
   """Adds what all figures have and saves the figure, see `save`.
 
   Args:

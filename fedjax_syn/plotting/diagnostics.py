@@ -68,7 +68,7 @@ def privacy(
   top = max(float(np.max(d)) for d in distances.values())
   for label, d in distances.items():
     weights = np.full(len(d), 1 / len(d))
-    bins = np.linspace(0, top or 1.0, 50)
+    bins = np.linspace(0, top or 1.0, 50).tolist()
     axes.hist(d, bins, weights=weights, alpha=0.5, label=f'{label_of(label)} ({len(d)})')
   axes.axvline(threshold, label='5 % of the held-out', **canvas.REFERENCE)
   axes.set(xlabel='distance per pixel to the nearest training image', ylabel='share')
@@ -77,8 +77,8 @@ def privacy(
 
 def client_losses(
   losses: RoundLosses,
-  clients: Sequence[int],
-  shown: Sequence[int],
+  clients: Sequence[int] | np.ndarray,
+  shown: Sequence[int] | np.ndarray,
   path: Path | None = None,
   title: str = '',
   names: Sequence[str] = (),

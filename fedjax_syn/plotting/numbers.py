@@ -42,7 +42,7 @@ def curve(lines: Sequence[Mapping[str, Any]], key: str = 'test/accuracy') -> Cur
 def mosaic(
   images: np.ndarray,
   labels: np.ndarray,
-  classes: Sequence[int],
+  classes: Sequence[int] | np.ndarray,
   columns: int,
   background: float = 0,
 ) -> np.ndarray:

@@ -16,7 +16,7 @@ def command_of(run: Run) -> str:
   which the run differs from what the file says now; what a newer version added keeps its default.
   """
   # The file is executed, so only one of the package is read.
-  file = paths.shipped_configs().get(run.stored.get('config_name'), paths.DEFAULT_CONFIG)
+  file = paths.shipped_configs().get(run.stored.get('config_name', ''), paths.DEFAULT_CONFIG)
   base = config_lib.to_dict(files.load_config(str(file)))
   wanted = run.settings | {'compare': run.stored['config']['compare']}
   given = used({**base, 'algorithm': wanted['algorithm']})

@@ -159,26 +159,25 @@ def _curves(run: Run) -> dict[str, Any]:
 
 def _partitions(runs: Sequence[Run]) -> list[dict[str, Any]]:
   """The partitions, each once, with the runs that share it."""
-  groups: dict[str, list[Run]] = {}
+  groups: dict[str, tuple[np.ndarray, list[Run]]] = {}
   for run in runs:
     if run.counts is not None:
-      key = f'{run.counts.tolist()} {_names(run)}'
-      groups.setdefault(key, []).append(run)
-  labels = [', '.join(run.label for run in group) for group in groups.values()]
+      key = f'{run.counts.tolist()} {_names(run, run.counts)}'
+      groups.setdefault(key, (run.counts, []))[1].append(run)
   return [
-    {**_partition(group[0]), 'names': names}
-    for names, group in zip(labels, groups.values(), strict=True)
+    {**_partition(group[0], counts), 'names': ', '.join(run.label for run in group)}
+    for counts, group in groups.values()
   ]
 
 
-def _names(run: Run) -> tuple[list[str], list[str]]:
+def _names(run: Run, counts: np.ndarray) -> tuple[list[str], list[str]]:
   """Classes and clients."""
-  clients, classes = run.counts.shape
+  clients, classes = counts.shape
   return [run.class_name(c) for c in range(classes)], [run.client_name(i) for i in range(clients)]
 
 
-def _partition(run: Run) -> dict[str, Any]:
-  counts, (classes, clients) = run.counts, _names(run)
+def _partition(run: Run, counts: np.ndarray) -> dict[str, Any]:
+  classes, clients = _names(run, counts)
   sizes, held = counts.sum(axis=1), (counts > 0).sum(axis=1)
   listed = enumerate(counts[:CLIENT_ROWS])
   rows = [[clients[i], *map(str, row), f'{row.sum()}'] for i, row in listed]

@@ -94,7 +94,7 @@ def open_runs(folders: Sequence[str | Path]) -> list[Run]:
 
 def _open(folder: Path) -> Run:
   try:
-    stored = work_folder.config(folder)
+    stored = work_folder.config(folder) or {}
     seeds = stored['config']['seeds']
     summary = work_folder.summary(folder, seeds)
     lines = _lines(folder, summary)
@@ -196,9 +196,5 @@ def labels(runs: Sequence[Run]) -> list[str]:
       words = [f'{key}={values[position]}' for key, values in changes.items()]
       if words:
         out[i] = f'{name}, {", ".join(words) if len(words) < 3 else runs[i].folder.name}'
-  times, seen = Counter(out), Counter()
-  for i, label in enumerate(out):
-    seen[label] += 1
-    if times[label] > 1:
-      out[i] = f'{label} ({seen[label]})'
-  return out
+  numbered = [(label, out[: i + 1].count(label)) for i, label in enumerate(out)]
+  return [f'{label} ({n})' if out.count(label) > 1 else label for label, n in numbered]

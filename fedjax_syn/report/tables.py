@@ -94,7 +94,8 @@ def _unfinished(run: Run) -> str:
 def settings(runs: Sequence[Run]) -> tuple[Table, Table]:
   """Returns the fields in which all runs differ, and those that only some have."""
   head = ['setting', *(run.label for run in runs)]
-  shared, others = [], []
+  shared: list[list[str]] = []
+  others: list[list[str]] = []
   for key, values in differences(runs).items():
     rows = others if ABSENT in values else shared
     rows.append([key, *map(show, values)])

@@ -160,8 +160,12 @@ def make(table: Table, results: Mapping[Key, Result], selected: Sequence[Key] = 
     heading.insert(0, f'**{scale.name}: not comparable**')
   if entry.remarks:
     notes += entry.remarks({k: r for k, r in results.items() if r.state == 'finished'})
-  # Columns may show the same runs, and a run without a folder is one of those that failed.
-  seconds = {r.folder or k: r.summary['seconds']['total'] for k, r in results.items() if r.summary}
+  # Columns may show the same finished runs.
+  seconds = {
+    (r.folder if r.described else k): r.summary['seconds']['total']
+    for k, r in results.items()
+    if r.summary
+  }
   of_rows = {row.name: marks[row.note] for row in rows if row.note}
   return Content(
     entry.title,

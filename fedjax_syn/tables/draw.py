@@ -3,7 +3,7 @@
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,11 +31,12 @@ class Drawing(NamedTuple):
 
 def write(drawing: Drawing, folder: pathlib.Path) -> list[str]:
   """Draws an entry's figure, or copies the pictures of its runs; returns the files' names."""
-  if drawing.entry.pictures:
+  draw = drawing.entry.draw
+  if draw is None:
     return _copy(drawing, folder)
   from fedjax_syn.plotting import canvas
 
-  canvas.finish(drawing.entry.draw(drawing), folder / 'figure.png', drawing.heading)
+  canvas.finish(draw(drawing), folder / 'figure.png', drawing.heading)
   return ['figure.png']
 
 
@@ -82,9 +83,8 @@ def against(key: str, label: str, log: bool = False) -> Callable[[Drawing], 'Fig
 
 def _against(key: str, label: str, log: bool, drawing: Drawing) -> 'Figure':
   of_rows = any(key in row.settings for row in drawing.rows)
-  points, lines = drawing.rows, drawing.columns
-  if not of_rows:
-    points, lines = lines, points
+  points: Sequence[Row | Column] = drawing.rows if of_rows else drawing.columns
+  lines: Sequence[Row | Column] = drawing.columns if of_rows else drawing.rows
   figure, (axes,) = _panels(1)
   for line in lines:
     names = [(p.name, line.name) if of_rows else (line.name, p.name) for p in points]

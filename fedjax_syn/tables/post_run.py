@@ -28,7 +28,8 @@ def compute(post_run: spec.PostRun, folder: pathlib.Path, seed: int, scale: spec
   """
   with lock.hold(folder):
     if not _is_whole(folder / post_run.file):
-      with jax.default_matmul_precision(work_folder.config(folder)['config']['precision']):
+      config = (work_folder.config(folder) or {})['config']
+      with jax.default_matmul_precision(config['precision']):
         post_run.compute(folder, seed, scale)
 
 

@@ -75,9 +75,10 @@ class Bars(Watch):
 
   def rounds(self, done: int, report: Mapping[str, float]) -> None:
     """Shows the rounds that are done, and the accuracy."""
-    accuracy = report.get('test/accuracy')
-    note = {} if accuracy is None else {'note': f'test accuracy {accuracy:.4f}'}
-    self.bars.update(self.rounds_bar, completed=done, **note)
+    self.bars.update(self.rounds_bar, completed=done)
+    if 'test/accuracy' in report:
+      note = f'test accuracy {report["test/accuracy"]:.4f}'
+      self.bars.update(self.rounds_bar, note=note)
 
   def server_work(self, report: Mapping[str, float]) -> None:
     """Shows the numbers of the work between rounds."""

@@ -44,11 +44,11 @@ class Result(NamedTuple):
   reason: str = ''
   """Of a failure."""
   summary: Mapping[str, Any] = {}
-  lines: Sequence[Mapping[str, Any]] = ()
+  lines: Sequence[dict[str, Any]] = ()
   """Of metrics.jsonl."""
   described: Mapping[str, Any] = {}
   """The content of config.json."""
-  folder: pathlib.Path | None = None
+  folder: pathlib.Path = pathlib.Path()
 
   def collapsed(self, seed: int) -> int | None:
     """Returns the round from which on the last model gave all test rows one class, or None."""

@@ -75,7 +75,7 @@ def is_there(start_from: str, seed: int) -> bool:
 
 def earlier_lines(
   first_folder: pathlib.Path, lines: Sequence[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
+) -> list[dict[str, Any]]:
   """Returns the first run's metrics lines of the rounds before a run's own lines."""
   begin = min((line['round'] for line in lines), default=0)
   return [line for line in metrics.read(first_folder / 'metrics.jsonl') if line['round'] < begin]

@@ -34,7 +34,7 @@ def work_through(
   """
   left = list(items)
   while left:
-    busy = []
+    busy: list[Item] = []
     for number, item in enumerate(left):
       done = attempt(item)
       if done is None:

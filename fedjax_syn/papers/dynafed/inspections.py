@@ -203,11 +203,12 @@ def from_scratch(
   """Trains new networks on each set alone; returns the numbers, and what was trained."""
   run = finished.run
   test = run.problem.dataset.test
+  evaluate: Any = run.engine.evaluator(test.x, test.y)
   train = functools.partial(
     train_from_scratch,
     fold(finished.key, 2),
     run.engine.model,
-    evaluate=run.engine.evaluator(test.x, test.y),
+    evaluate=evaluate,
     optimizer=optax.adam(SCRATCH_RATE),
     steps=steps,
     every=math.ceil(steps / POINTS),
@@ -226,7 +227,7 @@ def client_losses(finished: FinishedRun, figures: pathlib.Path, shown: int) -> d
   state = jax.tree.map(jnp.asarray, finished.states[0])
   number, c = int(state.round) + 1, run.config.client
   task = engine.task(number)._replace(chain=chain(engine.chain.layers[0]))
-  clients = np.asarray(engine.setting.sample(np.int32(run.seed), number))
+  clients = np.asarray(engine.setting.sample(jnp.int32(run.seed), jnp.int32(number)))
   clients = clients[clients < task.num_clients]
   clients = clients[np.asarray(data.size)[clients] > 0]
   contexts = [engine.client_context(run.seed, state, client) for client in clients]

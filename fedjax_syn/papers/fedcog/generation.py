@@ -16,7 +16,7 @@ from fedjax_syn import config as config_lib
 from fedjax_syn.algorithms import chain
 from fedjax_syn.algorithms.fedcog.fedcog import FedCOG, Generated
 from fedjax_syn.chains import Chain
-from fedjax_syn.client.local import Carry, bind, seen_by
+from fedjax_syn.client.local import Carry, LocalClient, bind, seen_by
 from fedjax_syn.core.contexts import ClientContext, Task
 from fedjax_syn.core.types import Array
 from fedjax_syn.data.federated import FederatedData
@@ -111,7 +111,12 @@ def distilling(
     Compiled (client, data) -> carry with generated data; (carry, data) -> carry after one step, to
     be compiled; and (client, data) -> the steps of a client.
   """
-  bound = lambda data: bind(_task(run, data))
+
+  def bound(data: FederatedData) -> LocalClient:
+    client = bind(_task(run, data))
+    assert isinstance(client, LocalClient)
+    return client
+
   begin = jax.jit(lambda client, data: bound(data).begin(client))
   step = lambda carry, data: bound(data).step(carry)
   return begin, step, lambda client, data: bound(data).steps(client.shard.size)
@@ -160,12 +165,13 @@ def draw(run: Restored, steps: Sequence[int], path: pathlib.Path, client: int = 
     client: which client.
   """
   context, data = context_of(run, client), run.problem.data
-  rows, labels = {}, []
+  rows: dict[str, np.ndarray] = {}
   for count in steps:
     generated = jax.device_get(generator(with_fields(run, steps=count))(context, data))
     labels, first = np.unique(generated.y, return_index=True)
     labels, first = labels[:IMAGES], first[:IMAGES]
     rows[f'{count} steps'] = generated.x[first]
+    names = [str(label) for label in labels]
   dataset = run.problem.dataset
   title = f'{run.title}: client {client} after round {int(run.state.round)}'
-  figures.image_rows(rows, [str(label) for label in labels], dataset.normalisation, path, title)
+  figures.image_rows(rows, names, dataset.normalisation, path, title)

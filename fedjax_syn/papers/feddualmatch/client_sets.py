@@ -21,7 +21,7 @@ from fedjax_syn.algorithms.set_sharing.feddm import FedDM
 from fedjax_syn.algorithms.set_sharing.feddualmatch import FedDualMatch
 from fedjax_syn.algorithms.set_sharing.perturbation import perturb_weights
 from fedjax_syn.core.keys import Purpose, fold, stream
-from fedjax_syn.core.types import Variables
+from fedjax_syn.core.types import Array, Params, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.plotting import figures
 from fedjax_syn.runs import restore
@@ -69,12 +69,17 @@ def inspect(run: Restored, folder: pathlib.Path) -> dict[str, Any]:
   return {'algorithm': name, 'dataset': dataset, 'seed': run.seed, **measure(run, sets)}
 
 
+def _layer(run: Restored) -> FedDM | FedDualMatch:
+  layer = run.engine.chain.layers[-1]
+  assert isinstance(layer, FedDM | FedDualMatch)
+  return layer
+
+
 def distil(run: Restored) -> ClassSet:
   """Distils every client's set of the round after the checkpoint, leaves [clients, ...]."""
   message = functools.partial(run.engine.message, run.seed, run.state)
-  layer = run.engine.chain.client_update
   sent = (message(client) for client in range(run.engine.setting.num_clients))
-  sets = [layer._received(one.payload) for one in sent]
+  sets = [_layer(run)._received(one.payload) for one in sent]
   return jax.tree.map(lambda *leaves: jnp.stack(leaves), *sets)
 
 
@@ -91,15 +96,17 @@ def measure(run: Restored, sets: ClassSet) -> dict[str, float | None]:
     over a few models within the ball; 'sigma_d', 'sigma_d_same_shares': the largest over these
     models and the clients; 'sigma_g': the largest along fine-tuning.
   """
-  layer, task = run.engine.chain.layers[-1], run.engine.task()
+  layer, task = _layer(run), run.engine.task()
   w, stats, model = run.state.params, run.state.stats, task.model
-  dual = isinstance(layer, FedDualMatch)
   key = stream(run.seed, Purpose.DIAGNOSE, 2)
-  radius, layers = layer.radius, 'last+logits'
-  if dual:
-    radius, layers = gradient_matching.radius(model, w, stats, sets, layer.radius_lr), layer.layers
+  radius: Array | float = layer.radius
+  layers, matches = 'last+logits', 0
+  if isinstance(layer, FedDualMatch):
+    radius = gradient_matching.radius(model, w, stats, sets, layer.radius_lr)
+    layers, matches = layer.layers, layer.matches
 
-  def matched(drawn, sets):
+  def matched(drawn: Params, sets: ClassSet) -> ClassSet:
+    assert isinstance(layer, FedDualMatch)
     target = gradient_matching.union_gradient(model, drawn, stats, sets)
     arguments = target, layer.match_steps, layer.match_lr
     return jax.lax.map(
@@ -118,7 +125,7 @@ def measure(run: Restored, sets: ClassSet) -> dict[str, float | None]:
       'spread_data': set_diagnostics.spread(real, data.size > 0),
       'spread_before': of_sets(sets),
     }
-    if dual and layer.matches > 0:
+    if matches > 0:
       spreads['spread_after'] = of_sets(matched(drawn, sets))
 
     def features(inputs):
@@ -138,7 +145,7 @@ def measure(run: Restored, sets: ClassSet) -> dict[str, float | None]:
 
 def _sigma_g(run: Restored, sets: ClassSet) -> float:
   """The largest mean difference at some points of the server's fine-tuning on S."""
-  layer, task = run.engine.chain.layers[-1], run.engine.task()
+  layer, task = _layer(run), run.engine.task()
   w, stats = run.state.params, run.state.stats
   optimizer = layer._optimizer()
   key = stream(run.seed, Purpose.DIAGNOSE, 3)
