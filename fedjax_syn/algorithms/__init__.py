@@ -98,8 +98,8 @@ def chain(*layers: Layer | Chain) -> Chain:
   """Composes layers into a method, from the inside out, like `optax.chain`.
 
   Args:
-    *layers: layers, or chains of them; FedAvg with its defaults is added in front where it is
-    missing.
+    *layers: layers, or chains of them; FedAvg with its defaults is added in front if it is
+      missing.
 
   Returns:
     The method.
