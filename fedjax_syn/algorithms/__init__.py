@@ -221,7 +221,7 @@ def from_json(rows: Any, *, trusted: bool = False) -> Chain:
         ' trust this file, say so: trusted=True'
       )
     cls = layer_class(word)
-    known = [f.name for f in dataclasses.fields(cls)]
+    known = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for name in fields.keys() - known:
       raise ValueError(f'{cls.name}.{name}: no such field; known: {", ".join(known) or "none"}')
     layers.append(cls(**fields))

@@ -52,8 +52,8 @@ class Ditto(Layer):
 
   def _personal_task(self, task: Task) -> Task:
     """Returns the task of training v: local training with these passes and the term with w."""
-    passes = {'epochs': 0 if self.steps else self.epochs, 'steps': self.steps}
-    local = dataclasses.replace(task.local, persistent=False, **passes)
+    epochs = 0 if self.steps else self.epochs
+    local = dataclasses.replace(task.local, persistent=False, epochs=epochs, steps=self.steps)
     return task._replace(chain=Chain((local, _NearGlobal(weight=self.lambda_personal))))
 
 

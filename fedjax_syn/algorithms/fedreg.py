@@ -137,6 +137,6 @@ def coefficients(drift: Params, g2: Params, g3: Params) -> tuple[Array, Array]:
   return a, share(jax.tree.map(lambda d, g: d - a * g, drift, g2), g3)
 
 
-def mix(share: Array, w: Params, w_global: Params) -> Params:
+def mix(share: Array | float, w: Params, w_global: Params) -> Params:
   """Returns share w + (1 - share) w_global."""
   return jax.tree.map(lambda p, g: share * p + (1 - share) * g, w, w_global)

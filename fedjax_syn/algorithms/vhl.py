@@ -150,7 +150,8 @@ def noise_set(
   """
   height, width, channels = shape
   if source == 'gaussian':
-    size, generator = min(GRID, height) * min(GRID, width) * channels, ()
+    size = min(GRID, height) * min(GRID, width) * channels
+    generator: Any = ()
   else:
     size = LATENT
     first = jax.random.normal(fold(key, 0, 2), (LATENT, GRID * GRID * CHANNELS)) / LATENT**0.5

@@ -83,7 +83,7 @@ class ClientContext(NamedTuple):
   broadcast: PyTree = None  # what this layer's `broadcast` or `common` returned
   state: PyTree = None  # this layer's state of this client
   prepared: PyTree = None  # what this layer's `prepare` returned
-  task: Task | None = None
+  task: Task = None  # type: ignore[assignment]  # None in the engine, before a layer is known
 
 
 class Message(NamedTuple):

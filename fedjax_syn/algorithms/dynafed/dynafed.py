@@ -159,7 +159,8 @@ class DynaFed(Layer):
   def _optimizer(self) -> optax.GradientTransformation:
     rates = {'x': self.image_lr, 'y': self.label_lr, 'step': self.inner_lr_lr}
     adams = {name: optax.adam(rate) for name, rate in rates.items()}
-    return optax.partition(adams, SyntheticSet('x', 'y', 'step'))
+    labels = SyntheticSet('x', 'y', 'step')  # type: ignore[arg-type]
+    return optax.partition(adams, labels)
 
   def artifacts(self, task, state):
     done = int(state.iteration)

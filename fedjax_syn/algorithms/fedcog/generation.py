@@ -180,7 +180,8 @@ def starting_point(
   noise = lambda *shape: jax.random.normal(fold(key, 0, 1), (samples, *shape))
   if not generator:
     return noise(*shape), lambda x: x
-  network = image_generator(shape)
+  height, width, channels = shape
+  network = image_generator((height, width, channels))
   return (network.init(fold(key, 0)), noise(network.noise)), lambda start: network.apply(*start)
 
 

@@ -11,6 +11,7 @@ import optax
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet, bytes_of, gather
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.contexts import Message, Task
+from fedjax_syn.core.fields import field
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.optimizers import optimize
 from fedjax_syn.core.types import Array, Measured, Params, PRNGKey, Stats, Variables
@@ -23,9 +24,11 @@ ClassLoss = Callable[[Array, Array, Any], Array]
 class SetSharing(Layer):
   """Clients distil sets of images and send them; the server trains on the sets.
 
-  Clients send no model, so that `server_update` alone changes the global one. A subclass has
-  `images_per_class`, and its `_present` says of which classes a client sends images.
+  Clients send no model, so that `server_update` alone changes the global one. `_present` of a
+  subclass says of which classes a client sends images.
   """
+
+  images_per_class: int = field(10, 'distilled images of each class', low=1, high=10**5)
 
   def requires(self):
     return frozenset({'individual updates', 'one class', 'pixels'})
@@ -44,7 +47,7 @@ class SetSharing(Layer):
     """Returns the message with a set, and numbers: the mean loss after distillation among them."""
     classes = jnp.arange(len(own.present), dtype=jnp.int32)
     left = jnp.where(own.present, jax.lax.map(lambda c: loss(own.x[c], c, iterations), classes), 0)
-    numbers = {
+    numbers: Numbers = {
       # A client with too few samples of every class has distilled nothing.
       'loss': Measured(left.sum() / jnp.maximum(own.present.sum(), 1), own.present.any()),
       'finite': jnp.isfinite(own.x).all(),

@@ -30,7 +30,7 @@ def layers(model: Model, variables: Variables, x: Array, which: str) -> Layers:
   Returns:
     One array per layer, [samples, features].
   """
-  out, stages = model.apply(variables, x, train=False, stages=True)
+  out, stages = model.apply(variables, x, train=False, stages=True)  # type: ignore[misc]
   flat = tuple(z.reshape(z.shape[0], -1) for z in stages)
   return {
     'pooled': flat,
@@ -143,7 +143,7 @@ class Noise(NamedTuple):
   """A Gaussian mechanism; see `privatise` and `noised_means`."""
 
   clip: Array  # C
-  sigma: Array  # in units of C / images of the set, or of C on a class's sum
+  sigma: Array | float  # in units of C / images of the set, or of C on a class's sum
 
 
 def bounded(embed: Callable[[Array], Layers], clip: Array) -> Callable[[Array], Layers]:

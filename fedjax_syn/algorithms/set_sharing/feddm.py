@@ -37,7 +37,6 @@ class FedDM(SetSharing):
   re-implementations.
   """
 
-  images_per_class: int = field(10, 'distilled images of each class', low=1, high=10**5)
   iterations: int = field(1000, 'matching iterations of a client in a round', low=1, high=10**7)
   lr: float = field(1.0, 'rate of the images, SGD', above=0.0)
   momentum: float = field(0.5, 'of the images', low=0.0, high=1.0)
@@ -76,10 +75,9 @@ class FedDM(SetSharing):
     w = Variables(perturb_weights(fold(key, 0), client.params, self.radius), client.stats)
     embed = lambda x: dm.layers(client.task.model, w, x, 'last+logits')
     goal = dm.means(real(fold(key, c, 1), c, self.real_batch), embed)
-    return sum(
-      dm.distance(jax.lax.stop_gradient(a), b.mean(0), squared=True)
-      for a, b in zip(goal, embed(x), strict=True)
-    )
+    pairs = zip(goal, embed(x), strict=True)
+    distances = (dm.distance(jax.lax.stop_gradient(a), b.mean(0), True) for a, b in pairs)
+    return sum(distances, jnp.zeros(()))
 
   def _present(self, class_counts):
     return class_counts >= self.least

@@ -59,7 +59,6 @@ class FedDualMatch(SetSharing):
   it does.)
   """
 
-  images_per_class: int = field(10, 'distilled images of each class of a client', low=1, high=10**5)
   init: str = field(
     'noise', "images start as 'noise' (paper) or 'real' ones", choices=('noise', 'real')
   )
