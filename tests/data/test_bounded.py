@@ -13,7 +13,7 @@ from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import bounded, flair_records, office_home
 from tests.data import fakes, test_domains
 from tests.data.test_domains import _five as _five_fixture  # noqa: F401  as the fixture `five`
-from tests.data.test_own_images import prepared  # noqa: F401
+from tests.data.test_image_folder import prepared  # noqa: F401
 
 SPECIAL = {
   'a pipe': os.mkfifo,

@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,10 @@ def _write(splits: dict[str, tuple[int, Iterator[list[Record]]]], ready: Path, s
       with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
         start = 0
         for batch in batches:
-          _fill(x, y, start, batch, pool)
+          images = pool.map(lambda row: _pixels(row['image'], side), batch)
+          for i, (row, image) in enumerate(zip(batch, images, strict=True), start):
+            x[i] = image
+            y[i, row['labels']] = 1
           start += len(batch)
           users += [row['user_id'].decode() for row in batch] if split == 'train' else []
       x.flush()
@@ -155,16 +158,6 @@ def _load(folder: Path) -> dict[str, Any]:
     x = np.load(folder / f'{split}_x.npy', mmap_mode='r', allow_pickle=False)
     arrays[split] = check_split(x, y, str(folder), len(CLASSES))
   return arrays
-
-
-def _fill(
-  x: np.ndarray, y: np.ndarray, start: int, batch: Sequence[Record], pool: ThreadPoolExecutor
-) -> None:
-  """Writes a batch into x [rows, side, side, 3] and y, multi-hot [rows, 17], from `start` on."""
-  images = pool.map(lambda row: _pixels(row['image'], x.shape[1]), batch)
-  for i, (row, image) in enumerate(zip(batch, images, strict=True), start):
-    x[i] = image
-    y[i, row['labels']] = 1
 
 
 def _pixels(content: bytes, side: int) -> np.ndarray:

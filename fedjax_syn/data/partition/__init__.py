@@ -9,7 +9,7 @@ the file is sorted.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class Partitioner(NamedTuple):
 
   summary: str
   draw: Callable[[Spec, np.random.Generator], np.ndarray]
-  result: str = 'class'
+  result: Literal['class', 'row', 'natural'] = 'class'
   """What `draw` returns: rows by 'class' and client [classes, clients], the client of each 'row'
   [rows], or the 'natural' client of each client [clients]."""
 
