@@ -57,35 +57,13 @@ if TYPE_CHECKING:  # what `__getattr__` finds
 
 __version__ = '0.2.0'
 
-_METHODS = [
-  'ABAVG',
-  'Ditto',
-  'DP',
-  'DynaFed',
-  'FedAvg',
-  'FedAvgM',
-  'FedBE',
-  'FedCOG',
-  'FedDecorr',
-  'FedDF',
-  'FedDM',
-  'FedDualMatch',
-  'FedDyn',
-  'FedExP',
-  'FedGen',
-  'FedMix',
-  'FedNova',
-  'FedOpt',
-  'FedProto',
-  'FedProx',
-  'FedReg',
-  'FedRep',
-  'FedSAM',
-  'MOON',
-  'SCAFFOLD',
-  'ServerWarmUp',
-  'VHL',
-]
+# fmt: off
+_METHODS = (
+  'ABAVG', 'Ditto', 'DP', 'DynaFed', 'FedAvg', 'FedAvgM', 'FedBE', 'FedCOG', 'FedDecorr', 'FedDF',
+  'FedDM', 'FedDualMatch', 'FedDyn', 'FedExP', 'FedGen', 'FedMix', 'FedNova', 'FedOpt',
+  'FedProto', 'FedProx', 'FedReg', 'FedRep', 'FedSAM', 'MOON', 'SCAFFOLD', 'ServerWarmUp', 'VHL',
+)
+# fmt: on
 _MODULES = {
   **dict.fromkeys(_METHODS, 'fedjax_syn.algorithms'),
   'Chain': 'fedjax_syn.chains',

@@ -15,7 +15,7 @@ from fedjax_syn.layer import LOCAL_HOOKS, SERVER_HOOKS, Layer, has, overrides
 
 L = TypeVar('L', bound=Layer)
 
-# What `Layer.provides`, `requires` and `conflicts` may name, and what a refusal says of it.
+# What `Layer.provides`, `requires` and `conflicts` may name, and what an error says of it.
 TRAITS = {
   'local training': 'clients that train locally',
   'sgd': 'SGD with momentum below 1 (client.optimizer=sgd)',
@@ -150,7 +150,7 @@ class Chain:
     """Returns the chain with other values: `chain.replace(fedprox={'mu': 0.1})`.
 
     Raises:
-      ValueError: if there is no such layer, or a value is refused.
+      ValueError: if there is no such layer, or a value is not allowed.
     """
     names = [layer.name for layer in self.layers]
     for name in fields:
@@ -167,44 +167,42 @@ class Chain:
 
 
 def check(chain: Chain) -> None:
-  """The one place where combinations are refused."""
+  """Raises ValueError for layers that cannot be combined."""
   names = [layer.name for layer in chain.layers]
 
-  def refuse(text: str) -> NoReturn:
+  def fail(text: str) -> NoReturn:
     raise ValueError(f'algorithm={chain.name!r}: {text}')
 
   rules = [layer.name for layer in chain.layers if overrides(layer, 'aggregate')]
   if len(rules) > 1 and len({*names}) == len(names):
-    refuse(f'{rules[1]!r} cannot come after {rules[0]!r}: both replace the aggregation')
+    fail(f'{rules[1]!r} cannot come after {rules[0]!r}: both replace the aggregation')
   for position, layer in enumerate(chain.layers):
     inner, others = chain.layers[:position], [o for o in chain.layers if o is not layer]
     inside = '+'.join(n for n in names[1:position]) or names[0]
     if names.count(layer.name) > 1:
-      refuse(f'{layer.name!r} is there twice; each layer can be used once')
+      fail(f'{layer.name!r} is there twice; each layer can be used once')
     trains = all(not overrides(o, 'client_update') for o in inner)
     if overrides(layer, 'client_update') and len(inner) > 1:
-      refuse(
-        f'{layer.name!r} cannot come after {inside!r}: its clients send data and train no model'
-      )
+      fail(f'{layer.name!r} cannot come after {inside!r}: its clients send data and train no model')
     if overrides(layer, 'client_update') and (
       idle := [hook for hook in LOCAL_HOOKS if hook not in DIRECT_HOOKS and overrides(layer, hook)]
     ):
-      refuse(
+      fail(
         f'{layer.name!r} replaces local training by client_update, so that its {idle[0]} is not'
         ' called'
       )
     if position and overrides(layer, *LOCAL_HOOKS) and not trains:
-      refuse(f'{layer.name!r} changes local training, but {inside!r} does not train locally')
+      fail(f'{layer.name!r} changes local training, but {inside!r} does not train locally')
     for trait in sorted(layer.requires()):
-      _check_required(layer, trait, inner, chain, refuse)
+      _check_required(layer, trait, inner, chain, fail)
     present = {o.name for o in others} | set().union(*(traits(o) for o in others))
     present |= {f'{key} inside' for o in inner for key in {o.name} | traits(o)}
     for key, reason in layer.conflicts().items():
       if {*key.split('+')} <= present:
-        refuse(reason or f'{layer.name!r} and {key!r} do not go together')
+        fail(reason or f'{layer.name!r} and {key!r} do not go together')
     for key, reason in layer.inside_of().items():
       for name in (o.name for o in inner if key in {o.name} | traits(o)):
-        refuse(
+        fail(
           f'{layer.name!r} cannot come after {name!r}{reason and ", " + reason};'
           f' use {layer.name}+{name}'
         )
@@ -216,23 +214,23 @@ def _check_required(
   trait: str,
   inner: Sequence[Layer],
   chain: Chain,
-  refuse: Callable[[str], NoReturn],
+  fail: Callable[[str], NoReturn],
 ) -> None:
   if trait == 'individual updates':
     sender = chain.client_update
     if sender is not None and not overrides(layer, 'client_update'):
-      refuse(f"{layer.name!r} looks at each client's model, but {sender.name!r} sends none")
+      fail(f"{layer.name!r} looks at each client's model, but {sender.name!r} sends none")
     for other in chain.layers:
       for barred in {'aggregate only', 'private parameters'} & traits(other):
-        refuse(
+        fail(
           f"{layer.name!r} and {other.name!r} do not go together: one looks at each client's"
           f' message by itself, and the other {TRAITS[barred]}'
         )
   elif trait not in TRAITS:
-    refuse(f'{layer.name!r} requires {trait!r}, which is none of {", ".join(TRAITS)}')
+    fail(f'{layer.name!r} requires {trait!r}, which is none of {", ".join(TRAITS)}')
   elif trait not in UNCOMPOSED and not any(trait in traits(o) for o in inner):
     what = f'a layer before it that {TRAITS[trait]}' if trait in OF_LAYERS else TRAITS[trait]
-    refuse(f'{layer.name!r} needs {what}')
+    fail(f'{layer.name!r} needs {what}')
 
 
 def traits(layer: Layer) -> frozenset[str]:

@@ -18,7 +18,7 @@ def parts(layer: Layer, hook: str, value: Any, *names: str) -> tuple:
     layer: whose hook it is.
     hook: its name.
     value: what it returned.
-    *names: of the parts, for the refusal.
+    *names: of the parts, for the error.
 
   Raises:
     ValueError: if these are not as many.
@@ -38,7 +38,7 @@ def like(layer: Layer, hook: str, value: PyTree, wanted: PyTree, what: str) -> P
     hook: its name.
     value: what it returned.
     wanted: a tree of the same structure, shapes and types.
-    what: it is, for the refusal.
+    what: it is, for the error.
 
   Returns:
     The tree; numbers of Python in it are arrays of the wanted type.

@@ -17,7 +17,7 @@ class LocalTraining:
   schedule: str = field('', "factor on lr by round: '' (1), 'cosine' or 'exponential(0.998)'")
   momentum: float = field(0.0, 'local momentum, for sgd', low=0, high=1, static=True)
   weight_decay: float = field(0.0, 'L2 added to the local gradient', low=0, static=True)
-  persistent: bool = field(False, "keep a client's optimizer state between its visits")
+  persistent: bool = field(False, "keep a client's optimizer state between rounds")
   augment: str = field('none', 'augmentation of the local batches')
 
 

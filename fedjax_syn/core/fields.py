@@ -22,7 +22,7 @@ _SIZES = 'numbers from {:g} to {:g} in size would work (0 where it is allowed)'.
 
 
 class ConfigError(ValueError):
-  """A refused config: one line that names the key, the value and what would work."""
+  """An invalid config: one line that names the key, the value and what would work."""
 
   def __init__(self, message: str):
     """Shortens the message to one line."""
@@ -135,7 +135,7 @@ def as_field(owner: type, field: str, value: Any, name: str) -> Any:
   Args:
     owner: the dataclass.
     field: of it.
-    value: numpy numbers, arrays, ranges and paths are taken for what they hold.
+    value: numpy numbers, arrays, ranges and paths are converted to Python values.
     name: what messages call it.
 
   Raises:

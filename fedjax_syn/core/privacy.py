@@ -106,9 +106,7 @@ def composed(runs: Sequence[tuple[Mechanism, Sampling]]) -> float:
   if not all(m.noise_multiplier for m, _ in runs):
     return math.inf
   dp = _library()
-  with np.errstate(
-    all='ignore'
-  ):  # what cannot be stated is infinite, or no number: `check` refuses it
+  with np.errstate(all='ignore'):  # infinity and nan are errors of `check`
     total = sum(
       _divergences(*_one_release(m, s)) * float(s.rounds * s.seeds * m.releases) for m, s in runs
     )

@@ -53,7 +53,7 @@ def encode(tree: PyTree) -> tuple[dict[str, np.ndarray], dict]:
       extra = {'impl': str(jax.random.key_impl(node))}
       node = jax.random.key_data(node)
     array = np.asarray(node)
-    if array.size == 0:  # Orbax refuses these
+    if array.size == 0:  # Orbax cannot store these
       return {'empty': list(array.shape), 'dtype': array.dtype.name}
     arrays[name] = array
     return {'leaf': name, **extra}
@@ -62,7 +62,7 @@ def encode(tree: PyTree) -> tuple[dict[str, np.ndarray], dict]:
 
 
 def decode(arrays: dict[str, np.ndarray], structure: dict) -> PyTree:
-  """Puts a tree back together; the inverse of `encode`.
+  """Returns the tree of arrays and a structure; the inverse of `encode`.
 
   Args:
     arrays: arrays by path.

@@ -16,7 +16,7 @@ from fedjax_syn.core.background import Background
 from fedjax_syn.core.contexts import ClientContext, Message, State, Task
 from fedjax_syn.core.mesh import place, replicated
 from fedjax_syn.core.privacy import Mechanism, promises
-from fedjax_syn.core.types import Array, Model, PyTree, Variables
+from fedjax_syn.core.types import Array, Model, Variables
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine import communication, inspection, noise, rounds, server_work, validation
 from fedjax_syn.engine.evaluate import Evaluator, make_evaluator
@@ -95,7 +95,7 @@ class Engine:
     if self.mechanism is not None:  # now and not in round 1: this traces what clients send
       self._check_noise(self.mechanism)
     elif any(overrides(layer, 'server_init') for layer in self.chain):
-      self._shapes()  # what `server_init` refuses is said before a run begins
+      self._shapes()  # errors of `server_init` come before a run begins
 
   # -- Training.
 
@@ -107,10 +107,8 @@ class Engine:
       begin: the model to begin with; None draws one.
     """
     state = rounds.init(self.setting, self._chain, self._number(seed), self._data, begin)
-    of = lambda initial, clients: rounds.rows_of(
-      self.setting, self._chain, initial, self._data, clients
-    )
-    return self.setting.clients.begin(state, of)
+    rows_of = lambda *of: rounds.rows_of(self.setting, self._chain, self._data, *of)
+    return self.setting.clients.begin(state, rows_of)
 
   def run(self, seed: int, state: State, count: int) -> tuple[State, dict[str, float]]:
     """Runs rounds until they are done or one diverges.
@@ -204,7 +202,7 @@ class Engine:
 
   def pending(self, state: State) -> bool:
     """Says whether work between rounds is unfinished."""
-    return bool(server_work.unfinished(self.chain, state))
+    return server_work.unfinished(self.chain, state) is not None
 
   def server_work(
     self, seed: int, state: State, seconds: float
@@ -322,16 +320,10 @@ class Engine:
     return self.chain.first_round(done)
 
   def _call(
-    self,
-    program: Callable[..., Any],
-    runs: int,
-    first_round: int,
-    chain: Chain,
-    seed: Array,
-    state: PyTree,
-    count: Array,
+    self, program: Callable[..., Any], runs: int, first_round: int, chain: Chain, *others: Any
   ) -> Any:
-    arguments = chain, seed, state, self._data, count
+    seeds, states, count = others
+    arguments = chain, seeds, states, self._data, count
     if chain is self._chain and (runs, first_round) in self._warm:
       return self._warm[runs, first_round].result()(*arguments)
     return program(self.setting, first_round, *arguments)

@@ -22,7 +22,7 @@ class Evaluator(NamedTuple):
   objective: Objective
   y: np.ndarray  # labels, [rows] or multi-hot [rows, labels]
   num_classes: int
-  rows: Callable[[Params, Stats], Array]  # the class that each row is taken for, int32 [rows]
+  rows: Callable[[Params, Stats], Array]  # the predicted class of each row, int32 [rows]
 
   def __call__(self, params: Params, stats: Stats) -> dict[str, float]:
     """Returns 'accuracy', the objective's other scores, and 'loss', the mean over all rows."""
@@ -146,7 +146,7 @@ def _sums(model, objective, mesh, variables, data, x, y, mask):
 @bounded
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _classes(model, mesh, variables, data, x):
-  """Returns the class that each row is taken for, [batches, batch]."""
+  """Returns the predicted class of each row, [batches, batch]."""
   logits = lambda xb: model.apply(variables, federated.normalise(data, xb), train=False).logits
   classes = jax.lax.map(lambda xb: jnp.argmax(logits(xb), axis=-1), x)
   return jax.lax.with_sharding_constraint(classes, replicated(mesh))

@@ -52,7 +52,7 @@ def set_up(
 @bounded
 @functools.partial(jax.jit, static_argnums=0)
 def rows_of(
-  setting: Setting, chain: Chain, initial: Variables, data: FederatedData, clients: Array
+  setting: Setting, chain: Chain, data: FederatedData, initial: Variables, clients: Array
 ) -> dict[str, PyTree]:
   """Returns the clients' state at round 0, by layer, leaves [n, ...]; clients [n] are numbers."""
   return everywhere(setting, setting.initial_rows(chain, data, initial, clients))

@@ -14,14 +14,13 @@ from fedjax_syn.engine.setting import Setting
 from fedjax_syn.layer import Layer, overrides
 
 
-def unfinished(chain: Chain, state: State) -> list[tuple[int, Layer]]:
-  """Returns the layers with unfinished work, each with its number in `chain.on_server`."""
-  return [
-    (i, layer)
-    for i, layer in enumerate(chain.on_server)
-    if overrides(layer, 'server_work')
-    and layer.pending(state.server.get(layer.name), int(state.round))
-  ]
+def unfinished(chain: Chain, state: State) -> tuple[int, Layer] | None:
+  """Returns the first layer with unfinished work and its number in `chain.on_server`, or None."""
+  for i, layer in enumerate(chain.on_server):
+    own = state.server.get(layer.name)
+    if overrides(layer, 'server_work') and layer.pending(own, int(state.round)):
+      return i, layer
+  return None
 
 
 def work(
@@ -40,10 +39,10 @@ def work(
   Returns:
     The state, and numbers for the log.
   """
-  waiting = unfinished(chain, state)
-  if not waiting:
+  first = unfinished(chain, state)
+  if first is None:
     return state, {}
-  i, layer = waiting[0]
+  i, layer = first
   # The work runs on one device, or as the layer says.
   state = alone(state._replace(clients={}), setting.mesh)._replace(clients=state.clients)
   key = fold(stream(np.int32(seed), Purpose.BETWEEN, state.round), i)

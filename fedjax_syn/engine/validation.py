@@ -1,4 +1,4 @@
-"""What an engine cannot be made of, in one line each."""
+"""Checks of what an engine is made of; errors are one line."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from fedjax_syn.data.federated import FederatedData
 
 
 def check(chain: Chain, data: FederatedData, sampler: str) -> None:
-  """Refuses an unknown sampler, and a method that cannot work on these data.
+  """Raises for an unknown sampler, and for a method that cannot work on these data.
 
   Args:
     chain: the method.

@@ -62,8 +62,8 @@ def as_model(
   @jax.jit
   def initialise(key: PRNGKey) -> Variables:
     blank = jnp.zeros((1, *shape)) if example is None else jnp.zeros(example.shape, example.dtype)
-    made = network.init(key, blank, False, None)
-    return Variables(made['params'], made.get('batch_stats', {}))
+    drawn = network.init(key, blank, False, None)
+    return Variables(drawn['params'], drawn.get('batch_stats', {}))
 
   def apply(
     variables: Variables,

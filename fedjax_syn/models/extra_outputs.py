@@ -46,7 +46,7 @@ def with_extra_outputs(model: Model, shape: tuple[int, int, int]) -> Model:
 
 
 def check(params: Params, size: int) -> None:
-  """Refuses features of another size than the extra outputs, if the model has any, were made for.
+  """Raises if the extra outputs, if the model has any, are for features of another size.
 
   Args:
     params: the model's, or their shapes.

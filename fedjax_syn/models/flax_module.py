@@ -1,4 +1,4 @@
-"""Any Flax module (linen) as a `Model`: its last Dense layer is found, and is the head."""
+"""Any Flax module (linen) as a `Model`: its last Dense layer is the head."""
 
 import functools
 import inspect

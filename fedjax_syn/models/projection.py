@@ -56,8 +56,8 @@ def with_projection(model: Model, shape: tuple[int, ...], size: int) -> Model:
 
   def init(key):
     variables = model.init(fold(key, 0))
-    made = projection.init(fold(key, 0, 1), jnp.zeros((1, features)))
-    return Variables({**variables.params, 'projection': made['params']}, variables.stats)
+    head = projection.init(fold(key, 0, 1), jnp.zeros((1, features)))
+    return Variables({**variables.params, 'projection': head['params']}, variables.stats)
 
   def apply(variables, x, train=False, mask=None):
     own = {k: v for k, v in variables.params.items() if k != 'projection'}

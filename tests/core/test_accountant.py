@@ -216,6 +216,6 @@ def test_methods_of_other_units_or_deltas_have_no_common_epsilon():
 )
 def test_as_many_clients_are_accounted_for_as_are_drawn(clients, participation, drawn):
   """15 * 0.1 is one client, not the two that rounding to even would make of 1.5."""
-  slots, _ = SAMPLERS['fixed'](clients, participation)
+  cohort_size, _ = SAMPLERS['fixed'](clients, participation)
   event, _ = privacy._event(Mechanism(1.0, 1e-5), Sampling('fixed', clients, participation, 1))
-  assert slots == event.sample_size == drawn
+  assert cohort_size == event.sample_size == drawn
