@@ -38,3 +38,20 @@ def poisson(num_clients: int, participation: float) -> tuple[int, Sampler]:
 SAMPLERS = {'fixed': fixed, 'poisson': poisson}
 FEWEST = {'fixed': lambda cohort_size: cohort_size, 'poisson': lambda cohort_size: 0}
 """By sampler, the fewest clients of a round."""
+
+
+def minibatch(key: PRNGKey, samples: int, batch_size: int, step: Array) -> Array:
+  """Returns the rows of one batch of shuffled passes through a set.
+
+  Args:
+    key: of all passes; each is shuffled anew.
+    samples: size of the set.
+    batch_size: at most `samples`; the last batch of a pass is filled up from the pass's beginning.
+    step: [], 0, 1, ...
+
+  Returns:
+    int32 [batch_size].
+  """
+  per_pass = -(-samples // batch_size)
+  order = jax.random.permutation(jax.random.fold_in(key, step // per_pass), samples)
+  return order[(step % per_pass * batch_size + jnp.arange(batch_size)) % samples]

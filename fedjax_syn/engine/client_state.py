@@ -124,13 +124,13 @@ class OnHost:
     Returns:
       The state, and the last round's report.
     """
-    clients, report, size_of = jax.tree.map(_own, state.clients), None, size()
+    clients, report, sizes = jax.tree.map(_own, state.clients), None, size()
     for _ in range(rounds):
       number = np.int32(jax.device_get(state.round)) + np.int32(1)
       sampled = jax.device_get(sample(number))
       ids = np.minimum(sampled, self.num_clients - 1)
       state, report = advance(state._replace(clients=_take(clients, ids)), 1)
-      _put(clients, ids, state.clients, (sampled < self.num_clients) & (size_of[ids] > 0))
+      _put(clients, ids, state.clients, (sampled < self.num_clients) & (sizes[ids] > 0))
       if jax.device_get(report['diverged_round']):
         break
     return state._replace(clients=clients), report

@@ -179,7 +179,7 @@ def test_a_state_given_by_a_checkpoint_is_not_written_to():
     rows = jax.tree.map(lambda leaf: leaf + 1, state.clients)
     return state._replace(round=state.round + 1, clients=rows), {'diverged_round': 0}
 
-  state, _ = store.run(advance, sample, np.ones(3, int), state, 2)
+  state, _ = store.run(advance, sample, lambda: np.ones(3, int), state, 2)
   np.testing.assert_array_equal(state.clients['a'], [[2, 2], [0, 0], [0, 0]])
   np.testing.assert_array_equal(kept['a'], 0)
 
