@@ -156,7 +156,7 @@ def prepare_unroll(work: Unroll, variant: Variant) -> Program:
   def iteration(number, carry, segment):
     syn, opt_state, _ = carry
     key = jax.random.fold_in(jax.random.key(SEED + 3), number)
-    how = {'adjoint': variant.adjoint, 'together': variant.together}
+    how = {'adjoint': variant.adjoint, 'scan_unroll': variant.together}
 
     def distance(syn):
       end = trajectory.unroll(loss, segment.start, syn, key, work.steps, **how)

@@ -119,9 +119,9 @@ def chain(*layers: Layer | Chain) -> Chain:
     flat = [FedAvg(), *flat]
   if any(isinstance(layer, FedAvg) for layer in flat[1:]):
     raise ValueError('chain: fs.FedAvg must come first: the other layers change its local training')
-  made = Chain(tuple(flat))
-  chains.check(made)
-  return made
+  method = Chain(tuple(flat))
+  chains.check(method)
+  return method
 
 
 def names() -> dict[str, str]:

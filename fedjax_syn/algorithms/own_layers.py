@@ -57,7 +57,7 @@ def word_of(layer: type[Layer]) -> str:
   """Returns the word by which `load` imports a layer.
 
   Raises:
-    ValueError: if it was not made by a class statement of a file.
+    ValueError: if no class statement of a file defines it.
   """
   module, name = layer.__module__, layer.__qualname__
   path = getattr(sys.modules.get(module), '__file__', None)

@@ -139,8 +139,16 @@ class DynaFed(Layer):
 
     def distance(syn):  # Eq. 3
       # Line 4, Eq. 4: w~ by s' steps w <- w - alpha grad L(w; X, y) from w^t.
-      options = {'batch_size': self.inner_batch, 'adjoint': self.adjoint, 'together': self.together}
-      w_end = trajectory.unroll(loss, w_t, syn, fold(key, 0, 1), self.inner_steps, **options)
+      w_end = trajectory.unroll(
+        loss,
+        w_t,
+        syn,
+        fold(key, 0, 1),
+        self.inner_steps,
+        batch_size=self.inner_batch,
+        adjoint=self.adjoint,
+        scan_unroll=self.together,
+      )
       # Line 5: d(w~, w*); for 'squared' ||w~ - w*||^2 / ||w^t - w*||^2.
       return trajectory.DISTANCES[self.distance](w_end, w_star, w_t)
 

@@ -1,4 +1,4 @@
-"""How well a small data set mimics the global dynamics (DynaFed, Figure 6, left)."""
+"""Training on a small data set compared with the global dynamics (DynaFed, Figure 6, left)."""
 
 import functools
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ CERTAIN = 30.0  # a logit that makes softmax a one-hot vector to float32's last 
 
 
 def labelled(x: Array, y: Array, num_classes: int, log_step: Array) -> SyntheticSet:
-  """Gives images [n, ...] with hard labels [n] the form of a synthetic set."""
+  """Returns a synthetic set of images [n, ...] with hard labels [n]."""
   return SyntheticSet(x, CERTAIN * jax.nn.one_hot(y, num_classes, dtype=x.dtype), log_step)
 
 
@@ -40,7 +40,7 @@ def dynamics(
   steps: int,
   draws: int = 20,
 ) -> dict[str, np.ndarray]:
-  """Trains on each set along drawn segments and measures how far the end is from the target.
+  """Trains on each set along drawn segments and measures the distance of the end to the target.
 
   Args:
     key: for the segments, which all sets share.
@@ -58,7 +58,7 @@ def dynamics(
   Returns:
     By label, 1 - cos(w~, w*) of every draw, [draws].
   """
-  # Placed alike: one program for all of them.
+  # With equal shardings, one program serves all sets.
   sets = jax.device_put(dict(sets), jax.tree.leaves(trajectory)[0].sharding)
   how = model, first, length, segment, targets, steps, draws
   return {
@@ -95,7 +95,7 @@ def drawn_sets(
 def real_and_noise(
   key: PRNGKey, x: Array, y: Array, like: SyntheticSet, num_classes: int
 ) -> dict[str, SyntheticSet]:
-  """Makes what the learned set is compared with.
+  """Returns the sets that the learned one is compared with.
 
   Args:
     key: for the noise, N(0, 1) in normalised space.

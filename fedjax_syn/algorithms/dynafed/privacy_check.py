@@ -1,9 +1,9 @@
 """Privacy of a synthetic set: nearest neighbours and membership inference.
 
-DynaFed argues by pictures that its set shows no client's images (Remark 1, Figure 4). Here the
-argument has numbers, with two limits. Learned pixels are not kept in the range of real ones, so
-that a set may be far from every image and still tell much; and both attacks know the set alone, not
-the trajectory. A figure at chance is no proof of privacy; a figure away from it is a leak.
+DynaFed argues by pictures that its set shows no client's images (Remark 1, Figure 4). This module
+measures it, with two limits. Learned pixels may leave the range of real ones, so that a set may be
+far from every image and still reveal much. Both attacks know the set alone, not the trajectory. A
+result at chance is no proof of privacy; a result above chance is a leak.
 """
 
 from typing import NamedTuple
@@ -21,19 +21,17 @@ QUANTILE = 0.05
 
 
 class Nearness(NamedTuple):
-  """How near synthetic images come to the training images, beside held-out real images."""
+  """Distances of synthetic images to the training images, and those of held-out real images."""
 
   median: float  # of the distances of the synthetic images
   low: float  # their 5 % quantile
   held_out_median: float
   held_out_low: float
-  share_nearer: (
-    float  # of the synthetic images, nearer than `held_out_low`; 0.05 is no nearer than new images
-  )
+  share_nearer: float  # of the synthetic images, nearer than `held_out_low`; 0.05 for new images
 
 
 class Attack(NamedTuple):
-  """How well a score tells members from others."""
+  """The success of a score in telling members from others."""
 
   auc: float  # 1/2 is chance
   std_error: float
@@ -42,7 +40,7 @@ class Attack(NamedTuple):
 def nearest_distances(
   data: federated.FederatedData, x: np.ndarray, references: np.ndarray, chunk: int = 10_000
 ) -> np.ndarray:
-  """Finds how far each image is from the nearest reference.
+  """Returns each image's distance to the nearest reference.
 
   Args:
     data: gives the normalisation of uint8 images.
@@ -53,17 +51,17 @@ def nearest_distances(
   Returns:
     Distances per pixel in normalised space, ||a - b|| / sqrt(height width channels), [n].
   """
-  found = []
+  distances = []
   for i in range(0, len(x), chunk):
     a = _flat(data, x[i : i + chunk])
     best = np.full(len(a), np.inf)
     for j in range(0, len(references), chunk):
       b = _flat(data, references[j : j + chunk])
       index, _ = pairwise_distances_argmin_min(a, b)
-      # Again from the difference: a norm from products would not be 0 for a copy.
+      # From the difference, since the norm from products is not 0 for a copy.
       best = np.minimum(best, np.sqrt(np.mean((a - b[index]) ** 2, axis=1)))
-    found.append(best)
-  return np.concatenate(found)
+    distances.append(best)
+  return np.concatenate(distances)
 
 
 def nearness(synthetic: np.ndarray, held_out: np.ndarray) -> Nearness:

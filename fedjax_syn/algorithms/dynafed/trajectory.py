@@ -91,7 +91,7 @@ def unroll(
   *,
   batch_size: int = 0,
   adjoint: str = 'jvp',
-  together: int = 1,
+  scan_unroll: int = 1,
 ) -> Params:
   """Trains from w on a synthetic set; differentiable in w and in the set.
 
@@ -108,8 +108,8 @@ def unroll(
     batch_size: images per step; 0 is all of them.
     adjoint: 'jvp' keeps the parameters of each step, and computes one JVP of the gradient; 'stored'
       keeps the activations too, and computes nothing twice. Both give the same gradients.
-    together: steps per iteration of the compiled loop; more is faster for small networks and slower
-      to compile.
+    scan_unroll: steps per iteration of the compiled loop; more is faster for small networks and
+      slower to compile.
 
   Returns:
     The end of the unroll, w~_{s'}; structure of w.
@@ -124,7 +124,7 @@ def unroll(
     return lambda w: jax.value_and_grad(step_loss, argnums=(0, 1))(w, syn)
 
   def scan(body, start, inputs, reverse=False):
-    return jax.lax.scan(body, start, inputs, reverse=reverse, unroll=min(together, steps))
+    return jax.lax.scan(body, start, inputs, reverse=reverse, unroll=min(scan_unroll, steps))
 
   def run_forward(w, syn, key):
     a = jnp.exp(syn.log_step)

@@ -75,20 +75,20 @@ def test_meta_gradients_equal_finite_differences(x64, adjoint, distance):
 
 
 @pytest.mark.parametrize(
-  ('batch_size', 'together'),
+  ('batch_size', 'scan_unroll'),
   [
     (4, 1),
     *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((4, 9), (0, 1), (0, 9))),
   ],  # 9 is more than there are steps
 )
-def test_adjoints_are_reverse_over_reverse(x64, batch_size, together):
+def test_adjoints_are_reverse_over_reverse(x64, batch_size, scan_unroll):
   """The DSA draws of every step (cutout, scale, colour in turn) must be replayed for that to hold."""
   augment = functools.partial(dsa, operations=('colour', 'cutout', 'scale'))
   plain, syn = problem(plain_unroll, augment=augment, batch_size=batch_size)
   reference = jax.tree.leaves(jax.value_and_grad(plain)(syn))
   assert max(float(jnp.abs(leaf).max()) for leaf in reference[1:]) > 1e-3
   for adjoint in trajectory.ADJOINTS:
-    options = {'batch_size': batch_size, 'together': together, 'adjoint': adjoint}
+    options = {'batch_size': batch_size, 'scan_unroll': scan_unroll, 'adjoint': adjoint}
     f, syn = problem(trajectory.unroll, augment=augment, **options)
     for a, b in zip(reference, jax.tree.leaves(jax.value_and_grad(f)(syn)), strict=True):
       np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
