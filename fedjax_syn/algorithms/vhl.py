@@ -67,7 +67,7 @@ class VHL(Layer):
 
   def common(self, task, key, round, w):
     """Returns the noise; the argument `key` differs by round and is not used."""
-    key, shape = stream(self.seed, Purpose.SHARED), task.data.x.shape[1:]
+    key, shape = stream(self.seed, Purpose.COMMON), task.data.x.shape[1:]
     return noise_set(key, self.source, shape, task.num_classes, self.images_per_class)
 
   def prepare(self, client):  # the key of the noise's order, and the number of aligned steps

@@ -18,6 +18,7 @@ from fedjax_syn.core.types import (
   Params,
   PRNGKey,
   PyTree,
+  Shard,
   Stats,
   Step,
   Variables,
@@ -90,11 +91,9 @@ class LocalClient:
     task = self.task
     return [(layer, seen_by(layer, client, task)) for layer in task.chain.having(hook, task)]
 
-  def init(self, initial: Variables, shard: Any) -> dict[str, PyTree]:
+  def init(self, initial: Variables, shard: Shard) -> dict[str, PyTree]:
     """Returns per-client state by layer at round 0."""
-    task = self.task
-    having = task.chain.having('client_init', task)
-    state = {layer.name: layer.client_init(task, initial, shard) for layer in having}
+    state = _initial_state(self.task, initial, shard)
     if self.local.persistent:
       state[OPTIMIZER] = self._optimizer(1).init(initial.params)
     return state
@@ -111,7 +110,7 @@ class LocalClient:
     for layer, seen in self.having('receive', client):
       params = hook_results.like(layer, 'receive', layer.receive(seen, params), params, 'params')
     # What is sent is the difference from here; what is carried from step to step is arrays.
-    client = client._replace(params=params, task=None)
+    client = client._replace(params=params, task=None)  # type: ignore[arg-type]
     prepared = {layer.name: layer.prepare(seen) for layer, seen in self.having('prepare', client)}
     client = client._replace(prepared=prepared)
     if self.local.persistent:
@@ -238,11 +237,9 @@ class DirectClient:
     assert layer is not None
     self.task, self.layer = task, layer
 
-  def init(self, initial: Variables, shard: Any) -> dict[str, PyTree]:
+  def init(self, initial: Variables, shard: Shard) -> dict[str, PyTree]:
     """Returns per-client state by layer at round 0."""
-    task = self.task
-    having = task.chain.having('client_init', task)
-    return {layer.name: layer.client_init(task, initial, shard) for layer in having}
+    return _initial_state(self.task, initial, shard)
 
   def steps(self, size: Array) -> Array:
     """Returns the work of a client of a size, []: its samples."""
@@ -265,6 +262,11 @@ class DirectClient:
       state[layer.name] = new_state
     own = lambda name: name if name in ('loss', 'finite') else f'{layer.name}/{name}'
     return message, state, {own(name): value for name, value in numbers.items()}
+
+
+def _initial_state(task: Task, initial: Variables, shard: Shard) -> dict[str, PyTree]:
+  having = task.chain.having('client_init', task)
+  return {layer.name: layer.client_init(task, initial, shard) for layer in having}
 
 
 def _loss(

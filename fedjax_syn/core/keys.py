@@ -14,17 +14,17 @@ from fedjax_syn.core.types import Array, PRNGKey
 
 
 class Purpose(enum.IntEnum):
-  """What a key is for; values are part of the reproducibility promise and never change."""
+  """What a key is for; the values never change, so that runs stay reproducible."""
 
   INIT = 0
   SAMPLE = 1
   CLIENT = 2
   AGGREGATE = 3
   SERVER = 4
-  ENROL = 5
-  BETWEEN = 6
-  DIAGNOSE = 7
-  SHARED = 8
+  SETUP = 5
+  SERVER_WORK = 6
+  EVALUATE = 7
+  COMMON = 8
   PERSONAL = 9
 
 

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
+from fedjax_syn.core.sampling import SAMPLERS
+
 # In units of the bound. Less is below what float32 keeps of a sum of some clients' updates; more
 # leaves nothing of it.
 LEAST_NOISE, MOST_NOISE = 1e-3, 1e4
@@ -175,9 +177,7 @@ def _relative(mechanism: Mechanism, sampling: Sampling) -> tuple[float, float]:
 
 
 def _drawn(sampling: Sampling) -> int:
-  from fedjax_syn.core import sampling as samplers  # it needs methods, and they this
-
-  return samplers.SAMPLERS['fixed'](sampling.clients, sampling.participation)[0]
+  return SAMPLERS['fixed'](sampling.clients, sampling.participation)[0]
 
 
 def _event(mechanism: Mechanism, sampling: Sampling) -> tuple[Any, Any]:

@@ -29,7 +29,7 @@ def bytes_per_round(task: Task, state: State) -> tuple[int, int]:
 
   def sent(state):
     rows = state._replace(clients=jax.tree.map(lambda leaf: leaf[:cohort], state.clients))
-    keys = stream(0, Purpose.CLIENT, 1), stream(0, Purpose.SHARED)
+    keys = stream(0, Purpose.CLIENT, 1), stream(0, Purpose.COMMON)
     inputs = round_inputs(task, *keys, jnp.int32(1), rows, jnp.zeros(cohort, jnp.int32))
     up = bind(task).update(client_context(inputs, jnp.int32(0)))[0].payload
     return up, [state.params, state.stats, *broadcasts(task, state).values()]

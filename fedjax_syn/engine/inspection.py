@@ -53,7 +53,7 @@ def context_of(
 ) -> ClientContext:
   """Returns the context of one client in the next round; see `one_message`."""
   number = state.round + 1
-  keys = setting.stream(seed, Purpose.CLIENT, number), stream(seed, Purpose.SHARED, number)
+  keys = setting.stream(seed, Purpose.CLIENT, number), stream(seed, Purpose.COMMON, number)
   state = state._replace(clients=jax.tree.map(lambda leaf: leaf[None], state.clients))
   inputs = round_inputs(task, *keys, number, state, jnp.asarray(client)[None])
   return client_context(inputs, jnp.int32(0))
@@ -101,6 +101,6 @@ def diagnose(task: Task, mesh: jax.sharding.Mesh, seed: int, state: State) -> di
   task = task._replace(data=alone(task.data, mesh))
   report: dict[str, Any] = {}
   for i, layer in task.chain.numbered('evaluate', task):
-    key = fold(stream(seed, Purpose.DIAGNOSE), i)
+    key = fold(stream(seed, Purpose.EVALUATE), i)
     report |= layer.evaluate(task, key, state.server.get(layer.name), state.stats)
   return report

@@ -42,7 +42,7 @@ def set_up(
   having = chain.having('setup', task)
 
   def one(client):
-    key, shard = fold(stream(seed, Purpose.ENROL), client), federated.shard_of(data, client)
+    key, shard = fold(stream(seed, Purpose.SETUP), client), federated.shard_of(data, client)
     return {layer.name: layer.setup(task, fold(key, i), shard) for i, layer in enumerate(having)}
 
   everyone = jnp.arange(setting.num_clients, dtype=jnp.int32)
@@ -121,7 +121,7 @@ def one_round(
   sampled = setting.sample(seed, number)
   size = setting.sizes(data, sampled)
   rows = setting.clients.read(state.clients, sampled)
-  keys = setting.stream(seed, Purpose.CLIENT, number), stream(seed, Purpose.SHARED, number)
+  keys = setting.stream(seed, Purpose.CLIENT, number), stream(seed, Purpose.COMMON, number)
   inputs = round_inputs(task, *keys, number, state._replace(clients=rows), sampled)
   messages, rows, metrics, efficiency = run_clients(
     lambda inputs: bind(setting.task(inputs.chain, inputs.data, first_round)),

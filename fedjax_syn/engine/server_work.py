@@ -45,7 +45,7 @@ def work(
   i, layer = first
   # The work runs on one device, or as the layer says.
   state = alone(state._replace(clients={}), setting.mesh)._replace(clients=state.clients)
-  key = fold(stream(np.int32(seed), Purpose.BETWEEN, state.round), i)
+  key = fold(stream(np.int32(seed), Purpose.SERVER_WORK, state.round), i)
   task = setting.task(chain, data, 1)._replace(mesh=setting.mesh)
   w = Variables(state.params, state.stats)
   params, own, report = layer.server_work(task, key, state.server[layer.name], w, seconds)

@@ -35,7 +35,7 @@ def synthesise(trajectory, x):
   """Algorithm 1; returns images, label logits, log of the step size and the losses."""
   y, log_step, losses = np.zeros((IMAGES, tiny.CLASSES)), np.array(np.log(STEP)), []
   optimizers = tiny.Adam(IMAGE_LR), tiny.Adam(LABEL_LR), tiny.Adam(STEP_LR)
-  key = fold(stream(lib.SEED, Purpose.BETWEEN, L), 0)
+  key = fold(stream(lib.SEED, Purpose.SERVER_WORK, L), 0)
   for i in range(N):
     t, weights = segment(fold(fold(key, i), 0, 0))
     w, target = trajectory[t], weights @ trajectory

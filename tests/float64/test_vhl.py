@@ -67,7 +67,7 @@ def test_a_round():
     [lib.flat(params), params['extra']['kernel'].ravel(), params['extra']['bias']]
   )
   w0, trained = everything(start.params), []
-  key = stream(1, Purpose.SHARED)  # of a seed of its own
+  key = stream(1, Purpose.COMMON)  # of a seed of its own
   drawn = noise_set(key, 'gaussian', (2, 2, 1), tiny.CLASSES, PER_CLASS)
   noise, kind = np.asarray(drawn.z), np.asarray(drawn.y)  # 2 x 2 pixels need no enlargement
   for k in lib.CLIENTS:

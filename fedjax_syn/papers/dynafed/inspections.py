@@ -92,7 +92,7 @@ def open_run(
   states = [by_round[r] for r in sorted(by_round)]
   run = restore.bind(opened, seed, states[-1], data_dir)
   per_seed = summary['test_accuracy']['mean_last_5']['per_seed']
-  key = stream(seed, Purpose.DIAGNOSE, 1)
+  key = stream(seed, Purpose.EVALUATE, 1)
   accuracy = per_seed[config.seeds.index(seed)]
   return FinishedRun(run, states, accuracy, _sets(run, key), key)
 

@@ -98,7 +98,7 @@ def measure(run: Restored, sets: ClassSet) -> dict[str, float | None]:
   """
   layer, task = _layer(run), run.engine.task()
   w, stats, model = run.state.params, run.state.stats, task.model
-  key = stream(run.seed, Purpose.DIAGNOSE, 2)
+  key = stream(run.seed, Purpose.EVALUATE, 2)
   radius: Array | float = layer.radius
   layers, matches = 'last+logits', 0
   if isinstance(layer, FedDualMatch):
@@ -148,7 +148,7 @@ def _sigma_g(run: Restored, sets: ClassSet) -> float:
   layer, task = _layer(run), run.engine.task()
   w, stats = run.state.params, run.state.stats
   optimizer = layer._optimizer()
-  key = stream(run.seed, Purpose.DIAGNOSE, 3)
+  key = stream(run.seed, Purpose.EVALUATE, 3)
 
   @functools.partial(jax.jit, static_argnums=1)
   def at(sets, steps):
