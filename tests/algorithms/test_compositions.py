@@ -104,7 +104,7 @@ def test_fedexp_extrapolates_the_clients_mean_whatever_the_server_does_with_it()
 
 
 def test_dynafed_records_the_models_that_go_down():
-  """With momentum around it, too: the trajectory is that of the global model, not of the clients' means."""
+  """With momentum after it, too: the trajectory is that of the global model, not of the clients' means."""
   method = fs.chain(sgd(), fs.DynaFed(length=4, segment=2, iterations=1), fs.FedAvgM(momentum=0.9))
   engine = tiny.build(method, tiny.net(4, 3), tiny.federated([3, 3]))
   state, path = engine.init(0), []

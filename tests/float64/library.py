@@ -123,7 +123,7 @@ def sampled(number, participation):
   return [int(k) for k in SAMPLERS['fixed'](len(SIZES), participation)[1](key)]
 
 
-def visit_key(number, client):
+def client_key(number, client):
   """The key of one client in one round."""
   return fold(stream(SEED, Purpose.CLIENT, number), client)
 
@@ -134,7 +134,7 @@ def server_key(number, transform=0):
 
 
 def orders(key, client, epochs):
-  """The orders in which the epochs of a visit go through a client's samples."""
+  """The orders of a client's samples in the epochs of a round."""
   slots, n = jnp.arange(SIZES.max()), SIZES[client]
   drawn = [np.asarray(shuffled(key, epoch, slots, n))[:n] for epoch in range(epochs)]
   for order in drawn:
@@ -173,8 +173,8 @@ def base(**options):
 
 
 def local(number, client, w, grad=tiny.gradient, optimizer=None, **passes):
-  """`base`'s local training in numpy: a visit's batches, a gradient (w, x, y) -> g, by SGD without momentum."""
-  drawn = batches(visit_key(number, client), client, batch_size=BATCH, **passes)
+  """`base`'s local training in numpy: the batches of a round, a gradient (w, x, y) -> g, by SGD without momentum."""
+  drawn = batches(client_key(number, client), client, batch_size=BATCH, **passes)
   return tiny.train(w, drawn, optimizer or tiny.Sgd(RATE), grad)
 
 

@@ -16,7 +16,7 @@ def test_two_rounds():
   for number in (1, 2):
     near = lambda v, x, y: tiny.gradient(v, x, y) + LAMBDA * (v - w)
     for k in lib.CLIENTS:
-      key = fold(lib.visit_key(number, k), 0, PERSONAL)
+      key = fold(lib.client_key(number, k), 0, PERSONAL)
       drawn = lib.batches(key, k, batch_size=lib.BATCH, steps=STEPS)
       v[k] = tiny.train(v[k], drawn, tiny.Sgd(lib.RATE), near)
     w = tiny.average([lib.local(number, k, w) for k in lib.CLIENTS])

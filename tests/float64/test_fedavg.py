@@ -36,7 +36,7 @@ def test_two_rounds(name):
       if not options.get('persistent'):
         optimizers[k] = new()
       optimizers[k].lr = lr * 0.5 ** (number - 1)
-      drawn = lib.batches(lib.visit_key(number, k), k, batch_size=batch, **passes)
+      drawn = lib.batches(lib.client_key(number, k), k, batch_size=batch, **passes)
       trained.append(tiny.train(w, drawn, optimizers[k]))
     w = tiny.average(trained, weights)
     lib.close(lib.flat(path[number][0].params), w, f'round {number}')

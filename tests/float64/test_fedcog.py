@@ -48,7 +48,7 @@ def generate(key, w, previous, y):
 
 
 def local(number, k, w, previous):
-  key, counts = lib.visit_key(number, k), lib.COUNTS[k]
+  key, counts = lib.client_key(number, k), lib.COUNTS[k]
   x_g = generate(fold(key, 0), w, previous, target_labels(counts))
   teacher = tiny.softmax(tiny.logits(w, x_g))
   lacking = (counts.max() - counts).sum()

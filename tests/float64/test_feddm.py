@@ -16,7 +16,7 @@ STEPS, BATCH, SERVER_LR, DECAY = 3, 4, 0.2, 5e-4
 
 def distil(k):
   """A client's set: for classes with LEAST samples, images that follow the means of random real ones."""
-  key, own = lib.visit_key(1, k), {}
+  key, own = lib.client_key(1, k), {}
   for c in np.flatnonzero(lib.COUNTS[k] >= LEAST):
     mine = lib.X[k][lib.Y[k] == c]
 

@@ -17,7 +17,7 @@ STEPS, BATCH, SERVER_LR = 3, 5, 0.05
 
 def distil(number, k, w, radius):
   """LDM: stage 1 has the last layer (logits), stage 2 both; norms are not squared, as in Eq. 3."""
-  key, own = lib.visit_key(number, k), {}
+  key, own = lib.client_key(number, k), {}
   shape = (tiny.CLASSES, PER_CLASS, 2, 2, 1)
   noise = np.asarray(jax.random.normal(fold(key, 0, 3), shape)).reshape(*shape[:2], -1)
   w_k = sets.in_ball(fold(key, 0), w, radius)

@@ -1,4 +1,4 @@
-"""FedGen in numpy (Zhu et al., 2021, Algorithm 1): the server's generator of features, and clients that heed it."""
+"""FedGen in numpy (Zhu et al., 2021, Algorithm 1): the server's generator of features, and clients that train with it."""
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +75,7 @@ def train_generator(g, moments, adam, clients, key):
 
 
 def local(number, k, w, g, moments):
-  key, factor = lib.visit_key(number, k), DECAY ** (number - 1) if number > 1 else 0.0
+  key, factor = lib.client_key(number, k), DECAY ** (number - 1) if number > 1 else 0.0
   for i, (x, y) in enumerate(lib.batches(key, k, batch_size=lib.BATCH)):
     now, n = fold(key, i, STEP), len(y)
     eps = np.asarray(jax.random.uniform(fold(now, 0), (2, lib.BATCH, NOISE)))

@@ -31,10 +31,10 @@ MEANS = [
 
 
 def trained_by(loss_of):
-  """Every client's end of a visit of two passes; loss_of(k, step, mixed loss) -> the loss, as functions of w."""
+  """Every client's model after two passes; loss_of(k, step, mixed loss) -> the loss, as functions of w."""
   trained, drawn = [], set()
   for k in lib.CLIENTS:
-    key, w = lib.visit_key(1, k), lib.W0
+    key, w = lib.client_key(1, k), lib.W0
     for i, (x, y) in enumerate(lib.batches(key, k, batch_size=lib.BATCH, epochs=2)):
       g = int(jax.random.categorical(fold(key, i, STEP), jnp.zeros(len(lib.SIZES))))
       loss = loss_of(k, i, x, lambda w, x=x, y=y, g=g: mixed(w, x, y, *MEANS[g]))
@@ -90,7 +90,7 @@ def test_fedcog_weighs_the_mixed_loss():
   y_g = np.sort(np.arange(samples) % tiny.CLASSES)
 
   def loss_of(k, i, x, mix):
-    key, counts = lib.visit_key(1, k), lib.COUNTS[k]
+    key, counts = lib.client_key(1, k), lib.COUNTS[k]
     lacking = (counts.max() - counts).sum()
     share = lacking / (lacking + counts.sum())
     x_g = np.asarray(jax.random.normal(fold(fold(key, 0), 0, 1), (samples, 2, 2, 1))).reshape(

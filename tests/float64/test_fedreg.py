@@ -26,7 +26,7 @@ def test_a_round():
   w_global, trained, used = lib.W0, [], []
   for k in lib.CLIENTS:
     w = w_global
-    for x, y in lib.batches(lib.visit_key(1, k), k, batch_size=lib.BATCH):
+    for x, y in lib.batches(lib.client_key(1, k), k, batch_size=lib.BATCH):
       w = w - RATE * tiny.gradient(GAMMA * w + (1 - GAMMA) * w_global, x, y)
       between, drift = BETA * w + (1 - BETA) * w_global, w - w_global
       pseudo, near = ascend(w_global, x, y, ETA_S), ascend(w_global, x, y, ETA_P)

@@ -31,7 +31,9 @@ def test_two_rounds():
   for number in (1, 2):
     bodies = []
     for k in lib.CLIENTS:
-      drawn = lib.batches(lib.visit_key(number, k), k, batch_size=lib.BATCH, epochs=HEAD_EPOCHS + 1)
+      drawn = lib.batches(
+        lib.client_key(number, k), k, batch_size=lib.BATCH, epochs=HEAD_EPOCHS + 1
+      )
       switch = HEAD_EPOCHS * -(-lib.SIZES[k] // lib.BATCH)
       own = np.concatenate([w[tiny.BODY], heads[k]])
       own = tiny.train(own, drawn[:switch], only(tiny.HEAD))

@@ -19,7 +19,7 @@ def contrast(w, x, w_global, w_previous):
 
 
 def test_three_rounds():
-  """Two of three clients in a round: a client's previous model is that of its own last visit."""
+  """Two of three clients in a round: a client's previous model is that of its own last participation."""
   share = 2 / 3
   path = lib.rounds(fs.chain(lib.base(), fs.MOON(mu=MU, temperature=TAU)), 3, participation=share)
   w, previous = lib.W0, [lib.W0] * len(lib.SIZES)

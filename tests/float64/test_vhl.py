@@ -71,7 +71,7 @@ def test_a_round():
   drawn = noise_set(key, 'gaussian', (2, 2, 1), tiny.CLASSES, PER_CLASS)
   noise, kind = np.asarray(drawn.z), np.asarray(drawn.y)  # 2 x 2 pixels need no enlargement
   for k in lib.CLIENTS:
-    key, w = lib.visit_key(1, k), w0
+    key, w = lib.client_key(1, k), w0
     per_epoch = -(-lib.SIZES[k] // lib.BATCH)
     for i, (x, y) in enumerate(lib.batches(key, k, batch_size=lib.BATCH, epochs=EPOCHS)):
       rows = np.asarray(minibatch(fold(key, 0, ORDER), len(kind), NOISE_BATCH, i))
