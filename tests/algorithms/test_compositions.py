@@ -103,7 +103,7 @@ def test_fedexp_extrapolates_the_clients_mean_whatever_the_server_does_with_it()
     np.testing.assert_allclose(state.params['w'], 0.95, rtol=1e-6)
 
 
-def test_dynafed_records_the_models_that_go_down():
+def test_dynafed_records_the_models_that_are_sent():
   """With momentum after it, too: the trajectory is that of the global model, not of the clients' means."""
   method = fs.chain(sgd(), fs.DynaFed(length=4, segment=2, iterations=1), fs.FedAvgM(momentum=0.9))
   engine = tiny.build(method, tiny.net(4, 3), tiny.federated([3, 3]))

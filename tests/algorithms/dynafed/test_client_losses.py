@@ -57,7 +57,7 @@ def test_by_hand():
   assert float(found.params['w']) == 43 / 16
 
 
-def test_looking_less_often_changes_nothing_else():
+def test_measuring_less_often_changes_nothing_else():
   """Looks after 0, 2 and 4 of three steps: the last one is after the third."""
   often, seldom = hand(every=1, steps=3), hand(every=2, steps=3)
   np.testing.assert_array_equal(seldom.at, [0, 2, 4])
@@ -65,7 +65,7 @@ def test_looking_less_often_changes_nothing_else():
   np.testing.assert_array_equal(seldom.tuned, often.tuned)
 
 
-def test_a_client_that_stays_at_home_has_losses_of_the_global_model_only():
+def test_a_client_without_a_part_in_the_round_has_losses_of_the_global_model_only():
   """B alone: the aggregate is its own 13/4, and A's loss at it is (13/4)^2 / 2."""
   found = hand(clients=(1,))
   assert found.local.shape == (1, 3) and found.tuned.shape == (3, 2)

@@ -209,7 +209,7 @@ def test_the_order_of_the_layers_in_time(monkeypatch):
     np.testing.assert_allclose(value(i), sum(parts), rtol=1e-3)
 
 
-def test_the_radius_goes_down_in_the_next_round():
+def test_the_radius_is_sent_in_the_next_round():
   """R_0 = 5 at first, then what was computed from the sets, with noise where that is asked for."""
   quick = SMALL | {'matches': 0, 'server_steps': 1, 'iterations': 2}
   radii = []
