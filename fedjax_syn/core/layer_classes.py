@@ -35,7 +35,7 @@ def kinds(cls: type) -> dict[str, Any]:
     return defaults
 
 
-def check(cls: type, hooks: Mapping[str, Callable]) -> None:
+def check(cls: type, hooks: Mapping[str, Callable[..., Any]]) -> None:
   """Refuses a layer whose hooks or fields cannot be what they should.
 
   Args:
@@ -69,7 +69,9 @@ def check(cls: type, hooks: Mapping[str, Callable]) -> None:
       raise TypeError(f'{where} = {value} needs its annotation to change the default')
 
 
-def _check_hook(where: str, value: Callable, name: str, hooks: Mapping[str, Callable]) -> None:
+def _check_hook(
+  where: str, value: Callable[..., Any], name: str, hooks: Mapping[str, Callable[..., Any]]
+) -> None:
   if name not in hooks:
     near = difflib.get_close_matches(name, hooks, 1)
     hint = f'; did you mean {near[0]!r}?' if near else ''

@@ -8,7 +8,7 @@ import jax
 from fedjax_syn.core.types import PyTree
 
 KEPT = 16  # kinds of engines: model, layout, layers and shapes of the data
-Program = TypeVar('Program', bound=Callable)
+Program = TypeVar('Program', bound=Callable[..., Any])
 
 _programs: list[Any] = []
 _kinds: set[Any] = set()

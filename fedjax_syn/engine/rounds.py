@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -268,7 +269,7 @@ def many_rounds_side_by_side(
 
 def compiled(
   setting: Setting, first_round: int, chain: Chain, shapes: State, data: FederatedData, runs: int
-) -> Callable:
+) -> Callable[..., tuple[Any, Report]]:
   """Compiles `many_rounds`, or for several runs `many_rounds_side_by_side`.
 
   Args:

@@ -8,7 +8,7 @@ from jax.extend.core import jaxpr_as_fun
 from fedjax_syn.core.types import PyTree
 
 
-def traced(f: Callable, *args: PyTree) -> tuple[Callable, PyTree]:
+def traced(f: Callable[..., PyTree], *args: PyTree) -> tuple[Callable[..., PyTree], PyTree]:
   """Traces a function once, for good.
 
   `jax.eval_shape` and a call would trace it twice, and one such function inside another four times.

@@ -247,7 +247,7 @@ def _affine(module: nn.Module, channels: int) -> tuple[Array, Array]:
   return tuple(module.form.along(v, module.form.channel) for v in (scale, bias))
 
 
-def _pool(x: Array, combine: Callable, size: int) -> Array:
+def _pool(x: Array, combine: Callable[[Array, Array], Array], size: int) -> Array:
   for axis in (1, 2):
     x = functools.reduce(combine, _shifts(x, size, 2, axis))
   return x

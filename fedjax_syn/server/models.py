@@ -1,5 +1,6 @@
 """The clients' models of a round on the server's own samples."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -71,7 +72,7 @@ def accuracy(task: Task, variables: Variables, x: Array, y: Array) -> Array:
   return in_batches(score, x, y).mean(axis=0)
 
 
-def in_batches(score, *arrays: Array) -> Array:
+def in_batches(score: Callable[..., Array], *arrays: Array) -> Array:
   """Maps a function of at most `BATCH` rows over all rows; joins the results along axis 0."""
   rows = arrays[0].shape[0]
   size = min(BATCH, rows)
