@@ -1,14 +1,22 @@
 """What the tables and figures of one paper have in common."""
 
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
 from typing import Any, NamedTuple
 
 from fedjax_syn.tables import measures
-from fedjax_syn.tables.spec import Column, Entry, Row, TableMeasure, reported
+from fedjax_syn.tables.spec import AVERAGE, Column, Entry, Row, TableMeasure, reported
 
 DEVIATION_NOTE = (
   '± is the standard deviation over seeds (ddof 1), and all seeds share one partition; the paper'
   ' does not define its ±'
 )
+
+
+def read_numbers(package: str) -> dict[str, str]:
+  """Returns the numbers in the reported.toml of a paper's package, by entry."""
+  return tomllib.loads(resources.files(package).joinpath('reported.toml').read_text('utf-8'))
 
 
 class Paper(NamedTuple):
@@ -19,6 +27,8 @@ class Paper(NamedTuple):
   rows: tuple[Row, ...]
   """Of an entry that names no others."""
   notes: tuple[str, ...]
+  numbers: Mapping[str, str]
+  """The paper's numbers by entry, see `spec.reported`."""
 
   def entry(
     self,
@@ -27,7 +37,6 @@ class Paper(NamedTuple):
     columns: tuple[Column, ...],
     rows: tuple[Row, ...] = (),
     measure: TableMeasure = measures.ACCURACY,
-    text: str = '',
     notes: tuple[str, ...] = (),
     **more: Any,
   ) -> Entry:
@@ -39,10 +48,11 @@ class Paper(NamedTuple):
       columns: of the table.
       rows: of the table; () are the paper's.
       measure: what the cells show.
-      text: the paper's numbers, see `reported`.
       notes: after those of the paper.
       **more: other fields of `Entry`.
     """
-    given = {'reported': reported(columns, text), 'proposed': self.name, **more}
+    known = (*columns, AVERAGE) if more.get('average') else columns
+    numbers = reported(known, self.numbers.get(number, ''))
+    given = {'reported': numbers, 'proposed': self.name, **more}
     name, rows, notes = f'{self.name}/{number}', rows or self.rows, (*self.notes, *notes)
     return Entry(name, title, rows, columns, measure, notes=notes, **given)

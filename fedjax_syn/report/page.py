@@ -80,7 +80,7 @@ def render(runs: Sequence[Run], commands: dict[str, str]) -> str:
   loader = jinja2.DictLoader({'page.html': part('page.html')})
   environment = jinja2.Environment(autoescape=True, loader=loader, undefined=jinja2.StrictUndefined)
   environment.policies['json.dumps_kwargs'] = {'sort_keys': False, 'allow_nan': False}
-  spread, partitions = tables.spread(runs), _partitions(runs)
+  client_table, partitions = tables.client_accuracy(runs), _partitions(runs)
   styled = [{'label': run.label, **_style(i)} for i, run in enumerate(runs)]
   shared_settings, own_settings = tables.settings(runs)
   one_seed = all(len(run.seeds) == 1 for run in runs)
@@ -101,8 +101,8 @@ def render(runs: Sequence[Run], commands: dict[str, str]) -> str:
     curve_table=tables.accuracy_over_rounds(runs),
     partitions=partitions,
     without_partition=[run.label for run in runs if run.counts is None],
-    spread=spread,
-    without_spread=[run.label for run in runs if run.label not in {r[0] for r in spread.rows}],
+    client_table=client_table,
+    unmeasured=[r.label for r in runs if r.label not in {row[0] for row in client_table.rows}],
     sets=sets,
     inspected=[_inspected(run) for run in runs if run.inspected],
     settings=shared_settings,

@@ -49,8 +49,8 @@ def percent(value: Mapping[str, Any]) -> str:
   """Writes `metrics.statistics` of fractions: '84.4 ± 2.5', or each seed if one has no number."""
   if value['mean'] is None:
     return ', '.join(NONE if v is None else f'{100 * v:.2f}' for v in value['per_seed'])
-  spread = '' if value['std'] is None else f' ± {100 * value["std"]:.2f}'
-  return f'{100 * value["mean"]:.2f}{spread}'
+  deviation = '' if value['std'] is None else f' ± {100 * value["std"]:.2f}'
+  return f'{100 * value["mean"]:.2f}{deviation}'
 
 
 def _rounds(value: Mapping[str, Any] | None) -> str:
@@ -124,7 +124,7 @@ def show(value: Any) -> str:
   return NONE if value is None else '(empty)' if value == '' else str(value)
 
 
-def spread(runs: Sequence[Run]) -> Table:
+def client_accuracy(runs: Sequence[Run]) -> Table:
   """Returns statistics over clients of the accuracy, means over seeds."""
   head = ['run', 'model', 'clients', 'mean', 'standard deviation', 'worst tenth', 'worst', 'best']
   rows = []
@@ -132,7 +132,7 @@ def spread(runs: Sequence[Run]) -> Table:
     for key, name in (('global_accuracy', 'global'), ('personal_accuracy', 'personal')):
       values = client_values(run, key)
       if values:
-        measured = np.mean([_spread(v) for v in values.values()], axis=0)
+        measured = np.mean([_statistics(v) for v in values.values()], axis=0)
         count = len(next(iter(values.values())))
         rows.append([run.label, name, f'{count}', *(f'{100 * m:.2f}' for m in measured)])
   return Table(head, rows)
@@ -144,7 +144,7 @@ def client_values(run: Run, key: str) -> dict[int, np.ndarray]:
   return {seed: v for seed, v in kept.items() if v.size}
 
 
-def _spread(values: np.ndarray) -> list[float]:
+def _statistics(values: np.ndarray) -> list[float]:
   ordered = np.sort(values)
   worst_tenth = ordered[: -(-ordered.size // 10)].mean()
   return [ordered.mean(), ordered.std(), worst_tenth, ordered[0], ordered[-1]]

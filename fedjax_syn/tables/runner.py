@@ -27,12 +27,7 @@ class Execute(Protocol):
   """`fedjax_syn.runs.experiment.run_experiment`."""
 
   def __call__(
-    self,
-    config: config_lib.Resolved,
-    workdir: pathlib.Path,
-    *,
-    config_name: str,
-    show: Watch,
+    self, config: config_lib.Resolved, workdir: pathlib.Path, *, config_name: str, show: Watch
   ) -> int:
     """Runs an experiment in a folder; returns the exit status."""
 

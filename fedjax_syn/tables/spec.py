@@ -174,9 +174,7 @@ def measure_of(entry: Entry, column: Column) -> TableMeasure:
 def shared(column: Column, table: str, name: str = '', title: str = '') -> Column:
   """Returns a column of another table with the same runs."""
   return column._replace(
-    name=name or column.name,
-    title=title or column.title,
-    shares_runs_with=(table, column.name),
+    name=name or column.name, title=title or column.title, shares_runs_with=(table, column.name)
   )
 
 

@@ -48,9 +48,7 @@ def work_through(
 
 
 def _wait(
-  items: Sequence[dict[str, pathlib.Path]],
-  stop: stopping.StopRequest,
-  say: Callable[[str], None],
+  items: Sequence[dict[str, pathlib.Path]], stop: stopping.StopRequest, say: Callable[[str], None]
 ) -> bool:
   """Waits until one of some items is free; returns False if it was asked to stop."""
   owners = lambda item: [lock.owner(folder) for folder in item.values()]

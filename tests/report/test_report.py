@@ -192,10 +192,10 @@ def test_spread_over_clients(opened):
   """Ten clients 0.1 ... 1.0 and one without a value: mean 0.55, worst tenth the one worst."""
   values = np.array([*np.arange(1, 11) / 10, np.nan])
   run = opened[1]._replace(clients={0: {'global_accuracy': values}})
-  (row,) = tables.spread([run]).rows
+  (row,) = tables.client_accuracy([run]).rows
   std = np.sqrt(((np.arange(1, 11) / 10 - 0.55) ** 2).mean())
   assert row == ['fedavg', 'global', '10', '55.00', f'{100 * std:.2f}', '10.00', '10.00', '100.00']
-  models = [row[1] for row in tables.spread(opened).rows]
+  models = [row[1] for row in tables.client_accuracy(opened).rows]
   assert models == ['global', 'global', 'personal']  # the fake measured FedAvg's personal models
 
 
@@ -240,7 +240,7 @@ def test_values_of_a_run_are_no_markup(opened):
 
 def test_figures_of_an_inspection_are_shown(run_folders, tmp_path):
   png = pictures.data_uri(np.full((2, 2, 2), 255, np.uint8))
-  assert 'Looked into' not in report.render(report.open_runs([run_folders[1]]), {})
+  assert 'Inspection' not in report.render(report.open_runs([run_folders[1]]), {})
   shutil.copytree(run_folders[1], tmp_path / 'run')
   (tmp_path / 'run/figures').mkdir(exist_ok=True)
   (tmp_path / 'run/figures/client_set.png').write_bytes(base64.b64decode(png.partition(',')[2]))

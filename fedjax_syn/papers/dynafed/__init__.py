@@ -2,11 +2,10 @@
 
 from fedjax_syn.papers import post_run
 from fedjax_syn.papers.dynafed import cells
-from fedjax_syn.papers.dynafed import reported as paper
 from fedjax_syn.papers.dynafed.cells import CIFAR10, DYNAFED, of_table1
-from fedjax_syn.papers.paper import DEVIATION_NOTE, Paper
+from fedjax_syn.papers.paper import DEVIATION_NOTE, Paper, read_numbers
 from fedjax_syn.tables import draw, measures
-from fedjax_syn.tables.spec import reported, shared
+from fedjax_syn.tables.spec import shared
 
 CHOSEN = (
   'Fashion-MNIST: initial weights, normalisation and fine-tuning were chosen on held-out rows with'
@@ -26,25 +25,19 @@ CIFAR10_NOTE = (
   ' 55 %'
 )
 OTHER_FIGURES = 'the paper has other figures for some of the same ConvNet runs in its Table 1'
-COMPOSED_NAMES = [row.name for row in cells.COMPOSED]
-_entry = Paper('dynafed', cells.ROWS, (DEVIATION_NOTE,)).entry
+_entry = Paper('dynafed', cells.ROWS, (DEVIATION_NOTE,), read_numbers(__name__)).entry
 
 ENTRIES = (
   _entry(
-    'table1',
-    'Table 1: accuracy by data set and heterogeneity',
-    cells.TABLE1,
-    text=paper.TABLE1,
-    notes=(CHOSEN,),
+    'table1', 'Table 1: accuracy by data set and heterogeneity', cells.TABLE1, notes=(CHOSEN,)
   ),
-  _entry('table2', 'Table 2: CIFAR-100 by heterogeneity', cells.TABLE2, text=paper.TABLE2),
-  _entry('table3', 'Table 3: CIFAR-10 with 5 and 10 local epochs', cells.TABLE3, text=paper.TABLE3),
+  _entry('table2', 'Table 2: CIFAR-100 by heterogeneity', cells.TABLE2),
+  _entry('table3', 'Table 3: CIFAR-10 with 5 and 10 local epochs', cells.TABLE3),
   _entry(
     'table4',
     "Table 4: rounds until FedAvg's best (runs of table1)",
     cells.TABLE4,
     measure=measures.ROUNDS,
-    text=paper.TABLE4,
     reported_at=('paper',),
     notes=(ROUNDS_NOTE, TARGETS_NOTE),
   ),
@@ -53,14 +46,12 @@ ENTRIES = (
     "Table 4's measure for the MLP (runs of table5; the paper has none)",
     cells.MLP_OF_TABLE5,
     measure=measures.ROUNDS,
-    text=paper.TABLE4_CIFAR10,
     notes=(ROUNDS_NOTE, CIFAR10_NOTE, CHOSEN),
   ),
   _entry(
     'table5',
     'Table 5: Fashion-MNIST with the MLP and the ConvNet (ConvNet: runs of table1)',
     cells.TABLE5,
-    text=paper.TABLE5,
     notes=(CHOSEN, OTHER_FIGURES),
   ),
   _entry(
@@ -71,22 +62,12 @@ ENTRIES = (
     notes=(CHOSEN, RATES_NOTE),
     stated="The paper's setting, as far as it states it, but for the clients' rate",
   ),
-  _entry(
-    'table6',
-    'Table 6: CIFAR-10 with 20 % of the clients in a round',
-    cells.TABLE6,
-    text=paper.TABLE6,
-  ),
+  _entry('table6', 'Table 6: CIFAR-10 with 20 % of the clients in a round', cells.TABLE6),
   _entry(
     'composed',
     'Compositions of methods, with the MLP (not in the paper; runs of table5)',
     cells.MLP_OF_TABLE5,
     cells.COMPOSED,
-    reported={
-      (row, column): number
-      for (row, column), number in reported(cells.TABLE5, paper.TABLE5).items()
-      if row in COMPOSED_NAMES and column.startswith('mlp')
-    },
     notes=(CHOSEN,),
   ),
   _entry(

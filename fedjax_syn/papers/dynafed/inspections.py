@@ -48,10 +48,7 @@ class FinishedRun(NamedTuple):
 
 
 def open_run(
-  folder: pathlib.Path,
-  seed: int | None,
-  data_dir: str | None = None,
-  trusted: bool = False,
+  folder: pathlib.Path, seed: int | None, data_dir: str | None = None, trusted: bool = False
 ) -> FinishedRun:
   """Opens a finished run.
 

@@ -2,11 +2,9 @@
 
 from fedjax_syn.papers import post_run
 from fedjax_syn.papers.fedcog import cells, flair, personal
-from fedjax_syn.papers.fedcog import reported as paper
 from fedjax_syn.papers.fedcog.cells import BOTH, CIFAR10, FEDAVG, FEDCOG, FEW, FMNIST, OF_TABLE1
-from fedjax_syn.papers.paper import DEVIATION_NOTE, Paper
+from fedjax_syn.papers.paper import DEVIATION_NOTE, Paper, read_numbers
 from fedjax_syn.tables import draw, measures
-from fedjax_syn.tables.spec import AVERAGE, reported
 
 SHARED_NOTE = (
   'the rounds before FedCOG generates are run once, as FedCOG: FedAvg and variants of FedCOG go on'
@@ -29,7 +27,7 @@ PERSONAL_NOTE = (
   'FT: the local model after one more local training; FedRep and Ditto have personal models of'
   ' their own'
 )
-_entry = Paper('fedcog', cells.ROWS, (DEVIATION_NOTE, SHARED_NOTE)).entry
+_entry = Paper('fedcog', cells.ROWS, (DEVIATION_NOTE, SHARED_NOTE), read_numbers(__name__)).entry
 _GENERATION = tuple(
   FMNIST[0]._replace(name=name, title=title, measure=measures.generation_seconds(name))
   for name, title in (
@@ -39,23 +37,13 @@ _GENERATION = tuple(
 )
 
 ENTRIES = (
-  _entry(
-    'table1',
-    'Table 1: accuracy by data set and heterogeneity',
-    cells.TABLE1,
-    reported={
-      **reported(cells.TABLE1, paper.TABLE1),
-      **reported((AVERAGE,), paper.AVERAGE1),
-    },
-    average=True,
-  ),
+  _entry('table1', 'Table 1: accuracy by data set and heterogeneity', cells.TABLE1, average=True),
   _entry(
     'table3',
     'Table 3: methods without and with one round of FedCOG',
     cells.TABLE3,
     cells.plugged('table1'),
     measures.LAST,
-    reported=reported(cells.TABLE3[2:], paper.TABLE3),
     proposed='',
     notes=(PAIRS_NOTE,),
   ),
@@ -64,7 +52,6 @@ ENTRIES = (
     'Table 4: local time and accuracy after one round of FedCOG',
     cells.TABLE4,
     (FEDAVG._replace(warm_start_from=''), *FEW[1:]),
-    text=paper.TABLE4,
     notes=(TIME_NOTE,),
   ),
   _entry(
@@ -72,7 +59,6 @@ ENTRIES = (
     'Table 5: where the data come from and how they supervise (last row: run of table1)',
     BOTH,
     cells.ABLATION,
-    text=paper.TABLE5,
     notes=(OTHER_FIGURES,),
   ),
   _entry(
@@ -80,7 +66,6 @@ ENTRIES = (
     'Table 7: accuracy by generation steps (100: run of table1)',
     (CIFAR10,),
     cells.STEPS,
-    text=paper.TABLE7,
     proposed='',
     notes=(OTHER_FIGURES,),
   ),
@@ -89,7 +74,6 @@ ENTRIES = (
     'Table 8: time of generation by number of samples (run of table1)',
     _GENERATION,
     (FEDCOG,),
-    text=paper.TABLE8,
     proposed='',
     post_run=post_run.GENERATION_TIMES,
     remarks=post_run.timed_on,
@@ -100,22 +84,14 @@ ENTRIES = (
     'Table 9: accuracy by local steps τ (400: runs of table1)',
     cells.TABLE9,
     FEW,
-    text=paper.TABLE9,
     notes=(OTHER_FIGURES,),
   ),
-  _entry(
-    'table10',
-    'Table 10: accuracy by share of 50 clients in a round',
-    cells.TABLE10,
-    FEW,
-    text=paper.TABLE10,
-  ),
+  _entry('table10', 'Table 10: accuracy by share of 50 clients in a round', cells.TABLE10, FEW),
   _entry(
     'table11',
     'Table 11: accuracy by number of clients K (10: runs of table1)',
     cells.TABLE11,
     FEW,
-    text=paper.TABLE11,
     notes=(OTHER_FIGURES,),
   ),
   _entry(
@@ -124,11 +100,6 @@ ENTRIES = (
     FMNIST,
     cells.COMPOSED,
     proposed='fedcog+dynafed',
-    reported={
-      (row, column): number
-      for (row, column), number in reported(cells.TABLE1, paper.TABLE1).items()
-      if row in ('fedavg', 'fedcog') and column.startswith('fmnist')
-    },
   ),
   _entry(
     'figure3-a',
@@ -182,7 +153,6 @@ ENTRIES = (
     personal.TABLE6,
     personal.ROWS,
     measures.PERSONAL,
-    text=paper.TABLE6,
     notes=(PERSONAL_NOTE,),
   ),
   _entry(
@@ -193,19 +163,12 @@ ENTRIES = (
     proposed='',
     draw=draw.panels,
   ),
-  _entry(
-    'table2',
-    'Table 2: FLAIR, several labels per image',
-    flair.TABLE2,
-    flair.TABLE2_ROWS,
-    text=paper.TABLE2,
-  ),
+  _entry('table2', 'Table 2: FLAIR, several labels per image', flair.TABLE2, flair.TABLE2_ROWS),
   _entry(
     'table3-flair',
     'Table 3, FLAIR: methods without and with three rounds of FedCOG',
     flair.TABLE3,
     flair.TABLE3_ROWS,
-    text=paper.TABLE3_FLAIR,
     proposed='',
   ),
 )

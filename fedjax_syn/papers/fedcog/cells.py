@@ -226,39 +226,33 @@ TABLE4 = tuple(
     ('accuracy', 'accuracy, %', measures.LAST),
   )
 )
-TABLE9 = tuple(
-  CIFAR10._replace(name='tau400', title='τ = 400')
-  if tau == 400
-  else column(
-    'cifar10',
-    settings={'client.steps': tau},
-    cpu={'client.steps': tau // 4},
-    smoke={'client.steps': tau // 66},
-    name=f'tau{tau}',
-    title=f'τ = {tau}',
-  )
-  for tau in (200, 400, 600, 800)
-)
-TABLE10 = tuple(
-  column(
-    'cifar10',
-    settings={'data.clients': 50, 'client.participation': share},
-    name=f'share{share:g}',
-    title=f'{share:g}',
-  )
-  for share in (0.1, 0.2, 0.3, 0.4)
-)
-TABLE11 = tuple(
-  CIFAR10._replace(name='clients10', title='K = 10')
-  if k == 10
-  else column('cifar10', settings={'data.clients': k}, name=f'clients{k}', title=f'K = {k}')
-  for k in (5, 10, 20, 30)
-)
-LEVELS = tuple(
-  CIFAR10._replace(title='β = 0.1')
-  if beta == 0.1
-  else column(
-    'cifar10', settings={'data.alpha': beta}, name=f'cifar10-{beta:g}', title=f'β = {beta:g}'
-  )
-  for beta in (0.1, 0.5, 1.0, 5.0)
-)
+
+
+def steps(tau: int) -> Column:
+  """Returns a column of τ local steps."""
+  cpu, smoke = {'client.steps': tau // 4}, {'client.steps': tau // 66}
+  name, title, settings = f'tau{tau}', f'τ = {tau}', {'client.steps': tau}
+  return column('cifar10', settings=settings, cpu=cpu, smoke=smoke, name=name, title=title)
+
+
+def clients(k: int) -> Column:
+  """Returns a column of K clients."""
+  return column('cifar10', settings={'data.clients': k}, name=f'clients{k}', title=f'K = {k}')
+
+
+def share(p: float) -> Column:
+  """Returns a column of 50 clients, of which a share takes part in a round."""
+  settings = {'data.clients': 50, 'client.participation': p}
+  return column('cifar10', settings=settings, name=f'share{p:g}', title=f'{p:g}')
+
+
+def heterogeneity(beta: float) -> Column:
+  """Returns a column of one β."""
+  name, title = f'cifar10-{beta:g}', f'β = {beta:g}'
+  return column('cifar10', settings={'data.alpha': beta}, name=name, title=title)
+
+
+TABLE9 = (steps(200), CIFAR10._replace(name='tau400', title='τ = 400'), steps(600), steps(800))
+TABLE10 = tuple(share(p) for p in (0.1, 0.2, 0.3, 0.4))
+TABLE11 = (clients(5), CIFAR10._replace(name='clients10', title='K = 10'), clients(20), clients(30))
+LEVELS = (CIFAR10._replace(title='β = 0.1'), *(heterogeneity(b) for b in (0.5, 1.0, 5.0)))

@@ -36,6 +36,9 @@ TABLE6 = (column('cifar10', settings={EVERY: 70}, cpu={EVERY: 30}, smoke={EVERY:
 
 # All three go on from the same round T0; their local models of the next round are measured.
 LOCAL_ROWS = from_table('table1', FEDAVG, FEDPROX, FEDCOG)
+ACCURACY = 'accuracy on the test split, per cent'
+OWN_ACCURACY = "accuracy on test rows in the proportions of the client's labels, per cent"
+_of = measures.of_local_models
 LOCAL = tuple(
   column(
     'cifar10',
@@ -43,26 +46,11 @@ LOCAL = tuple(
     cpu={'rounds': 21, EVERY: 20},
     smoke={'rounds': 4, EVERY: 3},
     name=name,
-    title=axis,
-  )._replace(
-    shares_runs_with=('fedcog/figure2', 'cifar10-niid1'),
-    measure=measures.of_local_models(metric, caption, axis, scale),
-  )
-  for name, metric, caption, axis, scale in (
-    ('difference', 'difference', 'L2 distance to the global model', 'distance', 1.0),
-    (
-      'generalisation',
-      'generalisation',
-      'accuracy on the test split, per cent',
-      'generalisation, %',
-      100.0,
-    ),
-    (
-      'personalisation',
-      'test/accuracy',
-      "accuracy on test rows in the proportions of the client's labels, per cent",
-      'personalisation, %',
-      100.0,
-    ),
+    title=measure.axis,
+  )._replace(shares_runs_with=('fedcog/figure2', 'cifar10-niid1'), measure=measure)
+  for name, measure in (
+    ('difference', _of('difference', 'L2 distance to the global model', 'distance', 1.0)),
+    ('generalisation', _of('generalisation', ACCURACY, 'generalisation, %')),
+    ('personalisation', _of('test/accuracy', OWN_ACCURACY, 'personalisation, %')),
   )
 )

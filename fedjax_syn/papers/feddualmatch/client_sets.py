@@ -35,10 +35,7 @@ POINTS = 5
 
 
 def open_run(
-  folder: pathlib.Path,
-  seed: int | None,
-  data_dir: str | None = None,
-  trusted: bool = False,
+  folder: pathlib.Path, seed: int | None, data_dir: str | None = None, trusted: bool = False
 ) -> Restored:
   """Opens a run at its last checkpoint.
 
