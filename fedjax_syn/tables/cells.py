@@ -36,7 +36,7 @@ class Run(NamedTuple):
   seed: int
   config: config_lib.Resolved
   folder: pathlib.Path
-  first: 'Run | None' = None
+  warm_start_from: 'Run | None' = None
   """The run in which this one begins."""
 
   @property
@@ -52,7 +52,7 @@ class Run(NamedTuple):
   @property
   def parts(self) -> 'list[Run]':
     """This run, after the one in which it begins."""
-    return [self.first, self] if self.first else [self]
+    return [self.warm_start_from, self] if self.warm_start_from else [self]
 
 
 class Table(NamedTuple):
@@ -136,7 +136,8 @@ def read(run: Run, without_metrics: frozenset[str], probe: bool = True) -> Resul
     described = work_folder.config(run.folder) or {}
     summary = work_folder.summary(run.folder, [run.seed])
     lines = metrics.read(run.folder / 'metrics.jsonl') if summary else []
-    before = warm_start.earlier_lines(run.first.folder, lines) if summary and run.first else []
+    begun_in = run.warm_start_from if summary else None
+    before = warm_start.earlier_lines(begun_in.folder, lines) if begun_in else []
   except stored_files.DamagedError as error:  # the next run of the cell replaces the file
     return Result('failed' if probe else 'missing', str(error))
   if described and resume.has_begun(run.folder):

@@ -43,8 +43,9 @@ def expected_seconds(run: Run, known: Mapping[Key, float]) -> float:
     Seconds; 0 if nothing is known yet.
   """
   row, column, _ = run.key
-  if run.first and not warm_start.is_there(run.config.start_from, run.seed):
-    return expected_seconds(run.first, known) + expected_seconds(run._replace(first=None), known)
+  if run.warm_start_from and not warm_start.is_there(run.config.start_from, run.seed):
+    alone = run._replace(warm_start_from=None)
+    return expected_seconds(run.warm_start_from, known) + expected_seconds(alone, known)
   same_cell = [s for (r, c, _), s in known.items() if (r, c) == (row, column)]
   same_row = [s for (r, _, _), s in known.items() if r == row]
   return max(same_cell or same_row or list(known.values()), default=0.0)
@@ -152,11 +153,11 @@ def attempt_from_start(
     return result
 
   is_there = lambda: warm_start.is_there(run.config.start_from, run.seed)
-  if run.first and not is_there():
-    result = go(run.first)
+  if run.warm_start_from and not is_there():
+    result = go(run.warm_start_from)
     if result is None:
       return None
-    outcome = f'{run.first.label}, in which {{}} begins: {brief(result)}'
+    outcome = f'{run.warm_start_from.label}, in which {{}} begins: {brief(result)}'
     watch.say(outcome.format(run.label))
     if not is_there():
       elsewhere = result.state == 'elsewhere'

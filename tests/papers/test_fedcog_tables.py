@@ -212,7 +212,7 @@ def test_local_models_are_measured_where_the_three_methods_part():
     for r in entry.rows:
       run = table.run(r, entry.columns[0], 0)
       start = int(pathlib.Path(run.config.start_from).name)
-      assert run.first.row.name == 'fedcog' and '/table1/fedcog/' in run.config.start_from
+      assert run.warm_start_from.row.name == 'fedcog' and '/table1/fedcog/' in run.config.start_from
       assert run.config.personal_every == start == run.config.rounds - 1
 
 
