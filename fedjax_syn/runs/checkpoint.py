@@ -93,10 +93,9 @@ def save(root: Path, round: int, seed: int, tree: PyTree, note: dict[str, Any]) 
 
   folder = root / str(round)
   folder.mkdir(exist_ok=True)
-  taken = [
-    int(m[2] or 0) for m in map(NAME.fullmatch, os.listdir(folder)) if m and int(m[1]) == seed
-  ]
-  final = folder / (f'seed_{seed}+{max(taken) + 1}' if taken else f'seed_{seed}')
+  names = map(NAME.fullmatch, os.listdir(folder))
+  numbers = [int(name[2] or 0) for name in names if name and int(name[1]) == seed]
+  final = folder / (f'seed_{seed}+{max(numbers) + 1}' if numbers else f'seed_{seed}')
   os.rename(temporary, final)
   fsync(folder)
   fsync(root)
@@ -175,7 +174,7 @@ def read_arrays(folder: Path, names: list[str]) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def _address(folder: Path) -> Iterator[Path]:
-  """The absolute path of a folder that may not be there, as Orbax can use it.
+  """The absolute path of a folder, existing or not, as Orbax can use it.
 
   Orbax reads brackets and backslashes as a pattern, and then leaves arrays out of a checkpoint
   silently; it refuses a colon and a path that is not UTF-8. Such a folder is reached by a link.
@@ -246,7 +245,7 @@ def to_device(state: State) -> State:
 
 
 def set_aside(path: Path) -> None:
-  """Renames a checkpoint so that it is no longer found, but can still be looked at."""
+  """Renames a damaged checkpoint, so that it is not read again but stays for inspection."""
   number = sum(1 for _ in path.parent.glob('damaged*'))
   path.rename(path.with_name(f'damaged{number}_{path.name}'))
 

@@ -62,8 +62,8 @@ def last_set(
   mean, std = (np.asarray(learned[name], np.float32) for name in ('mean', 'std'))
   pixels = np.round(255 * np.clip(x * std + mean, 0, 1)).astype(np.uint8)
   labels = y.argmax(axis=-1).astype(np.int32)
-  made = {'x': x, 'y': y, 'pixels': pixels, 'labels': labels, 'mean': mean, 'std': std}
-  return made | ({'class_names': np.array(class_names)} if class_names else {})
+  last = {'x': x, 'y': y, 'pixels': pixels, 'labels': labels, 'mean': mean, 'std': std}
+  return last | ({'class_names': np.array(class_names)} if class_names else {})
 
 
 def replace(folder: Path, kind: str, files: Mapping[str, bytes]) -> list[Path]:
@@ -84,8 +84,8 @@ def replace(folder: Path, kind: str, files: Mapping[str, bytes]) -> list[Path]:
   known = kinds.get(kind, {})
   for name, content in files.items():
     path = folder / name
-    there = stored_files.read_bytes(path)
-    if there is not None and _digest(there) != known.get(name) and not _same(path, there, content):
+    old = stored_files.read_bytes(path)
+    if old is not None and _digest(old) != known.get(name) and not _same(path, old, content):
       raise ValueError(
         f'{path}: is there, and no export wrote it; move it away or name another folder'
       )
@@ -102,7 +102,7 @@ def replace(folder: Path, kind: str, files: Mapping[str, bytes]) -> list[Path]:
 
 
 def _inside(folder: Path, name: str) -> Path | None:
-  """A path that a manifest names, if it lies in the folder and is there."""
+  """A path that a manifest names, if it exists and lies in the folder."""
   path = folder / name
   odd = Path(name).is_absolute() or '..' in Path(name).parts
   return path if not odd and path.is_file() and not path.is_symlink() else None
@@ -112,40 +112,39 @@ def _digest(content: bytes) -> str:
   return hashlib.sha256(content).hexdigest()
 
 
-def _same(path: Path, there: bytes, content: bytes) -> bool:
+def _same(path: Path, old: bytes, content: bytes) -> bool:
   """Whether a file of an older version holds the same; an npz file also has a date."""
   if path.suffix != '.npz':
-    return there == content
+    return old == content
   try:
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
       wanted = dict(file)
-    return stored_files.digest_of_arrays(
-      stored_files.read_arrays(path)
-    ) == stored_files.digest_of_arrays(wanted)
+    digest = stored_files.digest_of_arrays
+    return digest(stored_files.read_arrays(path)) == digest(wanted)
   except stored_files.DamagedError:
     return False
 
 
-def save_npz(made: Mapping[str, Any], folder: Path) -> list[Path]:
+def save_npz(last: Mapping[str, Any], folder: Path) -> list[Path]:
   """Writes a set (`last_set`) as `synthetic.npz`; returns the files."""
   packed = io.BytesIO()
-  np.savez(packed, **made)
+  np.savez(packed, **last)
   return replace(folder, 'npz', {'synthetic.npz': packed.getvalue()})
 
 
-def save_pngs(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
+def save_pngs(last: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
   """Writes a set (`last_set`) as `synthetic/<class>_<index>.png`; returns the files.
 
   A class is its number, and its name where that says more. Refuses what `check_shown` refuses.
   """
   from PIL import Image
 
-  check_shown(made, ('png',))
+  check_shown(last, ('png',))
   files = {}
-  names = made.get('class_names', ())
+  names = last.get('class_names', ())
   short = lambda name: re.sub(r'\W+', '-', str(name))[:LETTERS]
   of = {c: short(name) for c, name in enumerate(names) if str(name) != str(c)}
-  for index, (image, label) in enumerate(zip(made['pixels'], made['labels'], strict=True)):
+  for index, (image, label) in enumerate(zip(last['pixels'], last['labels'], strict=True)):
     words = str(label), *([of[label]] if label in of else []), str(index)
     picture = io.BytesIO()
     Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(picture, 'png')
@@ -153,17 +152,17 @@ def save_pngs(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
   return replace(folder, 'png', files)
 
 
-def check_shown(made: Mapping[str, np.ndarray], kinds: Sequence[str]) -> None:
+def check_shown(last: Mapping[str, np.ndarray], kinds: Sequence[str]) -> None:
   """Refuses PNGs of images that a PNG does not show.
 
   Args:
-    made: from `last_set`.
+    last: from `last_set`.
     kinds: of `FORMATS`, what is to be written.
 
   Raises:
     ValueError: if PNGs are among them, and images have neither 1 nor 3 channels.
   """
-  channels = made['pixels'].shape[-1]
+  channels = last['pixels'].shape[-1]
   if 'png' in kinds and channels not in (1, 3):
     raise ValueError(
       f'format=png: the images have {channels} channels, and a PNG shows 1 or 3; npz and safetensors'
@@ -171,10 +170,10 @@ def check_shown(made: Mapping[str, np.ndarray], kinds: Sequence[str]) -> None:
     )
 
 
-def save_safetensors(made: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
+def save_safetensors(last: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
   """Writes a set (`last_set`) as `synthetic.safetensors`; returns the files."""
-  arrays = {k: np.ascontiguousarray(v) for k, v in made.items() if k != 'class_names'}  # no texts
-  metadata = {'class_names': json.dumps(list(map(str, made.get('class_names', ()))))}
+  arrays = {k: np.ascontiguousarray(v) for k, v in last.items() if k != 'class_names'}  # no texts
+  metadata = {'class_names': json.dumps(list(map(str, last.get('class_names', ()))))}
   return replace(
     folder, 'safetensors', {'synthetic.safetensors': _safetensors().save(arrays, metadata)}
   )
@@ -239,7 +238,7 @@ def save_model(variables: Variables, described: Mapping[str, Any], path: Path) -
     The path.
 
   Raises:
-    ValueError: if the package safetensors is not there, or as `given_away`.
+    ValueError: if the package safetensors is missing, or as `given_away`.
   """
   arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(variables)}
   metadata = {key: json.dumps(value) for key, value in given_away(described).items()}

@@ -54,7 +54,7 @@ def truncate(path: Path, size: int) -> None:
   """Cuts a metrics file back to what it held when a checkpoint was taken.
 
   Args:
-    path: the metrics.jsonl; it is made if it is not there.
+    path: the metrics.jsonl; created if it does not exist.
     size: bytes to keep.
   """
   with path.open('ab') as file:

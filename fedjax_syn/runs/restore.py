@@ -90,7 +90,7 @@ def restore(
     trusted: whether code that the folder names may be imported and called.
 
   Raises:
-    ValueError: if it is no run's folder, has no such checkpoint, or its data set is not there.
+    ValueError: if it is no run's folder, has no such checkpoint, or its data set does not exist.
   """
   opened = folder if isinstance(folder, Opened) else read(folder, trusted)
   seeds = opened.config.seeds if seed is None else (seed,)
@@ -119,7 +119,7 @@ def bind(opened: Opened, seed: int, state: State, data_dir: str | None = None) -
     data_dir: where the data set lies; None: where it lay for the run.
 
   Raises:
-    ValueError: if the data set is not there, or not the run's.
+    ValueError: if the data set does not exist, or is not the run's.
   """
   config = opened.config
   if data_dir is not None:
@@ -139,7 +139,7 @@ def begin(config: Any, seed: int | None = None) -> Restored:
     seed: of the initial model; None: the config's first.
 
   Raises:
-    ValueError: if the config is refused, or its data set is not there.
+    ValueError: if the config is refused, or its data set does not exist.
   """
   config = config_lib.check(config)
   seed = config.seeds[0] if seed is None else seed

@@ -90,11 +90,8 @@ def check_config(folder: Path, resolved: Resolved) -> None:
       rounds cannot be followed, or the folder holds something else.
   """
   before = work_folder.config(folder)
-  left = (p.name for name in work_folder.LEFT for p in folder.glob(name))
-  if before is None and (foreign := sorted(left)):
-    raise ValueError(
-      f'workdir={folder}: holds {foreign[0]} but no config.json; name another folder'
-    )
+  if before is None and (left := work_folder.left_by_runs(folder)):
+    raise ValueError(f'workdir={folder}: holds {left[0]} but no config.json; name another folder')
   if before is None or not has_begun(folder):
     return
   old, rounds = before['config'], before['config']['rounds']

@@ -73,22 +73,20 @@ def read_json(path: Path, shape: Any = Any) -> Any:
     shape: what it has to hold; see `fault`.
 
   Returns:
-    What it holds without its seal; None if nothing has this name.
+    Its content without its digest; None if nothing has this name.
 
   Raises:
-    DamagedError: if it cannot be read, is not JSON, not what was sealed, or of another shape.
+    DamagedError: if it cannot be read, is not JSON, not what its digest says, or of another shape.
   """
   content = read_bytes(path, largest=LARGEST)
   if content is None:
     return None
   value = parse(content, str(path))
-  if isinstance(value, dict) and DIGEST in value:
-    seal = value.pop(DIGEST)
-    if seal != digest_of(value):
-      raise DamagedError(
-        f'{path} is damaged: it is not what was written (if you changed it yourself, take {DIGEST!r}'
-        ' out of it)'
-      )
+  if isinstance(value, dict) and DIGEST in value and value.pop(DIGEST) != digest_of(value):
+    raise DamagedError(
+      f'{path} is damaged: it is not what was written (if you changed it yourself, take {DIGEST!r}'
+      ' out of it)'
+    )
   if wrong := fault(value, shape):
     raise DamagedError(f'{path} is damaged: {wrong}')
   return value

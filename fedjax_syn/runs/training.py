@@ -113,7 +113,7 @@ def _train_job(
       states = states or {seed: engine.init(seed) for seed in seeds}
       label = progress.label(config.algorithm, seeds, config.seeds)
       show.begin(label, config.rounds, int(states[seeds[0]].round))
-      run = SideBySide(job, problem, plan, recorder, clock, show, states)
+      run = SeedGroup(job, problem, plan, recorder, clock, show, states)
       finished = run.train(resumed, stop)
       if not finished or (seeds[-1] != config.seeds[-1] and processes.any_process(bool(stop))):
         return None
@@ -122,7 +122,7 @@ def _train_job(
     return summary
 
 
-class SideBySide:
+class SeedGroup:
   """Seeds that are trained side by side to their end, and what is saved of them."""
 
   def __init__(

@@ -24,18 +24,6 @@ from fedjax_syn.runs.stored_files import (
   read_json,
 )
 
-# What a run leaves; a folder with some of it and without config.json is no place for a new run.
-LEFT = (
-  'metrics.jsonl',
-  'checkpoints',
-  'summary.json',
-  'partition.npz',
-  'clients',
-  'synthetic',
-  'figures',
-  'hparams',
-  'events.out.*',
-)
 PARTITION = 'partition.npz'
 RUN = 'run'  # in FILES: those that belong to no seed
 OF_RUN = (PARTITION, 'figures/partition.png', 'figures/accuracy.png')
@@ -169,6 +157,13 @@ def lines(path: Path, size: int | None = None) -> list[dict[str, Any]]:
   return out
 
 
+def left_by_runs(folder: Path) -> list[str]:
+  """Returns the names in a folder that some run may have left, sorted; a new run needs none."""
+  first = {name.partition('/')[0] for name in names((0,))}
+  patterns = *(first - {'trackers.json'}), 'checkpoints', 'hparams', 'events.out.*'
+  return sorted(path.name for pattern in patterns for path in folder.glob(pattern))
+
+
 def misplaced(folder: Path, seeds: Sequence[int]) -> str:
   """Names a folder where a run writes a file, or a file where it needs a folder; '' without one."""
   files = [folder / name for name in names(seeds)]
@@ -226,7 +221,7 @@ def arrays(folder: Path, name: str, summary: Mapping[str, Any] | None) -> dict[s
     summary: the run's, which may know the file's digest.
 
   Returns:
-    The arrays by name; {} if the file is not there and the summary says of none.
+    The arrays by name; {} if the file does not exist and the summary has none.
 
   Raises:
     DamagedError: if it is damaged, or missing.
@@ -276,10 +271,9 @@ def misfit(
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
-  """Returns digests of those of the files that are there, as they are kept in summary.json."""
-  there = [name for name in names if (folder / name).is_file()]
+  """Returns digests of the existing files, as summary.json keeps them."""
   of = lambda name: digest_of_arrays(read_arrays(folder / name)) if name.endswith('.npz') else ''
-  return {name: of(name) for name in there}
+  return {name: of(name) for name in names if (folder / name).is_file()}
 
 
 def faults(folder: Path, files: Mapping[str, str]) -> list[str]:
