@@ -25,7 +25,7 @@ COMPILE_EVENTS = (
 class Spans:
   """The length of a union of time spans, reported when they end, inner before outer ones."""
 
-  def __init__(self):
+  def __init__(self) -> None:
     self.spans: list[tuple[float, float]] = []
 
   def add(self, start: float, end: float) -> None:

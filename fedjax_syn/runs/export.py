@@ -84,8 +84,8 @@ def replace(folder: Path, kind: str, files: Mapping[str, bytes]) -> list[Path]:
   known = kinds.get(kind, {})
   for name, content in files.items():
     path = folder / name
-    old = stored_files.read_bytes(path)
-    if old is not None and _digest(old) != known.get(name) and not _same(path, old, content):
+    now = stored_files.read_bytes(path)
+    if now is not None and _digest(now) != known.get(name) and not _same(path, now, content):
       raise ValueError(
         f'{path}: is there, and no export wrote it; move it away or name another folder'
       )
@@ -112,10 +112,10 @@ def _digest(content: bytes) -> str:
   return hashlib.sha256(content).hexdigest()
 
 
-def _same(path: Path, old: bytes, content: bytes) -> bool:
+def _same(path: Path, now: bytes, content: bytes) -> bool:
   """Whether a file of an older version holds the same; an npz file also has a date."""
   if path.suffix != '.npz':
-    return old == content
+    return now == content
   try:
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
       wanted = dict(file)
