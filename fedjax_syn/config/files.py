@@ -18,7 +18,7 @@ def load_config(path: str, settings: Iterable[str] = ()):
   """Loads a config file and applies settings.
 
   Args:
-    path: a Python file with `get_config()`, or the name of a shipped config, 'dynafed_fashion_mnist'.
+    path: a Python file with `get_config()`, or the name of a shipped config.
     settings: '--config.key=value', as on the command line.
 
   Returns:

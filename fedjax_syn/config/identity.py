@@ -33,7 +33,7 @@ def hash8(config: Any) -> str:
 
 
 def hash_of_folder(config: Any) -> str:
-  """Returns the hash in the name of a run's folder: `hash8` with the data folder's name if needed."""
+  """Returns `hash8` for a run's folder: with the name of the data folder if it counts."""
   resolved = _resolved(config)
   data = {'data.dir': _base_name(resolved.data.dir)} if resolved.data.name in OWN_FOLDERS else {}
   return _digest({**identity(resolved), **data}, own_code(resolved))

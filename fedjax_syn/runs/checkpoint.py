@@ -1,7 +1,7 @@
 """Checkpoints: arrays by Orbax, the tree's structure as JSON, and a checksum over every file.
 
-A checkpoint is `checkpoints/<round>/seed_<seed>`; a later one of the same round and seed (a chunk of
-work between rounds) gets a number: `seed_0+1`. It gets its name only when it is complete and on
+A checkpoint is `checkpoints/<round>/seed_<seed>`; a later one of the same round and seed (a chunk
+of work between rounds) gets a number: `seed_0+1`. It gets its name only when it is complete and on
 disk, and is used only if every byte is the one that was written: Orbax restores a checkpoint with a
 flipped byte without complaint. Orbax's preservation policies know one checkpoint per step; here
 seeds and chunks share a round, so `prune` decides which are kept.

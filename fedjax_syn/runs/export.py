@@ -56,7 +56,7 @@ def last_set(
   Returns:
     'x' [images, height, width, channels] as the model sees them, 'y' [images, classes]
     probabilities, 'pixels' (uint8, as 'x', clipped to black and white), 'labels' int32 [images],
-    the likeliest classes, 'mean' and 'std' [channels], and 'class_names' [classes] if there are any.
+    the likeliest classes, 'mean' and 'std' [channels], 'class_names' [classes] if there are any.
   """
   x, y = (np.asarray(learned[name][-1], np.float32) for name in ('x', 'y'))
   mean, std = (np.asarray(learned[name], np.float32) for name in ('mean', 'std'))
@@ -165,8 +165,8 @@ def check_shown(last: Mapping[str, np.ndarray], kinds: Sequence[str]) -> None:
   channels = last['pixels'].shape[-1]
   if 'png' in kinds and channels not in (1, 3):
     raise ValueError(
-      f'format=png: the images have {channels} channels, and a PNG shows 1 or 3; npz and safetensors'
-      ' hold them all'
+      f'format=png: the images have {channels} channels, and a PNG shows 1 or 3; npz and'
+      ' safetensors hold them all'
     )
 
 

@@ -91,8 +91,8 @@ def accuracy_summary(
     key: the accuracy, for example 'test/accuracy'.
 
   Returns:
-    `statistics` under 'last', 'mean_last_5' (the last five rounds, without w^0) and 'best' (over all
-    evaluated rounds).
+    `statistics` under 'last', 'mean_last_5' (the last five rounds, without w^0) and 'best' (over
+    all evaluated rounds).
   """
   last, mean_last_5, best = [], [], []
   for seed in seeds:

@@ -56,8 +56,8 @@ def sweep(
 
   Args:
     method: a chain of layers, or one layer.
-    values: by key, as in a config: {'fedprox.mu': (0.01, 0.1), 'client.lr': (0.1, 0.01)}. The fields
-      must be traced.
+    values: by key, as in a config: {'fedprox.mu': (0.01, 0.1), 'client.lr': (0.1, 0.01)}. The
+      fields must be traced.
     dataset: see `run`; the others too.
     model: see `run`.
     rounds: how many.
@@ -192,6 +192,6 @@ def _check(method: Chain, values: Mapping[str, Sequence[float]]) -> None:
   for layer in method:
     if overrides(layer, 'server_work'):
       raise ValueError(
-        f'sweep: {layer.name!r} works between rounds, which runs side by side cannot; use run for each'
-        ' value, which compiles nothing'
+        f'sweep: {layer.name!r} works between rounds, which runs side by side cannot; use run for'
+        ' each value, which compiles nothing'
       )

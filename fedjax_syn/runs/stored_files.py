@@ -1,7 +1,7 @@
 """Files of a run: written in one step; read with checks, one line names a damaged file.
 
-A JSON file has `sha256`, a digest of its other content, so that a changed digit is noticed. Files of
-older versions have none and are accepted if their shape is right.
+A JSON file has `sha256`, a digest of its other content, so that a changed digit is noticed. Files
+of older versions have none and are accepted if their shape is right.
 """
 
 import hashlib
@@ -167,8 +167,8 @@ def fault(value: Any, shape: Any, where: str = '') -> str:
     value: as parsed.
     shape: `Any`; a text, the only value; a type (`float` is any number, only `bool` takes a bool)
       or None; a tuple of shapes, of which one has to fit; [shape], a list of such; a dict of shapes
-      by key, where 'key?' may be absent and a type as a key (`str`, or `int` and `float` if the text
-      is such a number) matches all other keys.
+      by key, where 'key?' may be absent and a type as a key (`str`, or `int` and `float` if the
+      text is such a number) matches all other keys.
     where: the path so far.
   """
   if shape is Any:

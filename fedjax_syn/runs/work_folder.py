@@ -1,7 +1,7 @@
 """What a work folder holds: its files by name, their shapes, and readers that notice damage.
 
-summary.json has digests of metrics.jsonl and of the content of the files beside it. Folders of older
-versions have none and are accepted.
+summary.json has digests of metrics.jsonl and of the content of the files beside it. Folders of
+older versions have none and are accepted.
 """
 
 import hashlib
@@ -140,7 +140,7 @@ def lines(path: Path, size: int | None = None) -> list[dict[str, Any]]:
   """Reads a metrics.jsonl, or its first `size` bytes, without an incomplete last line.
 
   Raises:
-    DamagedError: if a line has no numbers with 'round' and 'seed', or a round of a seed comes twice.
+    DamagedError: if a line has no numbers with 'round' and 'seed', or a seed's round comes twice.
   """
   complete, _, _ = (read_bytes(path, size) or b'').rpartition(b'\n')
   out, seen = [], set()
