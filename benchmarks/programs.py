@@ -25,7 +25,7 @@ from benchmarks.timing import Program
 from benchmarks.workloads import CLASSES, Rounds, Unroll, Variant, Work
 from fedjax_syn import engine as engine_lib
 from fedjax_syn import models
-from fedjax_syn.algorithms.dynafed import synthetic_set, trajectory
+from fedjax_syn.algorithms.dynafed import synthetic_set, unroll
 from fedjax_syn.algorithms.fedavg import FedAvg
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.keys import Purpose, stream
@@ -38,7 +38,7 @@ from fedjax_syn.data import partition as partition_lib
 from fedjax_syn.data.augment import dsa
 from fedjax_syn.models.classifier import as_model
 from fedjax_syn.models.init import INITS
-from fedjax_syn.models.layers import FORMS, Conv, Dense, max_pool
+from fedjax_syn.models.network_layers import FORMS, Conv, Dense, max_pool
 
 SEED, FLOAT = 0, 4
 
@@ -143,11 +143,11 @@ def prepare_unroll(work: Unroll, variant: Variant) -> Program:
   began = time.perf_counter()
   model = make_model(work, variant.form)
   start, target = (model.init(jax.random.key(seed)) for seed in (SEED, SEED + 1))
-  segment = trajectory.Segment(start.params, target.params)
+  segment = unroll.Segment(start.params, target.params)
   mesh = mesh_of(jax.device_count())
   batches = microbatches.synthetic_microbatches(variant.pieces, work.images, model, mesh, 'pieces')
   augment = dsa if variant.dsa else None
-  loss = trajectory.inner_loss(model, start.stats, augment, *batches)
+  loss = unroll.inner_loss(model, start.stats, augment, *batches)
   labels = synthetic_set.SyntheticSet('x', 'y', 'step')
   rates = {'x': optax.adam(5e-2), 'y': optax.adam(5e-2), 'step': optax.adam(1e-2)}
   optimizer = optax.partition(rates, labels)
@@ -159,8 +159,8 @@ def prepare_unroll(work: Unroll, variant: Variant) -> Program:
     how = {'adjoint': variant.adjoint, 'scan_unroll': variant.together}
 
     def distance(syn):
-      end = trajectory.unroll(loss, segment.start, syn, key, work.steps, **how)
-      return trajectory.squared_distance(end, segment.target, segment.start)
+      end = unroll.unroll(loss, segment.start, syn, key, work.steps, **how)
+      return unroll.squared_distance(end, segment.target, segment.start)
 
     (syn, opt_state), value = training_step(distance, optimizer)((syn, opt_state))
     return syn, opt_state, value

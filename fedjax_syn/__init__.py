@@ -10,7 +10,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from fedjax_syn.core.moved import MovedFinder
+from fedjax_syn.core.old_modules import MovedFinder
 
 if TYPE_CHECKING:  # what `__getattr__` finds
   from fedjax_syn.algorithms import ABAVG as ABAVG

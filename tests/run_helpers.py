@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedjax_syn import config as config_lib
-from fedjax_syn.core import trees
+from fedjax_syn.core import tree_encoding
 from fedjax_syn.runs import checkpoint, experiment, metrics, work_folder
 from tests.fake_engine import PHASE
 
@@ -69,7 +69,7 @@ def outcome(folder) -> dict:
       p for p in checkpoint.list_sorted(folder / 'checkpoints') if checkpoint.seed_of(p) == seed
     ]
     tree = checkpoint.read(mine[-1]).tree
-    states[seed] = {k: v.tobytes() for k, v in trees.encode(tree)[0].items()}
+    states[seed] = {k: v.tobytes() for k, v in tree_encoding.encode(tree)[0].items()}
   with np.load(folder / 'synthetic' / 'synthetic.npz') as file:
     learned = {k: v.tobytes() for k, v in file.items()}
   of_clock = ('seconds', 'peak_memory_bytes', 'metrics_sha256')

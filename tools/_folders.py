@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 import fedjax_syn as fs
 from fedjax_syn import report
 from fedjax_syn.cli import export, inspect, jax_setup
-from fedjax_syn.core import trees
+from fedjax_syn.core import tree_encoding
 from fedjax_syn.papers.dynafed import inspections
 from fedjax_syn.runs import checkpoint, experiment, metrics, progress, stored_files
 from tests.run_helpers import Killed, config_of
@@ -132,7 +132,9 @@ def read_export(folder: Path) -> dict[str, str]:
 def read_results(folder: Path) -> dict[str, Any]:
   """Returns the results of a finished run: those of the report, and the last states."""
   last = {checkpoint.seed_of(path): path for path in checkpoint.list_sorted(folder / 'checkpoints')}
-  states = {str(s): digest(trees.encode(checkpoint.read(p).tree)[0]) for s, p in last.items()}
+  states = {
+    str(s): digest(tree_encoding.encode(checkpoint.read(p).tree)[0]) for s, p in last.items()
+  }
   return read_report(folder) | {'states': states}
 
 

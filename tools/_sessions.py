@@ -175,7 +175,7 @@ def outcome(folder: pathlib.Path) -> dict[str, bytes]:
   """
   import numpy as np
 
-  from fedjax_syn.core import trees
+  from fedjax_syn.core import tree_encoding
   from fedjax_syn.runs import checkpoint, metrics
 
   parts: dict[str, bytes] = {}
@@ -184,7 +184,7 @@ def outcome(folder: pathlib.Path) -> dict[str, bytes]:
     lines = [{k: v for k, v in line.items() if k != 'seconds'} for line in metrics.read(path)]
     parts[f'{name}/metrics.jsonl'] = json.dumps(lines).encode()
     last = checkpoint.read(checkpoint.list_sorted(run / 'checkpoints')[-1])
-    parts |= {f'{name}/{k}': v.tobytes() for k, v in trees.encode(last.tree)[0].items()}
+    parts |= {f'{name}/{k}': v.tobytes() for k, v in tree_encoding.encode(last.tree)[0].items()}
     for learned in sorted((run / 'synthetic').glob('*.npz')):
       with np.load(learned, allow_pickle=False) as file:
         parts |= {f'{name}/{learned.name}/{k}': v.tobytes() for k, v in file.items()}

@@ -33,7 +33,7 @@ from fedjax_syn.algorithms.fedreg import FedReg
 from fedjax_syn.algorithms.fedrep import FedRep
 from fedjax_syn.algorithms.fedsam import FedSAM
 from fedjax_syn.algorithms.moon import MOON
-from fedjax_syn.algorithms.removed import without_constants
+from fedjax_syn.algorithms.old_fields import without_constants
 from fedjax_syn.algorithms.scaffold import SCAFFOLD
 from fedjax_syn.algorithms.serverwarmup import ServerWarmUp
 from fedjax_syn.algorithms.set_sharing.feddm import FedDM

@@ -1,4 +1,4 @@
-"""FedBE: an ensemble around the clients' models is distilled (Chen and Chao, 2021, Algorithm 1)."""
+"""FedBE: distils models drawn around the clients' models (Chen and Chao, 2021, Algorithm 1)."""
 
 import jax
 import jax.numpy as jnp

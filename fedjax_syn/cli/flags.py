@@ -1,4 +1,7 @@
-"""What the commands have in common: their flags, and refusals in one line."""
+"""What the commands have in common: their flags, and errors in one line.
+
+Settings (`--config.key=value`) are applied by `fedjax_syn.config.files.apply`.
+"""
 
 import contextlib
 import logging as python_logging

@@ -8,7 +8,7 @@ from typing import Any
 import ml_collections
 
 from fedjax_syn import algorithms
-from fedjax_syn.algorithms.removed import without_constants
+from fedjax_syn.algorithms.old_fields import without_constants
 from fedjax_syn.chains import TRAITS, Chain
 from fedjax_syn.config import blocks
 from fedjax_syn.config.parsing import check_algorithm, check_name, leaves, no_such
@@ -17,7 +17,7 @@ from fedjax_syn.core import privacy
 from fedjax_syn.core.contexts import Run
 from fedjax_syn.core.fields import ConfigError, check_range, coerce
 from fedjax_syn.core.texts import shown
-from fedjax_syn.data import kinds
+from fedjax_syn.data import facts
 from fedjax_syn.data.normalisation import NORMALISATIONS
 
 HELD_OUT = 'held_out'  # also in the data sets, which are slow to import
@@ -99,7 +99,7 @@ def _check_names(resolved: Resolved) -> None:
   check_name('data.partition', data.partition, 'partitions')
   check_name('model.name', model.name, 'models')
   takes_images = ':' not in model.name and model.name not in models.TEXT
-  if takes_images and 'pixels' in kinds.LACKS.get(data.name, ()):
+  if takes_images and 'pixels' in facts.LACKS.get(data.name, ()):
     raise ConfigError(
       f'model.name={model.name!r}: takes images, and data.name={data.name!r} has tokens; use'
       f' {", ".join(models.TEXT)}'
@@ -124,12 +124,12 @@ def _check_combinations(resolved: Resolved) -> None:
   for name in resolved.trackers:
     if importlib.util.find_spec(name) is None:
       raise ConfigError(f"trackers={name!r}: is not installed; pip install -e '.[{name}]'")
-  lacks = kinds.LACKS.get(resolved.data.name, ())
+  lacks = facts.LACKS.get(resolved.data.name, ())
   try:
     for word in resolved.words:
       # Optimizers, schedules and compositions refuse here.
       _check_data(word, algorithms.create(word, resolved), resolved)
-    kinds.check_partition(resolved.data.name, resolved.data.partition)
+    facts.check_partition(resolved.data.name, resolved.data.partition)
     if resolved.personal_every and 'one class' in lacks:
       raise ValueError(f'personal_every: needs {TRAITS["one class"]}; 0 would work')
   except ValueError as error:
@@ -177,5 +177,5 @@ def _check_data(word: str, method: Chain, resolved: Resolved) -> None:
       f' other classes, try {HELD_OUT!r}'
     )
   for trait in sorted(method.requires):
-    if trait in kinds.LACKS.get(data.name, ()):
+    if trait in facts.LACKS.get(data.name, ()):
       raise ConfigError(f'algorithm={shown(word)}: needs {TRAITS[trait]} (data.name={data.name!r})')

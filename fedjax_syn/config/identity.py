@@ -1,4 +1,4 @@
-"""What makes two runs the same: the fields that change a result, and the user's code they name.
+"""What makes two runs the same: the fields that change a result, and the code that they name.
 
 A run resumes in a folder, and a table's cell counts as finished, only if these are equal. A
 folder's own config is compared as text: nothing that it names is imported.
@@ -16,7 +16,7 @@ from typing import Any
 
 from fedjax_syn import algorithms
 from fedjax_syn.algorithms import own_layers
-from fedjax_syn.algorithms.removed import CONSTANTS
+from fedjax_syn.algorithms.old_fields import CONSTANTS
 from fedjax_syn.config.combinations import check
 from fedjax_syn.config.parsing import TFDS, Leaf, leaves
 from fedjax_syn.config.schema import METHODS, SECTIONS, Resolved, flatten, plain, to_dict

@@ -1,4 +1,4 @@
-"""Failures that are no fault of a run: a full disk, another process of the run that is gone."""
+"""Failures that a run did not cause: a full disk, or the loss of another of its processes."""
 
 import errno
 import os

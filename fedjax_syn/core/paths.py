@@ -1,4 +1,4 @@
-"""Paths as people write them."""
+"""Paths as people write them, and files that are written whole or not at all."""
 
 import contextlib
 import os

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from fedjax_syn.core import exit_status, trees
+from fedjax_syn.core import exit_status, tree_encoding
 from fedjax_syn.core.types import PyTree
 
 PEER_GONE = (
@@ -133,7 +133,7 @@ def tree_from_process_0(function: Callable[[], PyTree]) -> PyTree:
 
   def read():
     nonlocal arrays, described
-    arrays, described = trees.encode(function())
+    arrays, described = tree_encoding.encode(function())
     layout = {name: [a.dtype.name, list(a.shape)] for name, a in arrays.items()}
     return [layout, described]
 
@@ -142,7 +142,7 @@ def tree_from_process_0(function: Callable[[], PyTree]) -> PyTree:
   for name, (dtype, shape) in layout.items():
     content = _broadcast_bytes(np.ascontiguousarray(arrays[name]).tobytes() if arrays else b'')
     received[name] = np.frombuffer(content, dtype).reshape(shape)
-  return trees.decode(received, described)
+  return tree_encoding.decode(received, described)
 
 
 def on_all_processes(function: Callable[[], Any]) -> Any:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from fedjax_syn.core import exit_status, failures, streams
+from fedjax_syn.core import exit_status, failures, standard_streams
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ASKED = 'stopping after this step; once more to stop now'
@@ -149,7 +149,7 @@ def watch() -> None:
   signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
   heard.install()
   os.register_at_fork(after_in_child=forked)
-  streams.outlive_readers()
+  standard_streams.outlive_readers()
 
 
 def watched() -> Watch | None:

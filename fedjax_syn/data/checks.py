@@ -1,4 +1,4 @@
-"""What a data set must be, and what users probably mean otherwise."""
+"""What a data set must satisfy, and hints at what a user probably meant."""
 
 import dataclasses
 from pathlib import Path

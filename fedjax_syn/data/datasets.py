@@ -33,7 +33,7 @@ from fedjax_syn.data.builders import (
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.data.dataset import Dataset
-from fedjax_syn.data.kinds import FLAIR
+from fedjax_syn.data.facts import FLAIR
 from fedjax_syn.data.normalisation import NORMALISATIONS, Normalisation, check_name, constants_for
 from fedjax_syn.data.settings import Data
 from fedjax_syn.data.split import Split

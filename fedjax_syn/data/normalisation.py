@@ -1,4 +1,7 @@
-"""Normalisations of pixels scaled to 0..1: the papers' constants by name, or computed."""
+"""Normalisations of pixels scaled to 0..1: the papers' constants by name, or computed.
+
+`fedjax_syn.data.federated.normalise` applies them, inside the programs.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from fedjax_syn.data.kinds import VOCABULARY
+from fedjax_syn.data.facts import VOCABULARY
 from fedjax_syn.data.scaling import scale_together
 
 

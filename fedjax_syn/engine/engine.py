@@ -23,7 +23,7 @@ from fedjax_syn.engine.evaluate import Evaluator, make_evaluator
 from fedjax_syn.engine.layout import Layout
 from fedjax_syn.engine.personal import Personal, make_split, measure_all
 from fedjax_syn.engine.round_metrics import each_numbers, numbers
-from fedjax_syn.engine.setting import make_setting
+from fedjax_syn.engine.static_setting import make_setting
 from fedjax_syn.layer import Layer, overrides
 
 

@@ -18,7 +18,7 @@ from fedjax_syn.core.sampling import FEWEST
 from fedjax_syn.core.types import Array
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine.inputs import client_context, round_inputs
-from fedjax_syn.engine.setting import Setting
+from fedjax_syn.engine.static_setting import Setting
 from fedjax_syn.layer import overrides
 
 

@@ -1,4 +1,4 @@
-"""How sampled clients lie on devices: measured defaults, and what a config changes.
+"""Settings of how sampled clients lie on devices, with measured defaults; `cohort` places them.
 
 | backend | devices      | lanes | why                                                     |
 |---------|--------------|-------|---------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""What a round hides where a method adds noise for privacy."""
+"""Hides a round's exact numbers where a method adds noise for privacy."""
 
 import jax.numpy as jnp
 
@@ -6,7 +6,7 @@ from fedjax_syn.chains import Chain
 from fedjax_syn.core.contexts import Messages
 from fedjax_syn.core.privacy import Mechanism
 from fedjax_syn.core.types import Array
-from fedjax_syn.engine.setting import Setting
+from fedjax_syn.engine.static_setting import Setting
 from fedjax_syn.layer import overrides
 
 

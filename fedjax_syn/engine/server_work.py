@@ -10,7 +10,7 @@ from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.mesh import alone
 from fedjax_syn.core.types import Variables
 from fedjax_syn.data.federated import FederatedData
-from fedjax_syn.engine.setting import Setting
+from fedjax_syn.engine.static_setting import Setting
 from fedjax_syn.layer import Layer, overrides
 
 

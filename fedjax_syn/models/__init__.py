@@ -16,9 +16,9 @@ from fedjax_syn.models.classifier import as_model
 from fedjax_syn.models.convnet import convnet
 from fedjax_syn.models.flax_module import from_class, from_module
 from fedjax_syn.models.init import INITS
-from fedjax_syn.models.layers import FORMS, NORMS, POOLINGS
 from fedjax_syn.models.lenet import cnn3, lenet
 from fedjax_syn.models.mlp import mlp
+from fedjax_syn.models.network_layers import FORMS, NORMS, POOLINGS
 from fedjax_syn.models.resnet import resnet18
 from fedjax_syn.models.text import embed, text
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fedjax_syn.core.types import Array, Model, Output, Params, PRNGKey, Variables
 from fedjax_syn.models.init import Init
-from fedjax_syn.models.layers import Dense
+from fedjax_syn.models.network_layers import Dense
 
 
 class Classifier(nn.Module):

@@ -5,7 +5,7 @@ import flax.linen as nn
 from fedjax_syn.core.types import Array
 from fedjax_syn.models.classifier import check_fits
 from fedjax_syn.models.init import Init
-from fedjax_syn.models.layers import NORMS, POOLINGS, Conv, Form
+from fedjax_syn.models.network_layers import NORMS, POOLINGS, Conv, Form
 
 
 class ConvNet(nn.Module):

@@ -1,4 +1,4 @@
-"""More outputs on a network's features, for samples that belong to none of its classes."""
+"""Adds outputs to a classifier, for samples that belong to none of its classes."""
 
 import functools
 

@@ -7,7 +7,7 @@ import flax.linen as nn
 from fedjax_syn.core.types import Array
 from fedjax_syn.models.classifier import check_fits
 from fedjax_syn.models.init import Init
-from fedjax_syn.models.layers import Conv, Dense, Form, max_pool
+from fedjax_syn.models.network_layers import Conv, Dense, Form, max_pool
 
 
 class PlainCNN(nn.Module):

@@ -6,7 +6,7 @@ import flax.linen as nn
 
 from fedjax_syn.core.types import Array
 from fedjax_syn.models.init import Init
-from fedjax_syn.models.layers import Dense
+from fedjax_syn.models.network_layers import Dense
 
 
 class MLP(nn.Module):

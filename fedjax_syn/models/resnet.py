@@ -7,7 +7,7 @@ import flax.linen as nn
 
 from fedjax_syn.core.types import Array
 from fedjax_syn.models.init import Init
-from fedjax_syn.models.layers import NORMS, Conv, Form, GroupNorm, max_pool
+from fedjax_syn.models.network_layers import NORMS, Conv, Form, GroupNorm, max_pool
 
 GROUPS = 32  # Wu and He (2018); one group per channel would leave nothing of a 1x1 last stage
 SMALL = 64  # pixels; below, the stem neither strides nor pools

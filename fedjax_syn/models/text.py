@@ -6,9 +6,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from fedjax_syn.core.types import Array, Params
-from fedjax_syn.data.kinds import VOCABULARY
+from fedjax_syn.data.facts import VOCABULARY
 from fedjax_syn.models.init import Init
-from fedjax_syn.models.layers import Dense
+from fedjax_syn.models.network_layers import Dense
 
 WINDOW = 3  # words
 

@@ -1,10 +1,12 @@
 """Checkpoints: arrays by Orbax, the tree's structure as JSON, and a checksum over every file.
 
-A checkpoint is `checkpoints/<round>/seed_<seed>`; a later one of the same round and seed (a chunk
-of work between rounds) gets a number: `seed_0+1`. It gets its name only when it is complete and on
-disk, and is used only if every byte is the one that was written: Orbax restores a checkpoint with a
-flipped byte without complaint. Orbax's preservation policies know one checkpoint per step; here
-seeds and chunks share a round, so `prune` decides which are kept.
+A checkpoint holds a seed's `fedjax_syn.core.contexts.State` and a note with the seconds and what
+the next line of metrics needs. It is `checkpoints/<round>/seed_<seed>`; a second one of the same
+round and seed, saved during work of the server between rounds, has a number: `seed_0+1`. It gets
+its name only when it is complete and on disk, and is used only if every byte is the one that was
+written: Orbax restores a checkpoint with a flipped byte without complaint. Orbax's policies assume
+one checkpoint per step. Here several seeds and chunks share a round, so `prune` decides which are
+kept.
 """
 
 import contextlib
@@ -24,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.core import trees as structure_lib
+from fedjax_syn.core import tree_encoding as structure_lib
 from fedjax_syn.core.contexts import State
 from fedjax_syn.core.paths import fsync
 from fedjax_syn.core.types import PyTree
@@ -66,7 +68,7 @@ def save(root: Path, round: int, seed: int, tree: PyTree, note: dict[str, Any]) 
     root: the folder of all checkpoints of a run.
     round: rounds done.
     seed: the seed that the tree belongs to.
-    tree: see `fedjax_syn.core.trees.encode`.
+    tree: see `fedjax_syn.core.tree_encoding.encode`.
     note: JSON values to keep beside the tree.
 
   Returns:

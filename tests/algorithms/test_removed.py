@@ -4,7 +4,7 @@ import pytest
 
 from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
-from fedjax_syn.algorithms.removed import CONSTANTS
+from fedjax_syn.algorithms.old_fields import CONSTANTS
 from fedjax_syn.config import identity
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjax_syn import config as config_lib
-from fedjax_syn.algorithms.removed import CONSTANTS
+from fedjax_syn.algorithms.old_fields import CONSTANTS
 from fedjax_syn.config import (
   ConfigError,
   check,

@@ -13,7 +13,7 @@ from fedjax_syn import models, report
 from fedjax_syn.cli import export, inspect
 from fedjax_syn.cli import report as report_command
 from fedjax_syn.config import identity, trusted
-from fedjax_syn.core import trees
+from fedjax_syn.core import tree_encoding
 from fedjax_syn.runs import export as export_lib
 from fedjax_syn.runs import stored_files
 from tests.run_helpers import config_of, summary_of
@@ -223,7 +223,7 @@ def test_a_model_of_another_shape_is_refused(tmp_path):
 def test_a_checkpoint_calls_nothing_that_it_names(mark, named):
   node = {'named': named, 'fields': {'command': {'value': 'touch x'}}}
   with pytest.raises(ValueError, match='does not know'):
-    trees.decode({}, node)
+    tree_encoding.decode({}, node)
   assert not mark.exists()
 
 

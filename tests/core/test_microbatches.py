@@ -7,7 +7,7 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn import models
-from fedjax_syn.algorithms.dynafed import trajectory
+from fedjax_syn.algorithms.dynafed import unroll
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.mesh import place, replicated
@@ -37,9 +37,7 @@ def drawn(model):
 def test_value_gradient_and_its_tangent_are_those_of_the_whole(x64, count, devices):
   """Of the weights alone, as in a step of training, and of all three, as in the adjoint."""
   model, mesh = tiny.net(9, 3), mesh_of(devices)
-  whole, split = (
-    trajectory.inner_loss(model, {}, None, *how) for how in ((1, None), (count, mesh))
-  )
+  whole, split = (unroll.inner_loss(model, {}, None, *how) for how in ((1, None), (count, mesh)))
   where = drawn(model)
   w, x, y = place(where, replicated(mesh)) if mesh else where
   along = jax.tree.map(jnp.cos, w)
@@ -56,7 +54,7 @@ def test_value_gradient_and_its_tangent_are_those_of_the_whole(x64, count, devic
   np.testing.assert_allclose(split(w, x, y, key), whole(w, x, y, key), rtol=1e-12)
 
 
-@pytest.mark.parametrize('adjoint', trajectory.ADJOINTS)
+@pytest.mark.parametrize('adjoint', unroll.ADJOINTS)
 def test_meta_gradients_are_those_of_the_whole(x64, adjoint):
   """An augmentation sees all images together, so its draws do not depend on the pieces."""
   model = tiny.net(9, 3)
@@ -66,11 +64,11 @@ def test_meta_gradients_are_those_of_the_whole(x64, adjoint):
   turned = lambda key, x: x * jax.random.uniform(key, (IMAGES, 1, 1, 1), float)
   mesh, results = mesh_of(2), []
   for how in ((1, None), (3, None), (3, mesh)):
-    loss = trajectory.inner_loss(model, {}, turned, *how)
+    loss = unroll.inner_loss(model, {}, turned, *how)
 
     def matching(syn, w, target, loss=loss):
-      end = trajectory.unroll(loss, w, syn, jax.random.key(3), 3, adjoint=adjoint)
-      return trajectory.squared_distance(end, target, w)
+      end = unroll.unroll(loss, w, syn, jax.random.key(3), 3, adjoint=adjoint)
+      return unroll.squared_distance(end, target, w)
 
     arguments = syn, w, target
     arguments = place(arguments, replicated(mesh)) if how[1] else arguments

@@ -7,7 +7,7 @@ import pytest
 
 from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import fortunes
-from fedjax_syn.data.kinds import VOCABULARY
+from fedjax_syn.data.facts import VOCABULARY
 
 WORDS = {
   'cooking': ['boil', 'bake', 'stir', 'salt', 'pepper', 'oven', 'spoon', 'bread'],

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedjax_syn as fs
-from fedjax_syn.algorithms.dynafed.trajectory import draw_segment
+from fedjax_syn.algorithms.dynafed.unroll import draw_segment
 from fedjax_syn.core.keys import Purpose, fold, stream
 from tests.float64 import library as lib
 from tests.float64 import model as tiny

@@ -10,7 +10,7 @@ import pytest
 
 from fedjax_syn import models
 from fedjax_syn.models.init import INITS
-from fedjax_syn.models.layers import FORMS, Conv, GroupNorm, avg_pool, max_pool
+from fedjax_syn.models.network_layers import FORMS, Conv, GroupNorm, avg_pool, max_pool
 from fedjax_syn.models.resnet import Block
 from tests.models.test_networks import SMALL
 

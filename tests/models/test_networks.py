@@ -9,7 +9,7 @@ import pytest
 
 from fedjax_syn import models
 from fedjax_syn.core.types import Variables
-from fedjax_syn.models.layers import FORMS
+from fedjax_syn.models.network_layers import FORMS
 from fedjax_syn.models.projection import with_projection
 
 SMALL = {  # the smallest images that show every layer; two channels where the network allows

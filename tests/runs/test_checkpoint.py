@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjax_syn.core import trees as structure
+from fedjax_syn.core import tree_encoding as structure
 from fedjax_syn.core.contexts import State
 from fedjax_syn.runs import checkpoint
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from fedjax_syn import config as config_lib
-from fedjax_syn.core import trees
+from fedjax_syn.core import tree_encoding
 from fedjax_syn.runs import experiment, final_files
 from tests.run_helpers import config_of
 
@@ -106,7 +106,7 @@ def test_a_checkpoint_does_not_decide_what_is_imported_or_called(named):
 
   fields = {'id': {'value': 'x'}, 'ctx': {'value': None}} if 'ast' in named else {}
   with pytest.raises(ValueError, match='does not know'):
-    trees.decode({}, {'named': named, 'fields': fields})
+    tree_encoding.decode({}, {'named': named, 'fields': fields})
   assert 'this' not in sys.modules
 
 

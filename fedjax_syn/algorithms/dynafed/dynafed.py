@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_syn.algorithms.dynafed import dynamics, synthetic_set, trajectory
+from fedjax_syn.algorithms.dynafed import dynamics, synthetic_set
+from fedjax_syn.algorithms.dynafed import unroll as trajectory
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.chunks import Chunks

@@ -1,4 +1,7 @@
-"""Training on a small data set compared with the global dynamics (DynaFed, Figure 6, left)."""
+"""Compares training on the synthetic set, on real images and on noise with the global trajectory.
+
+Source: DynaFed (Pi et al., 2023), Figure 6, left.
+"""
 
 import functools
 from collections.abc import Mapping
@@ -8,12 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
-from fedjax_syn.algorithms.dynafed.trajectory import (
-  cosine_distance,
-  draw_segment,
-  inner_loss,
-  unroll,
-)
+from fedjax_syn.algorithms.dynafed.unroll import cosine_distance, draw_segment, inner_loss, unroll
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.types import Array, Model, Params, PRNGKey, Stats
 from fedjax_syn.data import federated

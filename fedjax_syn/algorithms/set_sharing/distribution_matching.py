@@ -1,6 +1,7 @@
 """Distribution matching: a small set whose mean features by class are those of a client's data.
 
-Source: FedDualMatch, Section 4.1 (Eqs. 2 and 3); FedDM (Xiong et al., 2023); Zhao and Bilen (2023).
+`FedDM._loss` and `FedDualMatch._loss` are the losses that are minimised. Source: FedDualMatch,
+Section 4.1 (Eqs. 2 and 3); FedDM (Xiong et al., 2023); Zhao and Bilen (2023).
 """
 
 from collections.abc import Callable

@@ -38,7 +38,7 @@ from fedjax_syn.data.builders.flair_records import (
 )
 from fedjax_syn.data.checks import untrained_classes
 from fedjax_syn.data.dataset import Dataset
-from fedjax_syn.data.kinds import FLAIR
+from fedjax_syn.data.facts import FLAIR
 from fedjax_syn.data.normalisation import constants_for
 from fedjax_syn.data.split import check_split, checksum
 

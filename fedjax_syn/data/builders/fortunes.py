@@ -17,7 +17,7 @@ import numpy as np
 
 from fedjax_syn.data.builders import bounded
 from fedjax_syn.data.dataset import Dataset, make
-from fedjax_syn.data.kinds import VOCABULARY
+from fedjax_syn.data.facts import VOCABULARY
 from fedjax_syn.data.split import check_split, smallest_digests
 
 FOLDER = Path('/usr/share/games/fortunes')  # where Debian's package puts them

@@ -1,4 +1,4 @@
-"""Dirichlet partitions: how shares of classes are drawn, and how they become whole rows.
+"""Dirichlet partitions: draws each client's share of each class, and rounds shares to whole rows.
 
 A partitioner takes a `Spec` and returns counts of rows, int64 [classes, clients]. `log_dirichlet`
 draws shares in log space, so that a small alpha does not underflow; `round_shares` rounds them.

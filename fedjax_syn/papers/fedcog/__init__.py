@@ -1,7 +1,7 @@
 """FedCOG (Ye et al., ICLR 2024): Tables 1-11 and Figures 2-6, and what the paper does not have."""
 
 from fedjax_syn.papers import post_run
-from fedjax_syn.papers.fedcog import cells, flair, personal
+from fedjax_syn.papers.fedcog import cells, flair, personal_cells
 from fedjax_syn.papers.fedcog.cells import BOTH, CIFAR10, FEDAVG, FEDCOG, FEW, FMNIST, OF_TABLE1
 from fedjax_syn.papers.paper import DEVIATION_NOTE, Paper, read_numbers
 from fedjax_syn.tables import draw, measures
@@ -150,16 +150,16 @@ ENTRIES = (
   _entry(
     'table6',
     "Table 6: accuracy of the clients' own models",
-    personal.TABLE6,
-    personal.ROWS,
+    personal_cells.TABLE6,
+    personal_cells.ROWS,
     measures.PERSONAL,
     notes=(PERSONAL_NOTE,),
   ),
   _entry(
     'figure2',
     'Figure 2: local models of the round after T0: difference, generalisation, personalisation',
-    personal.LOCAL,
-    personal.LOCAL_ROWS,
+    personal_cells.LOCAL,
+    personal_cells.LOCAL_ROWS,
     proposed='',
     draw=draw.panels,
   ),

@@ -1,7 +1,7 @@
 """FedDualMatch (ICLR 2025 submission): Tables 1-2, Figures 1-8, and what is not in the paper."""
 
 from fedjax_syn.papers import post_run
-from fedjax_syn.papers.feddualmatch import cells, communication
+from fedjax_syn.papers.feddualmatch import cells, communication_cells
 from fedjax_syn.papers.feddualmatch.cells import BOTH, FEDDM, FEDDUALMATCH, MNIST
 from fedjax_syn.papers.paper import DEVIATION_NOTE, Paper, read_numbers
 from fedjax_syn.tables import draw, measures
@@ -86,10 +86,10 @@ ENTRIES = (
   _entry(
     'figure6',
     'Figure 6: megabytes of a round, for every algorithm of the library',
-    communication.BYTES,
-    communication.ROWS,
+    communication_cells.BYTES,
+    communication_cells.ROWS,
     proposed='',
-    without_metrics=frozenset(r.name for r in communication.ROWS),  # one step logs nothing
+    without_metrics=frozenset(r.name for r in communication_cells.ROWS),  # one step logs nothing
     draw=draw.dots,
     notes=(BYTES_NOTE,),
   ),

@@ -10,7 +10,7 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn.algorithms.dynafed.client_losses import round_losses
-from fedjax_syn.algorithms.dynafed.trajectory import inner_loss
+from fedjax_syn.algorithms.dynafed.unroll import inner_loss
 from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.optimizers import optimize
 from fedjax_syn.core.sampling import SAMPLERS

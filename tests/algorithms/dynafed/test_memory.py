@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from fedjax_syn import models
-from fedjax_syn.algorithms.dynafed import synthetic_set, trajectory
+from fedjax_syn.algorithms.dynafed import synthetic_set, unroll
 from fedjax_syn.data.augment import dsa
 
 
@@ -14,11 +14,11 @@ def temporary_bytes(adjoint: str, width: int, steps: int) -> int:
   syn = jax.eval_shape(lambda: synthetic_set.noise(jax.random.key(0), 150, (32, 32, 3), 10, 0.04))
 
   def iteration(syn, start, target):
-    loss = trajectory.inner_loss(model, {}, dsa)
+    loss = unroll.inner_loss(model, {}, dsa)
 
     def f(syn):
-      end = trajectory.unroll(loss, start, syn, jax.random.key(0), steps, adjoint=adjoint)
-      return trajectory.squared_distance(end, target, start)
+      end = unroll.unroll(loss, start, syn, jax.random.key(0), steps, adjoint=adjoint)
+      return unroll.squared_distance(end, target, start)
 
     return jax.value_and_grad(f)(syn)
 

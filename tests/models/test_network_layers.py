@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax.test_util import check_grads
 
 from fedjax_syn.models.init import INITS
-from fedjax_syn.models.layers import (
+from fedjax_syn.models.network_layers import (
   COPIES,
   FORMS,
   BatchNorm,

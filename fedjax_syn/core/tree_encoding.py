@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.core import moved
+from fedjax_syn.core import old_modules
 from fedjax_syn.core.types import PyTree
 
 PACKAGES = ('fedjax_syn', 'optax')  # whose NamedTuples states are made of
@@ -91,7 +91,7 @@ def decode(arrays: dict[str, np.ndarray], structure: dict) -> PyTree:
     return array
   named = structure['named']
   module, _, name = named.partition(':')
-  module = moved.new_name(module)
+  module = old_modules.new_name(module)
   # A file must not decide which code is imported: a user's own module is there already, by the
   # config.
   known = module in sys.modules or module.partition('.')[0] in PACKAGES

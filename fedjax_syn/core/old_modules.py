@@ -1,4 +1,4 @@
-"""Modules of versions before 0.2: checkpoints name them, and imports say their new names."""
+"""Modules of versions before 0.2: old checkpoints name them; an import of one says the new name."""
 
 import importlib.abc
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ MOVED = {
   'synthesis': 'algorithms',
   'synthesis.class_sets': 'algorithms.set_sharing.class_sets',
   'synthesis.synthetic': 'algorithms.dynafed.synthetic_set',
-  'synthesis.trajectory': 'algorithms.dynafed.trajectory',
+  'synthesis.trajectory': 'algorithms.dynafed.unroll',
   'synthesis.virtual': 'algorithms.vhl',
   'trackers': 'runs.trackers',
   'typing': 'core.types',

@@ -1,4 +1,4 @@
-"""Functions whose results' shapes are needed before they are called, without tracing them twice."""
+"""Traces a function once, for the shapes of its results and for its calls."""
 
 from collections.abc import Callable
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjax_syn.algorithms.dynafed import synthetic_set, trajectory
+from fedjax_syn.algorithms.dynafed import synthetic_set
+from fedjax_syn.algorithms.dynafed import unroll as trajectory
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
 from fedjax_syn.core.keys import fold
 from fedjax_syn.data.augment import dsa

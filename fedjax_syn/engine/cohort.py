@@ -1,4 +1,4 @@
-"""Runs the sampled clients: blocks of vmapped lanes, longest first, or a plain loop."""
+"""Runs the sampled clients on the devices: queues of vmapped blocks, longest first, or a loop."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from fedjax_syn.core.contexts import ClientContext, Messages
 from fedjax_syn.core.types import Array, PyTree
 from fedjax_syn.engine.inputs import RoundInputs, client_context
 from fedjax_syn.engine.layout import Layout
-from fedjax_syn.engine.tracing import traced
+from fedjax_syn.engine.trace_once import traced
 
 Client = LocalClient | DirectClient
 

@@ -1,4 +1,4 @@
-"""Standard output and error of a launcher: a run goes on where nobody reads them any more."""
+"""Standard output and error of a command: it continues after nobody reads them any more."""
 
 import io
 import os
