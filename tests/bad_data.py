@@ -98,7 +98,7 @@ MNIST_FILES = [
 
 
 def other_cache(folder):
-  """MNIST as it was prepared, with a cache whose pixels are others than those that were prepared."""
+  """Returns a prepared MNIST whose cache holds other pixels than the prepared ones."""
   ready = folder / 'd' / 'mnist' / '1.0.0'
   ready.mkdir(parents=True)
   (ready / 'dataset_info.json').write_text(json.dumps({'fileFormat': 'array_record'}))

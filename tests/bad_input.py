@@ -32,11 +32,13 @@ BAD = [
   ),
   (
     {'client.epochs': 0},
-    'client.epochs=0: exactly one of client.epochs and client.steps must be non-zero, and client.steps=0',
+    'client.epochs=0: exactly one of client.epochs and client.steps must be non-zero, '
+    'and client.steps=0',
   ),
   (
     {'client.steps': 10},
-    'client.epochs=1: exactly one of client.epochs and client.steps must be non-zero, and client.steps=10',
+    'client.epochs=1: exactly one of client.epochs and client.steps must be non-zero, '
+    'and client.steps=10',
   ),
   ({'personal_every': -1}, 'personal_every=-1: must be at least 0'),
   (
@@ -75,7 +77,8 @@ BAD = [
   ),
   (
     {'algorithm': 'feddf+dynafed'},
-    "algorithm='feddf+dynafed': needs server data and data.proxy='' names none; try data.proxy='held_out'",
+    "algorithm='feddf+dynafed': needs server data and data.proxy='' names none; "
+    "try data.proxy='held_out'",
   ),
   (
     {'algorithm': 'abavg', 'data.proxy': 'mnist'},
@@ -99,11 +102,13 @@ BAD = [
   ({'compare': 'fedavgg'}, "compare='fedavgg': unknown; nearest: fedavg"),
   (
     {'algorithm': 'feddm+scaffold'},
-    "algorithm='feddm+scaffold': 'scaffold' changes local training, but 'feddm' does not train locally",
+    "algorithm='feddm+scaffold': 'scaffold' changes local training, "
+    "but 'feddm' does not train locally",
   ),
   (
     {'compare': 'feddm+fedprox'},
-    "algorithm='feddm+fedprox': 'fedprox' changes local training, but 'feddm' does not train locally",
+    "algorithm='feddm+fedprox': 'fedprox' changes local training, "
+    "but 'feddm' does not train locally",
   ),
   (
     {'algorithm': 'dynafed+feddm'},
@@ -119,7 +124,8 @@ BAD = [
   ),
   (
     {'algorithm': 'json:loads'},
-    "algorithm='json:loads': is a function, and a method is a class since version 0.2: write class Loads(",
+    "algorithm='json:loads': is a function, and a method is a class since version 0.2: "
+    'write class Loads(',
   ),
   (
     {'algorithm': 'builtins:repr'},
@@ -147,7 +153,8 @@ BAD = [
   ),
   (
     {'algorithm': 'feddualmatch', 'feddualmatch.init': 'real', 'feddualmatch.clip': 1.0},
-    "feddualmatch.init='real' with feddualmatch.clip: images that begin as real ones are not private; use 'noise'",
+    "feddualmatch.init='real' with feddualmatch.clip: images that begin as real ones "
+    "are not private; use 'noise'",
   ),
   (
     {'algorithm': 'feddualmatch', 'feddualmatch.target_epsilon': 1.0},
@@ -155,7 +162,8 @@ BAD = [
   ),
   (
     {'data.name': 'flair', 'algorithm': 'fedavg'},
-    "data.partition='balanced_dirichlet': needs one class per row, and data.name='flair' has several",
+    "data.partition='balanced_dirichlet': needs one class per row, "
+    "and data.name='flair' has several",
   ),
   (
     {'data.name': 'flair', 'algorithm': 'feddm', 'data.partition': 'iid'},

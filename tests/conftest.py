@@ -29,8 +29,8 @@ COMPILED = pathlib.Path(__file__).resolve().parent.parent / '.pytest_cache' / 'c
 jax.config.update('jax_compilation_cache_dir', str(COMPILED))
 jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
 jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
-# Each garbage collection visits all traces and programs that JAX keeps, which took most of the time
-# after some hundred tests. So collections are rarer, and modules that compile much drop their traces.
+# Each garbage collection visits all traces and programs that JAX keeps. After some hundred tests
+# that took most of the time. So collections are rarer, and modules that compile much drop traces.
 gc.set_threshold(50_000, 20, 20)
 
 

@@ -4,7 +4,7 @@ import os
 
 
 def flip(path):
-  """Changes one bit; in an npz file one bit of a value, since the time of packing does not count."""
+  """Changes one bit; in an npz file a bit of a value, since the time of packing does not count."""
   data = bytearray(path.read_bytes())
   header = data.find(b'\x93NUMPY')
   data[len(data) // 2 if header < 0 else header + 128] ^= 1

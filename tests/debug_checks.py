@@ -20,8 +20,9 @@ DRAWS = (
 def debug_checks(transfers: str = 'disallow') -> Iterator[None]:
   """Makes NaNs, rank promotion, key reuse, leaked tracers, implicit transfers and warnings errors.
 
-  While JAX checks for leaks it caches no trace, so each call of a program compiles. It also collects
-  garbage after each traced function; older objects are frozen, which saves most of that time.
+  While JAX checks for leaks it caches no trace, so each call of a program compiles. It also
+  collects garbage after each traced function. Older objects are frozen, which saves most of that
+  time.
 
   Args:
     transfers: 'allow' for work between rounds, which uses numbers of the host.
@@ -44,8 +45,8 @@ def debug_checks(transfers: str = 'disallow') -> Iterator[None]:
 def recorded_keys() -> Iterator[dict[bytes, collections.Counter]]:
   """Counts the draws of `jax.random` at run time, by key data and by function and shape.
 
-  JAX's own checker misses equal keys that are computed twice, by `fold_in` or by a split and a fold.
-  Use one device: each device draws the values that several devices hold.
+  JAX's own checker misses equal keys that are computed twice, by `fold_in` or by a split and a
+  fold. Use one device: each device draws the values that several devices hold.
   """
   drawn = collections.defaultdict(collections.Counter)
   real = {name: getattr(jax.random, name) for name in DRAWS}

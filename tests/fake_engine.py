@@ -1,4 +1,4 @@
-"""An engine that costs nothing: the engine's interface over a few numpy lines, with a hook into every call."""
+"""A cheap engine for tests: the engine's interface in a few numpy lines; a hook sees every call."""
 
 from collections.abc import Callable
 from typing import NamedTuple

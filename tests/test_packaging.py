@@ -26,9 +26,12 @@ def admitted(requirement: Requirement) -> bool:
 
 
 def conflicts(pins: dict[str, str]) -> tuple[list[str], int]:
-  """Returns what installed packages of a pinned version require and the pins do not give, and how many were asked.
+  """Compares the pins with the requirements of the installed packages.
 
-  Of this project every extra counts; of a package of another version than the pinned one nothing is known.
+  A package counts only in its pinned version. Every extra of this project counts.
+
+  Returns:
+    The requirements that the pins do not meet, and how many requirements were compared.
   """
   found, asked = [], 0
   for package in importlib.metadata.distributions():

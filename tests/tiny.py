@@ -24,7 +24,7 @@ def quadratic(start: float) -> Model:
 
 
 def product(body: float, head: float) -> Model:
-  """logits = body * head - x, a representation and a head of one number each; for `half_square`, too."""
+  """Returns logits = body * head - x, for `half_square`; body and head are one number each."""
 
   def apply(variables, x, train=False, mask=None):
     params, stats = variables
@@ -38,7 +38,10 @@ def product(body: float, head: float) -> Model:
 
 
 def table(classes: int) -> Model:
-  """Says of an image what its one pixel says, whatever the parameter: test rows are a confusion matrix."""
+  """Predicts the value of an image's one pixel, whatever the parameter.
+
+  So the test rows give a confusion matrix.
+  """
 
   def apply(variables, x, train=False, mask=None):
     logits = jax.nn.one_hot(x.reshape(x.shape[0]).astype(jnp.int32), classes)
@@ -112,13 +115,19 @@ def two_points() -> FederatedData:
 
 
 def build(*args, **kwargs) -> Engine:
-  """An engine on one device, whose programs compile in two thirds of the time; tests of layouts use the library's own."""
+  """Returns an engine on one device, whose programs compile in two thirds of the time.
+
+  Tests of layouts use the library's own engine.
+  """
   return Engine(*args, **{'layout': Layout(devices=1), **kwargs})
 
 
 def client_of(
   engine: Engine, kind: type[Layer], client: int = 0, round: int = 1, **other
 ) -> ClientContext:
-  """A client as one layer sees it in a round of seed 0 that begins with the initial model, with other fields where told."""
+  """Returns a client as one layer sees it in a round of seed 0 that begins with the initial model.
+
+  `other` changes fields of it.
+  """
   state = engine.init(0)._replace(round=jnp.int32(round - 1))
   return engine.client_context(0, state, client, kind)._replace(**other)

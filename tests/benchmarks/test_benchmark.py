@@ -1,4 +1,4 @@
-"""The benchmark: operations counted by hand, pairs with the peer, what is recorded, what is refused."""
+"""The benchmark: operations counted by hand, pairs with the peer, records and refusals."""
 
 import functools
 import json
@@ -32,8 +32,12 @@ def test_operations_of_the_mlp():
 
 
 def test_operations_of_the_convnet_and_its_matching():
-  """Width 128 at 32x32x3. First: 2 x 27 x 128 x 32^2; second: 2 x 1,152 x 128 x 16^2; third a quarter
-  of it; head 2 x 2,048 x 10. Matching: 150 images x 20 steps x (9 x 101,490,688 - 3 x 7,077,888)."""
+  """The counts for width 128 at 32 x 32 x 3 are the ones worked out by hand.
+
+  First layer: 2 x 27 x 128 x 32^2. Second layer: 2 x 1,152 x 128 x 16^2. The third layer is a
+  quarter of the second. The head is 2 x 2,048 x 10. Matching: 150 images x 20 steps x
+  (9 x 101,490,688 - 3 x 7,077,888).
+  """
   work = jobs()['w4c'].work
   layers = [7_077_888, 75_497_472, 18_874_368, 40_960]
   assert operations.forward_operations(work) == layers
@@ -128,7 +132,7 @@ def test_a_result_is_the_median_of_pairs_and_json_is_a_list_of_objects(capsys, t
 
 
 def test_a_peer_gets_the_clients_data(capsys):
-  """As arrays that numpy reads without unpickling anything; server data, of which there are none, are left out."""
+  """numpy reads the arrays without unpickling. There are no server data, so they are left out."""
   reader = """
 import json, sys, numpy
 data = dict(numpy.load(json.loads(sys.stdin.readline())['data']))
@@ -143,7 +147,10 @@ print(json.dumps({name: list(value.shape) for name, value in data.items()}), flu
 
 @pytest.mark.slow
 def test_seeds_side_by_side_are_the_work_of_seeds_one_after_the_other():
-  """Three cohorts in a unit, whose images and messages count; all three seeds move, whichever way."""
+  """A unit has three cohorts, and their images and messages count.
+
+  All three seeds change the model, side by side and one after the other.
+  """
   job = workloads.smoke(jobs()['seeds'])
   ends = []
   for variant in workloads.SIDE_BY_SIDE:

@@ -1,4 +1,4 @@
-"""All of the tables of bad input through the launcher: one line on stderr, exit status 2, and nothing begun."""
+"""The launcher refuses every row of the bad-input tables: one line on stderr, status 2, no work."""
 
 import os
 import resource
@@ -102,7 +102,11 @@ def without_privileges() -> list[str]:
 
 
 def process(folder: Path, settings: dict, before: list[str] = ()) -> tuple[str, float, float]:
-  """Runs the launcher as a user would; returns the one line, and the seconds that it took, by the wall and of a core."""
+  """Runs the launcher as a user would.
+
+  Returns:
+    The one line, and the seconds that it took: wall-clock seconds and CPU seconds.
+  """
   start, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
   done = subprocess.run(
     [*before, sys.executable, str(ROOT / 'launch' / 'main.py'), *arguments(settings)],
@@ -149,8 +153,11 @@ def test_what_is_not_permitted(row, tmp_path):
 
 @pytest.mark.slow
 def test_every_refusal_comes_within_five_seconds(tmp_path):
-  """Each row as a process of its own. Seconds are those of a core, so that other work on the machine does not
-  count; `-s` prints them, and those by the wall."""
+  """Each row runs as its own process.
+
+  The test counts CPU seconds, so other work on the machine does not matter. `-s` prints the CPU
+  seconds and the wall-clock seconds.
+  """
   took = {}
   # An argument of a process has no null character, and 128 KiB on Linux.
   possible = lambda row: all('\0' not in a and len(a) < 2**17 for a in arguments(row.settings))

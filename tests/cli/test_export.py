@@ -28,7 +28,7 @@ def start(*arguments):
 
 @pytest.fixture(scope='module')
 def folder(whole_folder, tmp_path_factory):
-  """What a run of two seeds and ten images leaves, exported; its model is in place of the fake engine's."""
+  """Exports a run of two seeds and ten images; a real model replaces the fake engine's."""
   target = tmp_path_factory.mktemp('exported')
   with pytest.MonkeyPatch.context() as patch:
     stored = work_folder.config(whole_folder)

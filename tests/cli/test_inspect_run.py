@@ -1,4 +1,4 @@
-"""Looking into a finished run: what is left behind, that the round is the run's own, and what is refused."""
+"""Inspecting a finished run: the files it writes, the run's own round, and refusals."""
 
 import json
 import os
@@ -64,7 +64,10 @@ def test_gradients_are_taken_along_the_trajectory_and_after_it(report):
 
 
 def test_privacy_compares_members_with_others_by_four_scores(report):
-  """Noise before learning and an untrained network know nothing of the rows: chance, to four errors."""
+  """Noise before learning and an untrained network know nothing of the rows.
+
+  So the scores are at chance, within four standard errors.
+  """
   found = report['privacy']
   assert found['nearest']['median'] > 0 and 0 <= found['nearest']['share_nearer'] <= 1
   assert len(found['membership']) == 4
@@ -85,7 +88,10 @@ def test_scratch_and_table_4(report, folder):
 
 
 def test_the_round_is_the_run_s_own(report, folder):
-  """The mean loss at the end is that of the engine's round from the same checkpoint, on all training rows."""
+  """The mean loss at the end is that of the engine's round, on all training rows.
+
+  The engine's round starts from the same checkpoint.
+  """
   found = report['client_losses']
   assert found['round'] == PHASE + 1 and len(found['clients']) == len(found['local']) == 2
   finished = inspections.open_run(folder, None)

@@ -1,4 +1,4 @@
-"""The batch script: with stand-ins for srun and scontrol, an interrupted run is requeued and nothing else is."""
+"""The batch script, with fake srun and scontrol: it requeues an interrupted run and no other."""
 
 import os
 import pathlib

@@ -21,7 +21,7 @@ from tests.run_helpers import summary_of
 
 
 class Runs(list):
-  """Stands in for the experiment: validation accuracy by client.lr, test accuracy the other way round."""
+  """A fake experiment: test accuracy orders the values of client.lr opposite to validation."""
 
   validation = {0.001: 0.6, 0.01: 0.8, 0.1: 0.7}
 

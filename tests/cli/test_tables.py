@@ -96,7 +96,10 @@ def test_a_trace_is_a_finite_number_other_than_zero(lines, absent):
 
 
 def test_a_cell_of_another_process_is_waited_for(runs, capsys, monkeypatch):
-  """The other is at one of two seeds and gives up: this call runs that one too, and shows the mean of both."""
+  """The other process holds one of two seeds and gives up.
+
+  This call then runs that seed too, and shows the mean of both.
+  """
   other = contextlib.ExitStack()
   other.enter_context(lock.hold(pathlib.Path('W/dynafed/table5/fedavg/mlp-0.01/seed1')))
   let_go = lambda s: other.close() if s == work_list.POLL else None

@@ -1,4 +1,4 @@
-"""The launcher: one line and status 2 for what is refused, the right config and folder for what is not."""
+"""The launcher refuses in one line with status 2, and else starts the right run in its folder."""
 
 import os
 import pathlib
@@ -97,8 +97,8 @@ HEAD = 'from fedjax_syn.config import get_default\ndef get_config():\n  config =
     ('import nothing_of_this_name', '--config=mine.py:1: ModuleNotFoundError: No module named'),
     (
       f'{HEAD}  config.client.optimiser = "sgd"\n  return config\n',
-      '--config=mine.py:4: AttributeError: Key "optimiser" does not exist and cannot be added since the'
-      ' config is locked. Did you mean "optimizer" instead of "optimiser"?',
+      '--config=mine.py:4: AttributeError: Key "optimiser" does not exist and cannot be added since'
+      ' the config is locked. Did you mean "optimizer" instead of "optimiser"?',
     ),
     ('import sys\nsys.exit()', '--config=mine.py:2: SystemExit'),
     ('import sys\ndef get_config():\n  sys.exit(0)', '--config=mine.py:3: SystemExit: 0'),
@@ -255,7 +255,7 @@ def test_help_is_short_and_succeeds():
 
 
 def test_jax_is_prepared_before_its_first_array(tmp_path):
-  """Virtual CPU devices as asked for, one per usable core otherwise, and the cache where it was put."""
+  """JAX gets the virtual CPU devices asked for, else one per usable core, and the given cache."""
   code = (
     'from fedjax_syn.cli import jax_setup; import jax; jax_setup.prepare_jax({});'
     'print(jax.local_device_count(), jax.config.jax_compilation_cache_dir)'

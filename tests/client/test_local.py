@@ -11,7 +11,10 @@ from tests import tiny
 
 @pytest.mark.parametrize('options', [{'epochs': 2}, {'epochs': 0, 'steps': 3}])
 def test_a_step_is_never_wider_than_the_largest_client(options):
-  """A batch of a billion is a whole client's data, as one of 5 is here: the same program, to the last bit."""
+  """A batch of a billion takes a whole client's data, as a batch of 5 does here.
+
+  Both compile to the same program and agree to the last bit.
+  """
   data, widths, ends = tiny.federated([5, 0, 2]), [], []
 
   def loss(logits, y, mask):

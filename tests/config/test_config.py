@@ -1,4 +1,4 @@
-"""Configs: what is refused and with which line, overrides, hashes, differences, the files in configs/."""
+"""Configs: refusals and their lines, overrides, hashes, differences, the files in configs/."""
 
 import dataclasses
 import importlib
@@ -191,7 +191,7 @@ def test_the_hash_and_the_difference_ignore_the_blocks_of_unused_methods():
   assert hash8(changed({**both, 'dynafed.iterations': 7})) != hash8(changed(both))
 
 
-# What changes no result: where data lie, how often a run is saved, where per-client state is kept, who is told.
+# Fields that change no result: where data and client state are kept, when to save, whom to tell.
 NOT_OF_A_RUN = {
   'data.dir',
   'data.trusted',
@@ -239,7 +239,10 @@ def test_every_field_in_use_that_changes_a_result_changes_the_hash():
 
 
 def test_diff_with_a_config_of_another_version_is_one_line():
-  """A field that is unknown here, or a value that is refused now; not a field of a method that is not in use."""
+  """The other config has an unknown field, or a value that is refused now.
+
+  Fields of a method that is not in use are not listed.
+  """
   for key, value, line in (
     ('client.colour', 'red', "client.colour: 'red' -> (absent)"),
     ('rounds', -1, 'rounds: -1 -> 200'),

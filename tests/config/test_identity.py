@@ -1,4 +1,4 @@
-"""The same command is the same run only if what it names is still what it was: own code, and data."""
+"""A command is the same run only while its own code and its data are still what they were."""
 
 import json
 import sys
@@ -76,8 +76,8 @@ def test_what_was_read_is_said_in_a_line(fake, tmp_path, capsys):
   assert experiment.run_experiment(config_of(seeds=(0,)), tmp_path / 'run') == 0
   first = capsys.readouterr().out.splitlines()[0]
   assert (
-    '1198 training and 599 test rows of 8 x 8 x 1, 10 classes; 4 clients by iid, 40 % of them a round'
-    in first
+    '1198 training and 599 test rows of 8 x 8 x 1, 10 classes; 4 clients by iid, '
+    '40 % of them a round' in first
   )
   resolved = config_lib.check(
     config_of(**{'data.name': 'digits_domains', 'data.clients': 3, 'client.participation': 1.0})

@@ -1,4 +1,4 @@
-"""The Python entrance: what the command line refuses, it refuses too, in one line and before any work."""
+"""The Python entrance refuses what the command line refuses, in one line and before any work."""
 
 import dataclasses
 
@@ -228,7 +228,10 @@ def test_a_cosine_ends_with_the_run_that_it_is_used_in(layers):
 
 
 def test_scaffold_corrects_by_the_rate_of_the_round_of_its_run():
-  """Its step moves by eta (c - c_i), eta the rate times the cosine's factor: c = 2, c_i = 1, round 3 of 4."""
+  """SCAFFOLD's step moves by eta (c - c_i), where eta is the rate times the cosine's factor.
+
+  Here c = 2 and c_i = 1, in round 3 of 4.
+  """
   layer = fs.SCAFFOLD(correction='step')
   engine = engine_of(layer, schedule='cosine', rounds=4)
   client = tiny.client_of(engine, fs.SCAFFOLD, round=3, state=1.0, broadcast=2.0)

@@ -1,4 +1,4 @@
-"""Every number of a config has bounds, and what lies beyond them is one line before any work is done."""
+"""Every number of a config has bounds; one beyond them is refused in one line before any work."""
 
 import dataclasses
 
@@ -26,7 +26,10 @@ def refused(key, value):
 
 
 def test_every_integer_says_how_large_it_may_be():
-  """That the program holds it, and no user meets it: at least 100 times the default, and no more than int64 counts."""
+  """Each bound is a number that the program can hold and that no user reaches.
+
+  It is at least 100 times the default, and at most what int64 counts.
+  """
   without = [
     key for key in NUMBERS[int] if not (LEAVES[key].rules['high'] or LEAVES[key].rules['choices'])
   ]

@@ -1,4 +1,4 @@
-"""Code that a file names is neither imported nor called, unless the caller says that the file is trusted."""
+"""The library imports or calls code that a file names only if the caller trusts the file."""
 
 import json
 import sys

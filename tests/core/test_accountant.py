@@ -15,7 +15,10 @@ from fedjax_syn.core.sampling import SAMPLERS
 
 
 def gaussian_epsilon(multiplier: float, delta: float) -> float:
-  """The exact epsilon of one Gaussian mechanism (Balle and Wang, 2018, Theorem 8): delta(eps) solved for eps."""
+  """Solves delta(eps) for the exact epsilon of one Gaussian mechanism.
+
+  See Balle and Wang (2018), Theorem 8.
+  """
 
   def excess(eps):
     a, b = 1 / (2 * multiplier), eps * multiplier
@@ -26,7 +29,10 @@ def gaussian_epsilon(multiplier: float, delta: float) -> float:
 
 @pytest.mark.parametrize(('multiplier', 'rounds'), [(2.0, 1), (5.0, 1), (20.0, 100)])
 def test_epsilon_without_sampling_is_just_above_the_exact_one(multiplier, rounds):
-  """T rounds of noise z are one of z / sqrt(T); a bound by Renyi divergences may lie above it, by a quarter at most."""
+  """T rounds of noise z are one round of noise z / sqrt(T).
+
+  A bound by Renyi divergences may lie above the exact epsilon, by a quarter at most.
+  """
   exact = gaussian_epsilon(multiplier / math.sqrt(rounds), 1e-5)
   got = privacy.epsilon(Mechanism(multiplier, 1e-5), Sampling('poisson', 100, 1.0, rounds))
   assert exact < got < 1.25 * exact
@@ -48,7 +54,10 @@ def test_more_noise_fewer_clients_and_fewer_rounds_give_a_smaller_epsilon():
 
 
 def sampled_divergence(q: float, z: float, order: int) -> float:
-  """Of one Poisson-sampled Gaussian at a whole order: the binomial sum of Mironov et al. (2019), worked out here."""
+  """Returns the divergence of one Poisson-sampled Gaussian at a whole order.
+
+  It is the binomial sum of Mironov et al. (2019), worked out here.
+  """
   k = np.arange(order + 1)
   comb = special.gammaln(order + 1) - special.gammaln(k + 1) - special.gammaln(order - k + 1)
   terms = comb + k * math.log(q) + (order - k) * math.log1p(-q) + k * (k - 1) / (2 * z**2)
@@ -56,7 +65,10 @@ def sampled_divergence(q: float, z: float, order: int) -> float:
 
 
 def composed_by_hand(q: float, z: float, releases: int, delta: float) -> float:
-  """At whole orders, by the conversion of Canonne et al. (2020), Proposition 12: no smaller than the stated one."""
+  """Returns an epsilon over whole orders; it is no smaller than the stated one.
+
+  It uses the conversion of Canonne et al. (2020), Proposition 12.
+  """
   orders = np.arange(2, 200)
   total = releases * np.array([sampled_divergence(q, z, a) for a in orders])
   return np.min(total + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1))
@@ -71,7 +83,10 @@ def exact_poisson(q: float, z: float, releases: int, delta: float) -> float:
 
 @pytest.mark.parametrize(('seeds', 'of_one_seed'), [(1, 24.70), (3, 24.70), (20, 24.70)])
 def test_epsilon_is_the_total_over_all_seeds(seeds, of_one_seed):
-  """The digits example: 60 rounds, z = 1, 40 % of the clients. Every seed releases 60 more sums of the same clients."""
+  """The digits example: 60 rounds, z = 1, 40 % of the clients.
+
+  Every seed releases 60 more sums of the same clients.
+  """
   sampling = Sampling('poisson', 20, 0.4, 60, seeds)
   stated = privacy.epsilon(Mechanism(1.0, 1e-5), sampling)
   assert (
@@ -86,8 +101,11 @@ def test_epsilon_is_the_total_over_all_seeds(seeds, of_one_seed):
 
 @pytest.mark.parametrize('seeds', [3, 20])
 def test_seeds_compose_with_the_fixed_sampler(seeds):
-  """60 rounds of 8 of 20 clients. From above: with probability 0.4 a sum moves by 2 C, else it is the same. From below:
-  all others send -C, and C is exchanged for -C."""
+  """60 rounds sample 8 of 20 clients each.
+
+  From above: with probability 0.4 a sum moves by 2 C, else it is the same. From below: all
+  others send -C, and C is exchanged for -C.
+  """
   orders = np.linspace(1.05, 40, 4000)
   moved = orders * (orders - 1) * 2  # exp((a - 1) D) of a Gaussian that moves by 2
   total = 60 * seeds * np.logaddexp(math.log(0.6), math.log(0.4) + moved) / (orders - 1)
@@ -102,7 +120,10 @@ def test_seeds_compose_with_the_fixed_sampler(seeds):
 @pytest.mark.parametrize('seeds', [3, 20])
 @pytest.mark.parametrize(('sampler', 'unit'), [('fixed', 'client'), ('poisson', 'example')])
 def test_seeds_compose_without_sampling_like_one_gaussian(seeds, sampler, unit):
-  """S seeds of T rounds with noise z, which an exchange moves by 2, are one Gaussian of z / (2 sqrt(S T))."""
+  """S seeds of T rounds with noise z, which an exchange moves by 2, are one Gaussian.
+
+  Its noise is z / (2 sqrt(S T)).
+  """
   exact = gaussian_epsilon(60.0 / 2 / math.sqrt(7 * seeds), 1e-5)
   mechanism = Mechanism(60.0, 1e-5, unit)
   stated = privacy.epsilon(mechanism, Sampling(sampler, 10, 1.0, 7, seeds))
@@ -113,7 +134,10 @@ def test_seeds_compose_without_sampling_like_one_gaussian(seeds, sampler, unit):
 
 @pytest.mark.parametrize('rounds', [300, 1000])
 def test_large_epsilons_are_near_the_exact_one(rounds):
-  """Orders from 2 on cannot state less than twice rho = T / (2 z^2): 1.9 times too much for a thousand rounds of z = 1."""
+  """Orders from 2 on cannot state less than twice rho = T / (2 z^2).
+
+  That is 1.9 times too much for a thousand rounds of z = 1.
+  """
   exact = gaussian_epsilon_far(1 / math.sqrt(rounds), 1e-5)
   stated = privacy.epsilon(Mechanism(1.0, 1e-5), Sampling('poisson', 100, 1.0, rounds))
   assert exact < stated < 1.05 * exact
@@ -138,8 +162,11 @@ def gaussian_epsilon_far(multiplier: float, delta: float) -> float:
   ],
 )
 def test_divergences_are_never_below_the_truth(noise, share):
-  """Integrals agree with the binomial sum at whole orders. 'fixed': if all other clients send -C and the one exchanged
-  C or -C, its sums are those of Poisson sampling with half the noise: what is stated must not be below."""
+  """Integrals agree with the binomial sum at whole orders.
+
+  'fixed': let all other clients send -C, and let the exchanged one send C or -C. Then the sums
+  are those of Poisson sampling with half the noise. The stated epsilon must not be below theirs.
+  """
   for order in (2, 3, 7):
     by_hand = sampled_divergence(share, noise, order)
     got = privacy._integrated(share, noise, order)
@@ -156,7 +183,7 @@ def test_divergences_are_never_below_the_truth(noise, share):
 
 @pytest.mark.parametrize('share', [1e-6, 3e-5, 0.4])
 def test_what_the_poisson_sampler_draws_is_accounted_for(share):
-  """Uniform numbers of float32 are k / 2^23: for 1e-6 those of nine k are below, which is 7 % more."""
+  """Uniform numbers of float32 are k / 2^23: nine of them are below 1e-6, which is 7 % more."""
   below = np.arange(2**23, dtype=np.float32) / np.float32(2**23) < np.float32(share)
   _, got = privacy._relative(Mechanism(1.0, 1e-5), Sampling('poisson', 10**7, share, 1))
   assert got == max(below.sum() / 2**23, share)

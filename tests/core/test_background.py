@@ -1,4 +1,4 @@
-"""Work in the background: what is waited for counts as compilation, what happens beside the run does not."""
+"""Background work: waiting for it counts as compilation; work beside the run does not count."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A full disk and a lost process: what is told from other errors, what is said, and what stays good."""
+"""A full disk and a lost process: how they are recognised, what is said, and what stays good."""
 
 import errno
 import os

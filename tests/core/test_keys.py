@@ -10,7 +10,7 @@ from tests.debug_checks import recorded_keys
 
 
 def test_keys_are_distinct():
-  """Counts the distinct key data of everything that 3 seeds, 4 rounds, 5 clients, 6 steps and all tags can ask for."""
+  """Counts the distinct key data over 3 seeds, 4 rounds, 5 clients, 6 steps and all tags."""
   draw = jax.jit(
     jax.vmap(
       lambda seed, purpose, round, client, number, tag: jax.random.key_data(
@@ -32,7 +32,10 @@ def test_keys_do_not_depend_on_how_many_are_drawn():
 
 
 def test_a_key_that_is_drawn_from_twice_is_counted_twice():
-  """What `tests/algorithms/test_partitions.py` relies on: in a scan, under vmap, and folded twice to the same key."""
+  """`tests/algorithms/test_partitions.py` relies on this count.
+
+  The key is drawn from in a scan, under vmap, and folded twice to the same key.
+  """
   with recorded_keys() as drawn:
     key = jax.random.key(0)
 

@@ -58,7 +58,7 @@ def test_when_a_batch_is_taken_in_pieces(model, side, batch, expected):
 
 
 def test_a_round_in_pieces_is_that_at_once():
-  """FedProx with mu = 0 has a loss of its own, for which a batch stays whole; the last batches are partial."""
+  """FedProx with mu = 0 has its own loss, so a batch stays whole. The last batches are partial."""
   data = tiny.federated([40, 70, 0, 33], side=16)
   model = convnet(16, 32)
   assert microbatches.num_microbatches(model, (16, 16, 1), jnp.float32, 64) == 4

@@ -1,4 +1,4 @@
-"""Images taken in pieces: the same values and derivatives as at once, on one device and on several."""
+"""Images in pieces give the same values and derivatives as at once, on one and several devices."""
 
 import jax
 import jax.numpy as jnp
@@ -111,8 +111,11 @@ def test_networks_that_gain_nothing_or_whose_images_see_each_other_are_not_split
 
 
 def test_synthesis_on_two_devices_is_that_on_one():
-  """One iteration, as Adam's first step blows rounding up to the size of a step where a gradient is nearly 0;
-  its loss, and the start of the next one, tell."""
+  """Compares one iteration, by its loss and by the start of the next one.
+
+  More iterations would differ: where a gradient is nearly 0, Adam's first step enlarges rounding
+  to the size of a step.
+  """
   data = tiny.federated([6, 6, 5, 7])
   states = []
   for count in (1, 6):

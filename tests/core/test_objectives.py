@@ -1,4 +1,4 @@
-"""The two kinds of classification: losses and distributions by hand, metrics by hand and against scikit-learn."""
+"""Both kinds of classification: losses and distributions by hand, metrics also by scikit-learn."""
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,8 @@ from fedjax_syn.algorithms.fedcog import generation as comp
 from fedjax_syn.core import objectives
 from fedjax_syn.core.objectives import multi_label, single_label
 
-# Three samples, three labels. Label 0: there twice, found twice, both once. Label 1: there once, found never.
-# Label 2: there never, found once.
+# Three samples, three labels. Label 0 is true twice and predicted twice, once both. Label 1 is
+# true once and never predicted. Label 2 is never true and predicted once.
 TRUE = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]])
 FOUND = np.array([[1, 0, 0], [0, 0, 0], [1, 0, 1]])
 LOGITS = jnp.where(FOUND > 0, 0.3, -0.3)
@@ -26,8 +26,11 @@ def scores(logits, y, mask):
 
 
 def test_metrics_by_hand():
-  """Precision 1/2, 0 (none found), 0; recall 1/2, 0, 0 (none there); F1 2/(2 + 2), 0, 0: means 1/6.
-  Overall one hit of three found and of three there. Of the three samples only the first is right in all labels."""
+  """Precision is 1/2, 0 (none predicted), 0; recall 1/2, 0, 0 (none true); F1 2/(2 + 2), 0, 0.
+
+  So the means are 1/6. Overall one label is right, of three predicted and of three true. Only the
+  first of the three samples is right in all labels.
+  """
   got = scores(LOGITS, TRUE, np.ones(3, np.float32))
   assert got == pytest.approx(
     {
@@ -43,7 +46,10 @@ def test_metrics_by_hand():
 
 
 def test_accuracy_and_the_most_frequent_prediction_by_hand():
-  """Predicted 0, 2, 2 and, as padding, 1; true 0, 2, 1: two of three right, two of three given class 2."""
+  """Predictions are 0, 2, 2 and, as padding, 1; true classes are 0, 2, 1.
+
+  So two of three are right, and two of three are predicted as class 2.
+  """
   logits, y = jnp.eye(3)[jnp.array([0, 2, 2, 1])], jnp.array([0, 2, 1, 1])
   sums = jax.tree.map(np.asarray, single_label.counts(logits, y, jnp.array([1.0, 1, 1, 0])))
   wanted = {'accuracy': 2 / 3, 'top_prediction': 2 / 3}
@@ -51,7 +57,10 @@ def test_accuracy_and_the_most_frequent_prediction_by_hand():
 
 
 def test_padding_counts_for_nothing():
-  """Without the third sample label 0 has precision 1 and recall 1/2, F1 2/3; overall 1 of 1 and 1 of 3."""
+  """Without the third sample label 0 has precision 1, recall 1/2 and F1 2/3.
+
+  Overall precision is 1 of 1 and recall 1 of 3.
+  """
   got = scores(LOGITS, TRUE, np.array([1, 1, 0], np.float32))
   wanted = {'accuracy': 1 / 2, 'c_precision': 1 / 3, 'c_recall': 1 / 6, 'c_f1': 2 / 9}
   wanted |= {'o_precision': 1, 'o_recall': 1 / 3, 'o_f1': 1 / 2}
@@ -72,7 +81,10 @@ def test_metrics_are_scikit_learns(seed, rows, labels):
 
 
 def test_loss_by_hand():
-  """Logits 0 and ln 3: -ln(1/2) and, for a label that is not there, -ln(1/4); the mean over labels and mask."""
+  """Logits 0 and ln 3 cost -ln(1/2) and, for a label that is absent, -ln(1/4).
+
+  The loss is the mean over labels and mask.
+  """
   logits = jnp.array([[0.0, np.log(3.0)], [5.0, 5.0]])
   y, mask = jnp.array([[1, 0], [0, 0]]), jnp.array([1.0, 0.0])
   want = (np.log(2) + np.log(4)) / 2
@@ -96,7 +108,10 @@ def test_the_likelihood_of_a_distribution_is_the_loss():
 
 
 def test_divergences_of_labels_by_hand():
-  """Of two labels one is agreed upon and of the other (0 against 1) the divergence is ln 2: ln(2) / 2 on average."""
+  """The divergence is 0 for one of two labels and ln 2 for the other (0 against 1).
+
+  So the average is ln(2) / 2.
+  """
   p, q = (multi_label.log_distribution(jnp.array([[z, 0.5]])) for z in (40.0, -40.0))
   js = objectives.per_sample(comp.jensen_shannon(p, q))
   np.testing.assert_allclose(js, [np.log(2) / 2], rtol=1e-5)
@@ -112,7 +127,10 @@ def test_divergences_of_labels_by_hand():
   st.floats(0.0, 8.0),
 )
 def test_label_sets(counts, budget, each):
-  """Shares within one of what is due; samples differ by one label at most unless a label is in all of them."""
+  """Shares are within one of what is due.
+
+  Samples differ by one label at most, unless a label is in all of them.
+  """
   lacking = np.asarray(comp.complement(jnp.array(counts)), float)
   sets = np.asarray(comp.label_sets(jnp.array(lacking), each, budget))
   assert sets.shape == (budget, len(counts)) and set(np.unique(sets)) <= {0, 1}
@@ -131,6 +149,10 @@ def test_label_sets_of_one_label_are_complementary_labels():
 
 
 def test_label_sets_by_hand():
-  """4, 0, 2 of label 0, 1, 2 lack 0, 4, 2: two labels in each of 3 samples are 6, 4 and 2 of them; 4 is one too many."""
+  """Counts 4, 0, 2 of labels 0, 1, 2 lack 0, 4, 2.
+
+  Two labels in each of 3 samples are 6: 4 of label 1 and 2 of label 2. But 3 samples can hold
+  label 1 only 3 times.
+  """
   sets = comp.label_sets(comp.complement(jnp.array([4, 0, 2])), 2.0, 3)
   np.testing.assert_array_equal(sets, [[0, 1, 0], [0, 1, 1], [0, 1, 1]])

@@ -8,7 +8,10 @@ from fedjax_syn.core.optimizers import optimize, training_step
 
 
 def test_the_state_goes_from_step_to_step():
-  """Loss w^2 / 2 from w = 4, rate 1/2, momentum 1/2. Velocities 4, 2 + 2 = 4, 0 + 2 = 2: w = 2, 0, -1."""
+  """The loss is w^2 / 2 from w = 4, with rate 1/2 and momentum 1/2.
+
+  Velocities are 4, 2 + 2 = 4 and 0 + 2 = 2, so w = 2, 0, -1.
+  """
   sgd = optax.sgd(0.5, momentum=0.5)
   loss = lambda w, batch: 0.5 * w**2
   w, records = optimize(loss, sgd, jnp.asarray(4.0), jnp.arange(3), lambda w: 10 * w)

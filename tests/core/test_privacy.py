@@ -20,8 +20,10 @@ def sgd():
 
 
 def test_noise_that_float32_rounds_to_nothing_is_refused():
-  """C = 1e-38 with z = 0.01: updates of this length went out as they were, the noise below all normal numbers. Such a C
-  is no value of the field."""
+  """Updates as short as C = 1e-38 with z = 0.01 get no noise: it is below all normal numbers.
+
+  The field refuses such a C.
+  """
   with pytest.raises(ValueError, match='dp.clip=1e-38: numbers from 1e-30'):
     fs.DP(clip=1e-38)
   for clip in (1e-28, 1e-29):
@@ -65,7 +67,10 @@ def quadratic(method, seed=0):
 
 
 def test_updates_are_clipped_by_hand():
-  """A moves -0.5 and B 2.625: with C = 1 they are -0.5 and 1, their mean 0.25; one of two was clipped."""
+  """A moves -0.5 and B 2.625. With C = 1 these become -0.5 and 1, so one of two was clipped.
+
+  Their mean is 0.25.
+  """
   base = lambda: fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=1)
   state, report = quadratic(fs.chain(base(), fs.DP(clip=1.0, noise_multiplier=0.0)))
   np.testing.assert_allclose(state.params['w'], 1.25, rtol=1e-6)
@@ -76,7 +81,10 @@ def test_updates_are_clipped_by_hand():
 
 
 def test_the_clip_bound_holds_over_all_leaves_together():
-  """Two clients in a net with three leaves: twice the mean of the clipped updates is at most 2 C long."""
+  """Two clients train a net with three leaves.
+
+  Twice the mean of the clipped updates is at most 2 C long.
+  """
   method = fs.chain(
     fs.FedAvg(lr=5.0, optimizer='sgd', batch_size=4), fs.DP(clip=0.3, noise_multiplier=0.0)
   )
@@ -91,7 +99,10 @@ def test_the_clip_bound_holds_over_all_leaves_together():
 
 
 def test_the_noise_on_the_mean_has_its_scale():
-  """z C / clients = 3 * 2 / 2 on every parameter, drawn anew by every seed: 400 draws know it to 5 %, three sigmas are 11 %."""
+  """Every parameter gets noise of scale z C / clients = 3 * 2 / 2; every seed draws its own.
+
+  400 draws know the scale to 5 %, and three sigmas are 11 %.
+  """
   base = fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=1)
   method = fs.chain(base, fs.DP(clip=2.0, noise_multiplier=3.0))
   engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
@@ -101,7 +112,11 @@ def test_the_noise_on_the_mean_has_its_scale():
 
 
 def test_clients_that_send_more_than_their_update_are_refused_in_one_line():
-  """Before any round: control variates with the update, or averaged samples before round 1 (without noise)."""
+  """The refusal comes before any round.
+
+  One method sends control variates with the update. The other sends averaged samples before
+  round 1, without noise.
+  """
   for method, line in (
     (fs.chain(fs.SCAFFOLD(), fs.DP()), "'dp' protects updates only, .* also send scaffold"),
     (fs.chain(fs.DP(), fs.SCAFFOLD()), "'dp' protects updates only, .* also send scaffold"),
@@ -126,7 +141,10 @@ def test_servers_that_look_at_each_update_are_refused(layer, other):
 @pytest.mark.parametrize('layer', [fs.FedAvgM(), fs.FedOpt(optimizer='sgd', lr=1.0)])
 @pytest.mark.parametrize('first', [True, False])
 def test_an_empty_round_moves_the_model_too(layer, first):
-  """With a hundredth of two clients a round is nearly always empty: a model that stood still would tell so."""
+  """With a hundredth of two clients a round is nearly always empty.
+
+  A model that did not move would reveal that.
+  """
   layers = (layer, fs.DP()) if first else (fs.DP(), layer)
   engine = tiny.build(
     fs.chain(sgd(), *layers),

@@ -1,4 +1,4 @@
-"""Two real processes on this machine agree with one, and with each other on what only one of them knows."""
+"""Two real processes agree with one, and with each other on what only one of them knows."""
 
 import json
 import os
@@ -46,7 +46,9 @@ PROGRAM = textwrap.dedent("""
       return str(error)
 
   def tree():
-    return {'a': np.arange(3, dtype=np.int16), 'b': ('x', None, jnp.float32(0.5))} if own == 0 else 1 / 0
+    if own != 0:
+      return 1 / 0
+    return {'a': np.arange(3, dtype=np.int16), 'b': ('x', None, jnp.float32(0.5))}
 
   told = {
     'broadcast': processes.broadcast_from_process_0([own, 'ä' * 300]),
@@ -74,7 +76,10 @@ PROGRAM = textwrap.dedent("""
 
 
 def run_two(program: str, folder: pathlib.Path, timeout: float = 240) -> list[str]:
-  """Runs a program as processes 0 and 1, which get the coordinator, their number and a folder; returns what they print."""
+  """Runs a program as processes 0 and 1, and returns what they print.
+
+  Each process gets the coordinator, its number and a folder.
+  """
   with socket.socket() as s:
     s.bind(('localhost', 0))
     address = f'localhost:{s.getsockname()[1]}'
@@ -173,7 +178,10 @@ SETTINGS = [
 
 
 def launch_two(workdir, stop_at=None):
-  """Runs the launcher as two processes; asks the second alone to stop once so many lines are logged."""
+  """Runs the launcher as two processes.
+
+  Asks the second alone to stop once `stop_at` lines are logged.
+  """
   with socket.socket() as s:
     s.bind(('localhost', 0))
     address = f'localhost:{s.getsockname()[1]}'
@@ -201,7 +209,10 @@ def launch_two(workdir, stop_at=None):
 
 @pytest.mark.slow
 def test_two_processes_stop_together_and_go_on(tmp_path):
-  """SIGTERM to the second process only: both save and exit with 75, and the same commands end as if undisturbed."""
+  """Only the second process gets SIGTERM, but both save and exit with 75.
+
+  The same commands then end as if undisturbed.
+  """
   assert launch_two(tmp_path / 'whole') == [0, 0]
   assert launch_two(tmp_path / 'cut', stop_at=5) == [75, 75]
   assert launch_two(tmp_path / 'cut') == [0, 0]
@@ -216,10 +227,12 @@ def test_two_processes_stop_together_and_go_on(tmp_path):
 
 
 def test_chunks_double_and_end(monkeypatch):
-  """10 s, an iteration takes 1 s (the first 3 s, with its compilation): pieces of 1, 2, 4, and what then fits.
+  """There are 10 s. An iteration takes 1 s, the first one 3 s with its compilation.
 
-  After 1 + 2 iterations 5 s are gone, 5 are left: 2 * 2 = 4 fit (5 / 1 = 5). After them 1 s is left: 1.
-  After that nothing is."""
+  Pieces are 1, 2, 4, and then what fits. After 1 + 2 iterations 5 s are gone and 5 are left, so
+  5 / 1 = 5 iterations fit, and the piece is 2 * 2 = 4. After them 1 s is left: 1. After that
+  nothing is left.
+  """
   now = [0.0]
   monkeypatch.setattr('fedjax_syn.core.chunks.time.monotonic', lambda: now[0])
   chunks, pieces = Chunks(10.0), []

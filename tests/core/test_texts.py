@@ -1,4 +1,4 @@
-"""Texts for people: whatever is in them, one short line that a terminal, a figure and a table can show."""
+"""Any text becomes one short line that a terminal, a figure and a table can show."""
 
 import io
 

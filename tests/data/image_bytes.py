@@ -56,7 +56,10 @@ def tiff(values, photometric=1, sample_format=1, big=False) -> bytes:
 
 
 def png(values, color, clear=None) -> bytes:
-  """A PNG of 16 bits per channel; `color` 0 is grey, 2 RGB, 4 grey with alpha; a grey value may be clear."""
+  """Returns a PNG of 16 bits per channel; `clear` may name a grey value that is transparent.
+
+  `color` 0 is grey, 2 is RGB, 4 is grey with alpha.
+  """
 
   def chunk(kind, data):
     return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))

@@ -135,7 +135,10 @@ def test_parameters_at_the_ends_of_the_uniform_numbers():
 
 
 def test_dsa_applies_the_group_to_every_image():
-  """Against the groups' own pieces, fed with the call's uniform numbers, other ones for each image."""
+  """The groups' own pieces, fed with the call's uniform numbers, give the same images.
+
+  Each image has its own numbers.
+  """
   x = jnp.broadcast_to(picture(8, 8), (2, 8, 8, 3))
 
   @jax.jit

@@ -1,4 +1,4 @@
-"""Reading ends: pipes, devices, bombs and promises of more than there is are refused in one line that names the file."""
+"""Pipes, devices, bombs and false sizes are refused in one line that names the file."""
 
 import gzip
 import os

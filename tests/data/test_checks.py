@@ -1,4 +1,4 @@
-"""Folders of arrays: whose rows are whose, the order of axes, what labels mean; nothing is guessed in silence."""
+"""Folders of arrays: whose rows are whose, order of axes, meaning of labels; no silent guesses."""
 
 import codecs
 import dataclasses
@@ -19,7 +19,10 @@ TRAIN, TEST = fakes.TRAIN, fakes.TEST
 
 
 def write(root, *, meta=None, test=None, others=(), clients=None, **changes):
-  """A folder of 40 + 20 rows; `clients` cycle through the training rows, `test` through the test rows."""
+  """Writes a folder of 40 training and 20 test rows.
+
+  `clients` cycle through the training rows, `test` through the test rows.
+  """
   values = VALUES | changes
   more = {} if clients is None else {'clients': np.resize(clients, TRAIN)}
   fakes.write_arrays(root, values, **more, **{name: VALUES['train_y'] for name in others})
@@ -109,7 +112,10 @@ def test_names_that_look_alike_are_said(tmp_path):
 def test_test_rows_have_their_own_clients(tmp_path, test):
   found = load(write(tmp_path, clients=['c', 'a', 'b'], test=test))
   assert found.test_clients[:4].tolist() == [1, 2, 0, -1]
-  line = "5 test rows are of clients without training rows ('zed'): they count in the whole test split alone"
+  line = (
+    "5 test rows are of clients without training rows ('zed'): "
+    'they count in the whole test split alone'
+  )
   assert line in found.notes
   others = load(write(tmp_path, clients=['c', 'a', 'b'], test=['a', 'c', 'b', 'zed']))
   assert others.checksum != found.checksum  # it decides what is measured of whom

@@ -18,7 +18,10 @@ BLACK = fakes.png(np.zeros((32, 32, 3), np.uint8))
 
 
 def _files(**other: bytes) -> dict[str, bytes]:
-  """One black image per class and split, and what is given as `train__cat__x` for train/cat/x.png."""
+  """Returns one black image per class and split, and the given ones.
+
+  A name `train__cat__x` means train/cat/x.png.
+  """
   names = [f'{split}/{c}/0' for split in ('train', 'valid', 'test') for c in cinic.CLASSES]
   return {f'{name}.png': BLACK for name in names} | {
     f'{name.replace("__", "/")}.png': content for name, content in other.items()

@@ -76,7 +76,7 @@ def test_arrays_cannot_be_changed():
   seed=st.integers(0, 99),
 )
 def test_stratified(sizes, share, seed):
-  """Every class gives its share to within one row, keeps a row, and the total is exact if it can."""
+  """Every class gives its share to within one row and keeps a row; the total is exact if it can."""
   rng = np.random.default_rng(seed)
   y = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
   count = round(share * len(y))
@@ -271,7 +271,7 @@ def test_a_function_refused(name, message):
 
 
 def test_reading_needs_no_tensorflow_datasets(tmp_path):
-  """tensorflow-datasets and TensorFlow made unimportable: arrays, digits, archives and caches load."""
+  """Arrays, digits, archives and caches load where tensorflow-datasets cannot be imported."""
   fakes.write_arrays(tmp_path / 'arrays', fakes.arrays(1))
   prepared.prepare(fakes.mnist('mnist', fakes.arrays(2), tmp_path / 'mnist'), tmp_path)
   script = f"""
@@ -298,10 +298,11 @@ datasets.load('mnist', str(folder))
 
 
 def test_import_is_light():
-  """TensorFlow, tensorflow-datasets and scikit-learn are imported by what needs them, not before."""
+  """TensorFlow, tensorflow-datasets and scikit-learn are imported only where they are needed."""
   script = (
     'import sys, fedjax_syn.data.datasets; '
-    'print([m for m in ("tensorflow", "tensorflow_datasets", "sklearn", "jax") if m in sys.modules])'
+    'names = "tensorflow", "tensorflow_datasets", "sklearn", "jax"; '
+    'print([m for m in names if m in sys.modules])'
   )
   done = subprocess.run(
     [sys.executable, '-c', script],

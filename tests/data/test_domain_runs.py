@@ -34,7 +34,10 @@ def test_a_domain_without_test_rows_has_no_split():
 
 
 def test_metrics_of_each_domain_weigh_to_the_whole():
-  """Accuracy and loss over all test rows are the means of the domains', weighed by their 200, 200 and 199 rows."""
+  """Accuracy and loss over all test rows are weighted means of the domains'.
+
+  The weights are their 200, 200 and 199 rows.
+  """
   result = fs.run(
     fs.FedAvg(lr=3e-3, batch_size=32),
     'digits_styles',

@@ -1,4 +1,7 @@
-"""Data sets of several domains, on small archives of the published layouts: rows, sizes, clients, metrics, refusals."""
+"""Data sets of several domains, on small archives of the published layouts.
+
+Tests rows, sizes, clients, metrics and refusals.
+"""
 
 import io
 import zipfile
@@ -18,7 +21,10 @@ from tests.data import fakes
 
 
 def test_one_size_and_number_of_channels():
-  """Two pixels of 0 and 200 twice as wide by bilinear interpolation: 0, 50, 150, 200; grey is repeated."""
+  """Bilinear interpolation makes pixels 0 and 200 twice as wide: 0, 50, 150, 200.
+
+  Grey is repeated.
+  """
   x = np.array([0, 200], np.uint8).reshape(1, 1, 2, 1).repeat(2, 1)
   grown = domains.fit(x, 4, 3)
   assert grown.shape == (1, 4, 4, 3) and (grown == grown[..., :1]).all()
@@ -114,7 +120,9 @@ def test_what_is_missing_is_named_in_one_line(handwritten, gone, monkeypatch):
 
 
 def digit_five(folder, rows=4):
-  """Writes the six files; image i of a domain has the value 10 * domain + i, except that SVHN is 32 pixels wide.
+  """Writes the six files; image i of a domain has the value 10 * domain + i.
+
+  SVHN is an exception: its images are 32 pixels wide.
 
   Returns:
     The labels of training and test rows.
@@ -218,7 +226,10 @@ def jpeg(value: int, width: int, height: int) -> bytes:
 
 
 def office(folder, packed: bool):
-  """Two classes with five images each in four domains; image i of class c of domain d has the grey 50 d + 20 c + i."""
+  """Writes two classes with five images each in four domains.
+
+  Image i of class c of domain d has the grey 50 d + 20 c + i.
+  """
   files = {
     f'OfficeHomeDataset_10072016/{name}/{label}/{i:05d}.jpg': jpeg(50 * d + 20 * c + i, 70 + d, 80)
     for d, name in enumerate(office_home.DOMAINS.values())

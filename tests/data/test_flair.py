@@ -1,4 +1,4 @@
-"""FLAIR's published layout, made small: labels, users, pixels, one line for what is wrong, a run from end to end."""
+"""FLAIR's published layout, made small: labels, users, pixels, refusals, and a whole run."""
 
 import json
 import mmap
@@ -117,7 +117,7 @@ def test_training(tmp_path):
 
 
 def test_records_are_the_published_files_in_order(tmp_path, monkeypatch):
-  """The builder is tensorflow-datasets' own kind: its records hold the very bytes, labels by name, users and images.
+  """tensorflow-datasets' own builder writes records with the same bytes, labels, users and images.
 
   Five training rows fill three shards of two; what is read comes in batches of two at most.
   """

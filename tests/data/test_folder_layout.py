@@ -1,4 +1,4 @@
-"""Folders of images as people keep them: splits, links, spellings, files that are none; nothing is dropped in silence."""
+"""Folders of images as people keep them: splits, links, spellings; what is left out is noted."""
 
 import io
 import os
@@ -53,15 +53,17 @@ def test_what_is_left_out_is_counted_with_its_reason(tmp_path):
   found = load(tmp_path)
   assert len(found.train.y) == 6 and found.class_names == ('cat',)
   assert found.notes[0] == (
-    "read 7 images of 2 clients (train 6, test 1); left out 5 (hidden or of the system: '.cache', '@eaDir', '__MACOSX' and 2 others);"
-    " left out 1 (no regular file: 'ann/cat/pipe'); left out 2 (no image of a format that is read: 'bob/cat/_SUCCESS', 'labels.csv');"
+    'read 7 images of 2 clients (train 6, test 1); '
+    "left out 5 (hidden or of the system: '.cache', '@eaDir', '__MACOSX' and 2 others); "
+    "left out 1 (no regular file: 'ann/cat/pipe'); "
+    "left out 2 (no image of a format that is read: 'bob/cat/_SUCCESS', 'labels.csv');"
     " folders without an image: 'bob/cow', 'zed'"
   )
 
 
 @pytest.mark.parametrize('tag', [(254, 1), (50706, b'\1\4\0\0')], ids=['NEF', 'DNG'])
 def test_raw_files_of_cameras_are_left_out(tmp_path, tag):
-  """They are TIFFs whose first page is a small preview of the picture that often lies beside them."""
+  """Raw files are TIFFs whose first page is a small preview; the picture often lies beside them."""
   put(tmp_path, *grid('ann/cat'), 'test/cat/0.png')
   raw, old = tmp_path / 'ann/cat/0.raw', tmp_path / 'ann/cat/0.cr2'
   Image.new('L', (2, 2), 99).save(raw, format='TIFF', tiffinfo=dict([tag]))
@@ -170,7 +172,10 @@ def test_usual_splits_are_understood(tmp_path, train, valid, test):
 
 
 def test_clients_beside_splits_below_them_and_above_them(tmp_path):
-  """ann/cat, valid/cat; train/ann/cat; ann/train/cat: the same clients, and no held-out row is trained on."""
+  """ann/cat with valid/cat, train/ann/cat and ann/train/cat give the same clients.
+
+  No held-out row is trained on.
+  """
   put(tmp_path / '1', 'ann/cat/0', 'bob/cat/0', 'valid/cat/0', 'test/cat/0')
   put(tmp_path / '2', 'train/ann/cat/0', 'train/bob/cat/0', 'val/cat/0', 'test/cat/0')
   put(tmp_path / '3', 'ann/train/cat/0', 'bob/train/cat/0', 'ann/val/cat/0', 'bob/test/cat/0')
@@ -315,7 +320,10 @@ def test_images_in_memory_are_what_was_written(tmp_path):
 
 
 def test_the_number_of_clients_is_what_the_data_say(tmp_path):
-  """Eight of ten rows are held out, or half of them: whoever has none left keeps its number, zed's as the last one too."""
+  """Eight of ten rows are held out, or half of them.
+
+  A client without rows keeps its number, even zed as the last one.
+  """
   put(tmp_path, *grid('ann/cat', images=6), *grid('bob/cat', 'zed/cat', images=2), 'test/cat/0')
   empty = set()
   for seed in range(5):

@@ -1,4 +1,4 @@
-"""Texts by topic: Debian's files where they are installed, and a made-up corpus of the same layout."""
+"""Texts by topic: Debian's files, where installed, and an invented corpus of the same layout."""
 
 import zlib
 
@@ -17,7 +17,10 @@ WORDS = {
 
 
 def write(folder, texts: int = 20):
-  """Writes `texts` texts of 3 to 6 words of a topic's own, as Debian lays them out; tests read topics of 10."""
+  """Writes `texts` texts of 3 to 6 words for each topic, as Debian lays them out.
+
+  Each topic has its own words. Tests accept topics of 10 texts.
+  """
   folder.mkdir(parents=True)
   rng = np.random.default_rng(0)
   for topic, words in WORDS.items():
@@ -45,7 +48,10 @@ def test_tokens_by_hand():
 
 
 def test_a_corpus_of_the_same_layout(corpus):
-  """Three topics of 20 texts, 4 of each to test; the fourth is too small, and indices are no topics."""
+  """Three topics have 20 texts each, of which 4 are test rows.
+
+  The fourth topic is too small, and index files are not topics.
+  """
   data = datasets.load('fortunes', str(corpus))
   assert (
     data.num_classes == 3 and data.shape == (fortunes.LENGTH,) and data.train.x.dtype == np.int32
@@ -59,7 +65,8 @@ def test_a_corpus_of_the_same_layout(corpus):
     assert set(x[x > 0].tolist()) <= known[y]
   assert data.class_names == data.client_names == tuple(sorted(WORDS))
   assert data.notes == (
-    'read 61 texts of 4 files; left out 0 (the words of one before) and 1 (topics of fewer than 10 texts)',
+    'read 61 texts of 4 files; left out 0 (the words of one before) '
+    'and 1 (topics of fewer than 10 texts)',
   )
   held = datasets.load('fortunes', str(corpus), validation=0.25)
   assert len(held.validation.y) == 12 and len(held.clients) == 36

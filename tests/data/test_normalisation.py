@@ -21,7 +21,11 @@ from tests.data import fakes
   ],
 )
 def test_the_papers_constants(name, mean, std):
-  """METHODS: DynaFed 1.2 (CIFAR, CINIC-10, MNIST's for Fashion-MNIST), FedCOG 3.3 (CIFAR-100, 0.5)."""
+  """The constants are those of METHODS.
+
+  DynaFed 1.2 gives CIFAR, CINIC-10 and MNIST's for Fashion-MNIST; FedCOG 3.3 gives 0.5 for
+  CIFAR-100.
+  """
   assert NORMALISATIONS[name] == (name, mean, std)
 
 

@@ -276,7 +276,10 @@ def test_whether_a_client_has_rows_changes_no_draw_of_clients():
 
 
 def test_whose_test_rows_are_whose():
-  """Clients 1 and 4 of six take part, as 0 and 1; -1 is nobody's row, 9 that of a client without training rows."""
+  """Clients 1 and 4 of six take part, as 0 and 1.
+
+  A row of -1 has no owner, and 9 is a client without training rows.
+  """
   p = Partition(np.arange(2), np.arange(2), np.ones(2, int), np.array([1, 4]))
   np.testing.assert_array_equal(
     owners_of(p, np.array([4, 1, 0, 9, -1, 4]), 6), [1, 0, -1, -1, -1, 1]

@@ -1,4 +1,4 @@
-"""What image files mean: every mode by its own range, upright, from formats that start no program."""
+"""Image files: every mode is read by its own range, upright, and no format starts a program."""
 
 import io
 import struct
@@ -189,7 +189,10 @@ def test_orientation_where_it_is_said_otherwise():
 
 
 def test_damaged_tags_are_said_or_refused():
-  """A photograph is read and a line says that something is missing; of a TIFF they say what its pixels are."""
+  """A photograph with damaged tags is read, and a line says that something is missing.
+
+  A TIFF is refused, since its tags say what its pixels are.
+  """
   cut = b'Exif\0\0MM\0*\0\0\0\x08\0\2\x01\x0e\0\2\0\0\xff\0\0\0\0\x10'
   x, notes = read(saved(GREY, 'JPEG', quality=100, exif=cut))
   assert (
@@ -272,7 +275,10 @@ def test_a_folder_of_wide_images_is_that_of_narrow_ones(tmp_path):
 
 
 def test_damage_is_one_line_or_another_picture():
-  """Bytes changed at random, above all at the beginning, where formats say what follows: a ValueError of one line."""
+  """Random changes of bytes give an image or a ValueError of one line.
+
+  The changes are near the beginning, where formats say what follows.
+  """
   rng = np.random.default_rng(2)
   square = np.random.default_rng(1).integers(0, 256, (16, 16, 3), np.uint8)
   kinds = ['PNG', 'JPEG', 'TIFF', 'BMP', 'GIF', 'PPM', 'WEBP', 'JPEG2000']

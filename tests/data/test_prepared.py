@@ -53,7 +53,10 @@ def _register(monkeypatch, *sources):
 
 
 def test_checksums_are_the_registered_ones():
-  """Those of tensorflow-datasets; CINIC-10 and USPS, which it does not have, are bound by their MD5 alone."""
+  """Checksums are those of tensorflow-datasets.
+
+  It does not have CINIC-10 and USPS, so those have their MD5 alone.
+  """
   from tensorflow_datasets.core.download import checksums
 
   registered = checksums.get_all_url_infos()

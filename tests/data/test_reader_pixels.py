@@ -1,4 +1,4 @@
-"""Every reader of a published set gives images the meaning that folders give them, and starts no program."""
+"""Every reader of a published set reads images as folders do, and starts no program."""
 
 import zipfile
 
@@ -48,7 +48,7 @@ def test_postscript_starts_nothing(name, monkeypatch):
 
 
 def test_names_in_an_archive_lead_nowhere(tmp_path, monkeypatch):
-  """Office-Home's archive is read in memory: nothing is written, whatever its members are called."""
+  """Office-Home's archive is read in memory, so no member is written, whatever its name."""
   monkeypatch.chdir(tmp_path)
   path = tmp_path / 'a.zip'
   with zipfile.ZipFile(path, 'w') as archive:

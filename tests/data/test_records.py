@@ -1,4 +1,4 @@
-"""What tensorflow-datasets has prepared: pixels by their range, and nothing that a folder says is imported or read."""
+"""tensorflow-datasets' records: pixels by range; code and paths that a folder names are refused."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Arrays of pixels of any type: by the range that they have, all splits by one range, or refused."""
+"""Arrays of pixels of any type are scaled by their range, the same for all splits, or refused."""
 
 import numpy as np
 import pytest
@@ -156,7 +156,8 @@ import numpy as np
 from fedjax_syn.data.datasets import Dataset, Normalisation, Split
 def data(top=1.0):
   split = Split(np.linspace(0, top, 256).reshape(4, 8, 8, 1), np.arange(4, dtype=np.int32) % 2)
-  return Dataset('f', 'F', split, split, None, 2, Normalisation('unit', (0.0,), (1.0,)), 'none', None)
+  unit = Normalisation('unit', (0.0,), (1.0,))
+  return Dataset('f', 'F', split, split, None, 2, unit, 'none', None)
 def bytes_():
   return data(255.0)
 """)

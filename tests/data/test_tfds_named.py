@@ -1,4 +1,4 @@
-"""Splits of a set that tensorflow-datasets has prepared: which are read, which are not, and classes that one lacks."""
+"""Splits of a set that tensorflow-datasets prepared: which are read, and which lack a class."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from fedjax_syn.data import datasets
 
 
 def prepare(folder, **splits):
-  """Writes a set `mine` whose splits have one image of 2 x 2 pixels for each label that is given."""
+  """Writes a set `mine`; each split has one image of 2 x 2 pixels for each of its labels."""
   value = iter(range(1, 200))
 
   class Mine(tfds.core.GeneratorBasedBuilder, skip_registration=True):

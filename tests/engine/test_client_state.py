@@ -1,4 +1,4 @@
-"""Per-client state in host memory: the same numbers as on the device, and only a cohort's rows travel."""
+"""Per-client state in host memory: the same numbers as on the device; only a cohort's rows move."""
 
 import json
 import shutil
@@ -139,8 +139,10 @@ def test_a_round_sees_a_cohort_s_rows(monkeypatch):
 
 
 def test_bytes_by_hand_and_the_budget_they_are_held_against():
-  """The tiny net on 2 x 2 pixels: 4 x 4 + 4 weights and biases, 4 x 3 to the classes, 32 float32; FedCOG keeps
-  such a model and one bool of each of 8 clients, SCAFFOLD a model, FedAvg nothing."""
+  """The tiny net on 2 x 2 pixels has 32 float32: 4 x 4 + 4 weights and biases, and a head of 4 x 3.
+
+  For each of 8 clients FedCOG keeps such a model and one bool, SCAFFOLD a model, FedAvg nothing.
+  """
   data, model = tiny.federated(SIZES), tiny.net(4, 3)
   parameters = sum(leaf.size for leaf in jax.tree.leaves(model.init(jax.random.key(0)).params))
   for name, each in (('fedcog', 4 * parameters + 1), ('scaffold', 4 * parameters)):
@@ -185,7 +187,7 @@ def test_a_state_given_by_a_checkpoint_is_not_written_to():
 
 
 def test_a_run_goes_on_and_branches_with_rows_on_the_host(tmp_path):
-  """Interrupted runs, runs with and without a budget, and branches between the two all come to the same."""
+  """Interrupted runs, runs with and without a budget, and branches between both end the same."""
   changes = {
     'algorithm': 'moon',
     'rounds': 4,

@@ -1,4 +1,4 @@
-"""Clients that do not train locally: a layer of one's own with per-client state, server state and a diagnosis."""
+"""Clients that do not train locally: a custom layer with client state, server state and metrics."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -78,9 +78,11 @@ def engine_of(layer, **layout):
   'layout', [{}, {'lanes': 2}, {'form': 'loop'}, {'client_state_bytes': 1}], ids=str
 )
 def test_two_rounds_by_hand(layout):
-  """Round 1: 0 and 4, so w = 1 + 2 / 2 = 2, total 4. Round 2: 10 + 4 and 14 + 4: w = 2 + 16 / 2 = 10, total 36.
+  """Round 1 sends 0 and 4, so w = 1 + 2 / 2 = 2 and the total is 4.
 
-  The mean loss is that over rows: one of 0 and three of 4."""
+  Round 2 sends 10 + 4 and 14 + 4, so w = 2 + 16 / 2 = 10 and the total is 36. The mean loss is
+  over rows: one of 0 and three of 4.
+  """
   engine = engine_of(Sums(), **layout)
   assert engine.client_state_place == ('host' if 'client_state_bytes' in layout else 'device')
   assert engine.client_state_bytes == 3 * 4

@@ -11,8 +11,10 @@ from tests import tiny
 
 
 def test_layouts_draw_the_same_numbers_bit_for_bit():
-  """Halving the distance to integers and averaging four models is exact in float32: who is sampled and the order of
-  their samples is all that the result depends on."""
+  """Only the sampled clients and the order of their samples can change the result.
+
+  Halving the distance to integers and averaging four models are exact in float32.
+  """
   x = np.random.default_rng(0).integers(0, 256, (16, 1, 1, 1)).astype(np.uint8)
   data = tiny.clients_of(x, np.zeros(16, int), [2] * 8, 1)
   method = fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=1)
@@ -31,7 +33,10 @@ def test_layouts_draw_the_same_numbers_bit_for_bit():
 
 @pytest.mark.parametrize(('devices', 'least'), [(2, 0.97), (4, 0.9)])
 def test_ragged_clients_are_packed(devices, least):
-  """32 of 80 clients of a Dirichlet split at alpha 0.01 (0 to thousands of samples) in single lanes."""
+  """Packs 32 of 80 clients into one lane per device.
+
+  The clients are of a Dirichlet split at alpha 0.01, with 0 to thousands of samples.
+  """
   labels = np.repeat(np.arange(10), 6000)
   part = partition('dirichlet', labels, 80, num_classes=10, alpha=0.01)
   steps = -(-part.size // 32)

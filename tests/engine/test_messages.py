@@ -8,7 +8,10 @@ from tests import tiny
 
 
 def test_the_messages_of_the_next_round_add_up_to_it():
-  """Uniform weights: w^2 = w^1 + (m_0 + m_1) / 2, with SCAFFOLD's state and broadcast of round 1."""
+  """With uniform weights w^2 = w^1 + (m_0 + m_1) / 2.
+
+  SCAFFOLD's state and broadcast are those of round 1.
+  """
   method = fs.chain(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2), fs.SCAFFOLD())
   engine = tiny.build(method, tiny.net(4, 3), tiny.federated([5, 3]))
   state, _ = engine.run(0, engine.init(0), 1)

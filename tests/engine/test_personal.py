@@ -1,4 +1,4 @@
-"""Personal models: what they are worth by hand, in every layout, and that looking at them changes nothing."""
+"""Personal models: their metrics by hand, in every layout; measuring them changes nothing."""
 
 import chex
 import jax
@@ -26,9 +26,11 @@ def split(rows=37, seed=1):
 
 
 def test_own_accuracy_by_hand():
-  """Of four, two, no and one test rows three, one, none and no are right; the client holds 1, 3, 6 and 0.
+  """The classes have 4, 2, 0 and 1 test rows, of which 3, 1, 0 and 0 are right.
 
-  The third class cannot be tested: (1 * 3/4 + 3 * 1/2) / 4 = 0.5625. A client with nothing else has 0."""
+  The client holds 1, 3, 6 and 0 samples. The third class has no test rows, so the accuracy is
+  (1 * 3/4 + 3 * 1/2) / 4 = 0.5625. A client with only the third class has 0.
+  """
   hits, rows = jnp.array([3, 1, 0, 0]), jnp.array([4, 2, 0, 1])
   assert float(own_accuracy(hits, rows, jnp.array([1, 3, 6, 0]))) == 0.5625
   assert float(own_accuracy(hits, rows, jnp.array([0, 0, 6, 0]))) == 0.0
@@ -36,10 +38,12 @@ def test_own_accuracy_by_hand():
 
 @pytest.mark.parametrize('layout', [Layout(1, 'loop', 1), Layout(2, 'blocks', 2)])
 def test_a_confusion_by_hand(layout):
-  """Test rows of class 0 are taken for 0, 0, 1, of class 1 for 1, 0, of class 2 for 2: 2/3, 1/2 and 1.
+  """Test rows of class 0 are predicted as 0, 0, 1, of class 1 as 1, 0, of class 2 as 2.
 
-  A holds class 0 alone: 2/3. B holds 1 of class 0 and 3 of class 1: (2/3 + 3/2) / 4 = 13/24. C is empty.
-  D holds 2 of class 2: 1. On the plain split each has 4 of 6. The worst tenth of three clients is one."""
+  So the classes have 2/3, 1/2 and 1. A holds class 0 alone: 2/3. B holds 1 of class 0 and 3 of
+  class 1: (2/3 + 3/2) / 4 = 13/24. C is empty. D holds 2 of class 2: 1. On the plain split each
+  has 4 of 6. The worst tenth of three clients is one.
+  """
   pixels, labels = np.array([0, 0, 1, 1, 0, 2], np.uint8), np.array([0, 0, 0, 1, 1, 2])
   held = np.array([0, 0, 0, 1, 1, 1, 2, 2])
   data = tiny.clients_of(np.zeros((8, 1, 1, 1), np.uint8), held, [2, 4, 0, 2], 3)
@@ -57,9 +61,11 @@ def test_a_confusion_by_hand(layout):
 
 
 def test_a_clients_own_test_rows_by_hand():
-  """The confusion above, the rows being A's, A's, A's, C's, B's and nobody's: A has 2 of 3, B 0 of 1.
+  """The confusion is the one above; the rows are A's, A's, A's, C's, B's and nobody's.
 
-  C has no sample and D no test row. Without owners the first test holds."""
+  A has 2 of 3 and B 0 of 1. C has no sample and D no test row. Without owners the first test
+  holds.
+  """
   pixels, labels = np.array([0, 0, 1, 1, 0, 2], np.uint8), np.array([0, 0, 0, 1, 1, 2])
   held = np.array([0, 0, 0, 1, 1, 1, 2, 2])
   data = tiny.clients_of(np.zeros((8, 1, 1, 1), np.uint8), held, [2, 4, 0, 2], 3)
@@ -75,10 +81,12 @@ def test_a_clients_own_test_rows_by_hand():
 
 
 def test_the_local_model_is_that_after_local_training_by_hand():
-  """w = 1, SGD 0.5, one step: A goes to 0.5, B to 2.5 (`test_one_fedavg_round_by_hand`); FedProx starts alike.
+  """One step of SGD 0.5 from w = 1 takes A to 0.5 and B to 2.5; FedProx starts the same.
 
-  After that round w = 1.5: A goes to 0.75, B to 2.75; FedProx with mu 1 takes two full steps to
-  the same ends, since there the second gradients, 0.75 + (0.75 - 1.5) and (2.75 - 4) + (2.75 - 1.5), are zero."""
+  `test_one_fedavg_round_by_hand` works this out. After that round w = 1.5, and A goes to 0.75 and
+  B to 2.75. FedProx with mu 1 takes two full steps to the same ends: there the second gradients,
+  0.75 + (0.75 - 1.5) and (2.75 - 4) + (2.75 - 1.5), are zero.
+  """
   x, y = np.zeros((1, 1, 1, 1), np.uint8), np.zeros(1, int)
 
   def drift(method, rounds):

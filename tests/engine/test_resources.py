@@ -74,7 +74,10 @@ def test_live_memory_is_flat_over_fifty_rounds():
 )
 @pytest.mark.parametrize('clients', [80, 10_000])
 def test_resident_memory_after_fifty_rounds_is_that_after_five(clients):
-  """Rounds leave nothing behind, however many clients are registered; 1 % of the process is allowed for allocators."""
+  """Rounds leave nothing in memory, however many clients are registered.
+
+  Allocators may keep 1 % of the process.
+  """
 
   def resident():
     gc.collect()

@@ -20,8 +20,11 @@ def base():
 
 
 def test_means_are_over_those_that_measured_something():
-  """Sizes 1, 3, 0 and 4. The loss by size, without the second client's: (1 * 2 + 4 * 7) / 5 = 6. The layer's
-  number over the first and the last: (10 + 40) / 2 = 25; nobody measured the other one."""
+  """Sizes are 1, 3, 0 and 4.
+
+  The loss is weighted by size, without the second client's: (1 * 2 + 4 * 7) / 5 = 6. The layer's
+  number is over the first and the last: (10 + 40) / 2 = 25. Nobody measured the other number.
+  """
   there = jnp.array([True, False, True, True])
   report = numbers(
     jax.jit(round_report)(
@@ -52,7 +55,10 @@ def test_means_are_over_those_that_measured_something():
 
 
 def test_a_round_without_a_sample_has_no_numbers():
-  """Not a loss of 0, a drift of 0, or 0 effective steps: nothing was measured, on clients, in the mean or on the server."""
+  """Loss, drift and effective steps are not 0 then.
+
+  Nothing was measured, on clients, in the mean or on the server.
+  """
   method = fs.chain(base(), fs.FedProx(), fs.SCAFFOLD(), fs.FedNova())
   engine = tiny.build(method, tiny.net(4, 3), tiny.federated([0, 0, 4]), participation=1 / 3)
   empty = {seed: engine.empty_rounds(seed, 0, 1) for seed in range(20)}
@@ -113,7 +119,10 @@ def test_the_summary_counts_from_where_a_seed_began_to_where_it_ended():
 
 
 def test_a_client_that_has_distilled_nothing_has_no_loss():
-  """One that has too little of every class; of the other's two classes one is present, with a loss of 3."""
+  """One client has too little of every class.
+
+  The other has one of its two classes present, with a loss of 3.
+  """
 
   def measured(present):
     own = ClassSet(jnp.zeros((2, 1, 2, 2, 1)), jnp.array(present))

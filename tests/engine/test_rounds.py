@@ -38,20 +38,27 @@ def after(method, data, layout, rounds=1, seed=0, participation=0.75):
 
 
 def test_one_fedavg_round_by_hand():
-  """w = 1, SGD 0.5: A (one step on 0) goes to 1 - 0.5 (1 - 0) = 0.5, B (one batch of 4, 4, 4) to
-  1 - 0.5 (1 - 4) = 2.5. Uniform mean 1.5; weighted by sizes 1 and 3 it is (0.5 + 3 * 2.5) / 4 = 2."""
+  """From w = 1 with SGD 0.5, A (one step on 0) goes to 1 - 0.5 (1 - 0) = 0.5.
+
+  B (one batch of 4, 4, 4) goes to 1 - 0.5 (1 - 4) = 2.5. The uniform mean is 1.5. Weighted by
+  sizes 1 and 3 the mean is (0.5 + 3 * 2.5) / 4 = 2.
+  """
   for weighting, expected in (('uniform', 1.5), ('size', 2.0)):
     method = fs.FedAvg(lr=0.5, optimizer='sgd', weighting=weighting)
     engine = tiny.build(method, tiny.quadratic(1.0), tiny.two_points(), loss=tiny.half_square)
     state, report = engine.run(0, engine.init(0), 1)
     np.testing.assert_allclose(state.params['w'], expected, rtol=1e-6)
-    # losses before the step: A (1 - 0)^2 / 2 = 0.5, B (1 - 4)^2 / 2 = 4.5; by samples (0.5 + 3 * 4.5) / 4
+    # Losses before the step are (1 - 0)^2 / 2 = 0.5 for A and (1 - 4)^2 / 2 = 4.5 for B. Their mean
+    # over samples is (0.5 + 3 * 4.5) / 4.
     assert report['train/loss'] == pytest.approx(3.5)
     assert int(state.round) == 1
 
 
 def test_epochs_and_steps_count_as_they_say():
-  """On B alone (three equal samples, batch 2: 2 steps an epoch) SGD 0.5 halves the distance to 4 in every step."""
+  """SGD 0.5 halves the distance to 4 in every step.
+
+  B alone takes part: three equal samples with batch size 2 are 2 steps an epoch.
+  """
   x = np.full((3, 1, 1, 1), 4, np.uint8)
   data = tiny.clients_of(x, np.zeros(3, int), [3], 1)
   for options, steps in (({'epochs': 2}, 4), ({'epochs': 0, 'steps': 5}, 5)):
@@ -62,8 +69,10 @@ def test_epochs_and_steps_count_as_they_say():
 
 
 def test_a_loss_that_only_grows_is_a_divergence_while_it_is_finite():
-  """SGD 3 on (w - 4)^2 / 2 turns the distance d into -2 d: of round r the loss is 8 * 4^(r - 1), 524,288 in the
-  ninth and 2,097,152, more than 1e6, in the tenth."""
+  """SGD 3 on (w - 4)^2 / 2 turns the distance d into -2 d, so round r has the loss 8 * 4^(r - 1).
+
+  That is 524,288 in the ninth round and 2,097,152, more than 1e6, in the tenth.
+  """
   data = tiny.clients_of(np.full((1, 1, 1, 1), 4, np.uint8), np.zeros(1, int), [1], 1)
   method = fs.FedAvg(lr=3.0, optimizer='sgd')
   engine = tiny.build(method, tiny.quadratic(0.0), data, loss=tiny.half_square)
@@ -75,9 +84,10 @@ def test_a_loss_that_only_grows_is_a_divergence_while_it_is_finite():
 
 
 def test_each_epoch_sees_every_sample_once():
-  """SGD with rate 1/k at step k on (w - x)^2 / 2 gives the running mean; with one batch an epoch the loss
-  of step 2 at the mean is the variance, whatever the order; here: batches of 1 and a tiny rate, so that
-  w - w_0 = eta * sum(x - w_0) to first order only if each sample came once per epoch."""
+  """Batches have one sample, and the rate eta is tiny.
+
+  To first order w - w_0 = eta * sum(x - w_0), but only if each sample comes once per epoch.
+  """
   values = np.array([1, 2, 4, 8, 16], np.uint8)
   data = tiny.clients_of(values.reshape(-1, 1, 1, 1), np.zeros(5, int), [5], 1)
   eta = 1e-4
@@ -151,8 +161,11 @@ def test_seeds_side_by_side_are_seeds_alone(name, layouts):
 
 
 def test_a_seed_that_diverges_stands_still_beside_the_others():
-  """w is multiplied by 1 - 4 = -3 in every round from the seed's own start, 0 for seed 0: it stays; with
-  start 1e37 the square in the loss is not finite in round 1."""
+  """Every round multiplies w by 1 - 4 = -3 from the seed's own start.
+
+  Seed 0 starts at 0, so it stays there. From a start of 1e37 the square in the loss is not finite
+  in round 1.
+  """
   model = tiny.quadratic(0.0)
   start = lambda key: Variables({'w': jnp.where(jax.random.bits(key) % 2 == 0, 0.0, 1e37)}, {})
   model = model._replace(init=start)
@@ -204,7 +217,10 @@ def test_an_empty_cohort_changes_nothing():
 
 
 def test_a_clients_draws_do_not_depend_on_who_else_is_sampled():
-  """With one sampled client the new model is that client's; full participation must give it the same end."""
+  """With one sampled client the new model is that client's.
+
+  Full participation must give that client the same model.
+  """
   data = tiny.federated([6, 6, 6, 6])
   method = lambda: fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2, persistent=True)
   alone = tiny.build(method(), tiny.net(4, 3), data, participation=0.25)
@@ -237,8 +253,11 @@ def test_poisson_sampling_trains_and_counts_only_the_drawn():
 
 @pytest.mark.parametrize('rate, fine', [(10.0, True), (30.0, False), (1e30, False)])
 def test_divergence_names_the_client(rate, fine):
-  """B's distance to 4 is 3 and is multiplied by 1 - rate in each of its three steps. The mean of its losses in round 1 is
-  9 / 6 (1 + 9^2 + 9^4) = 9,964.5, or 9 / 6 (1 + 29^2 + 29^4) = 1,062,184, or beyond float32."""
+  """B's distance to 4 is 3, and each of its three steps multiplies it by 1 - rate.
+
+  The mean of its losses in round 1 is 9 / 6 (1 + 9^2 + 9^4) = 9,964.5, or
+  9 / 6 (1 + 29^2 + 29^4) = 1,062,184, or beyond float32.
+  """
   engine = tiny.build(
     fs.FedAvg(lr=rate, optimizer='sgd', batch_size=1),
     tiny.quadratic(1.0),
@@ -276,7 +295,10 @@ def test_evaluation_counts_every_row_once():
 
 
 def test_bytes_per_round():
-  """Three of four clients, 4 * 5 + 5 + 5 * 3 = 40 float32 parameters: 480 bytes each way; SCAFFOLD doubles both."""
+  """Three of four clients send and get 4 * 5 + 5 + 5 * 3 = 40 float32 parameters.
+
+  That is 480 bytes each way. SCAFFOLD doubles both.
+  """
   data = tiny.federated([3, 3, 3, 3])
   plain = tiny.build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.75)
   assert plain.bytes_per_round() == (480, 480)

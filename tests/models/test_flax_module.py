@@ -1,4 +1,4 @@
-"""Flax modules from outside as models: where their head is, what they are given, and what is refused."""
+"""Flax modules from outside as models: where their head is, what they get, and what is refused."""
 
 import flax.linen as nn
 import jax

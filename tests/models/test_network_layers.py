@@ -87,7 +87,10 @@ def test_conv_has_the_derivatives_of_finite_differences(form, of):
 
 
 def test_only_a_frozen_kernels_cotangent_is_copied():
-  """The loop that writes it to memory is there where images alone are differentiated: it does training no good."""
+  """The program has the loop that copies it only where images alone are differentiated.
+
+  The loop does not help training.
+  """
   x, kernel = images(3, 6, 6, 2), images(3, 3, 3, 4, seed=1)
   loss = lambda x, kernel: jnp.sin(FORMS['chwn'].convolve(x, kernel, 1)).sum()
   loops = lambda argnums: str(jax.make_jaxpr(jax.grad(loss, argnums))(x, kernel)).count('scan[')

@@ -120,7 +120,10 @@ def test_is_head_selects_the_last_layer_and_nothing_else(name):
 
 
 def test_equal_projection_heads_are_one_model():
-  """Compiled programs are looked up by their Model: methods that differ in a number only must share it."""
+  """Compiled programs are looked up by their Model.
+
+  So methods that differ only in a number must share it.
+  """
   model = models.create('mlp', num_classes=3, shape=(2, 2, 1), width=4, depth=1)
   projected = with_projection(model, (2, 2, 1), 5)
   assert with_projection(model, (2, 2, 1), 5) is projected

@@ -1,4 +1,4 @@
-"""Sets of a finished run: that they are the run's own, what is measured of them, and what is refused."""
+"""Sets of a finished run: they are the run's own, what is measured of them, and what is refused."""
 
 import json
 import shutil

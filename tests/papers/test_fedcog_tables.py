@@ -161,7 +161,10 @@ def test_ablations_change_what_they_say():
 
 
 def test_the_composition_stands_beside_its_parts_and_shares_their_rounds():
-  """FedAvg parts from FedCOG at T0 = 50, DynaFed from both together at 50 too: at L = 20 neither of the two parts."""
+  """FedAvg starts from FedCOG at T0 = 50, and DynaFed from the two together at 50.
+
+  Neither starts at L = 20.
+  """
   entry = ENTRIES['fedcog/composed']
   assert [r.name for r in entry.rows] == ['fedavg', 'fedcog', 'dynafed', 'fedcog+dynafed']
   table = cells.Table(entry, spec.SCALES['paper'], ROOT / 'W', entries=ENTRIES)
@@ -180,7 +183,10 @@ def test_the_composition_stands_beside_its_parts_and_shares_their_rounds():
 
 @pytest.mark.parametrize('scale', ['cpu', 'paper'])
 def test_pairs_of_table_3_share_the_rounds_before_t0(scale):
-  """Both of a pair go on from one checkpoint: on Fashion-MNIST 5 x 50 shared rounds and 5 x 2 x 1 of their own."""
+  """Both runs of a pair go on from one checkpoint.
+
+  On Fashion-MNIST they share 5 x 50 rounds and run 5 x 2 x 1 of their own.
+  """
   entry = ENTRIES['fedcog/table3']
   table = cells.Table(entry, spec.SCALES[scale], ROOT / 'W', entries=ENTRIES)
   for c in entry.columns:

@@ -47,7 +47,10 @@ def test_table_1_has_a_figure_for_every_cell():
 
 
 def test_the_cpu_scale_of_table_1_is_all_of_mnist():
-  """20 rounds, full participation, 10 images per class, width 32 and 200 iterations, for every method and alpha."""
+  """Every method and alpha has 20 rounds, full participation and 10 images per class.
+
+  The width is 32, and there are 200 iterations.
+  """
   for name in METHODS:
     for alpha in (0.05, 0.01, 0.005):
       c = config('table1', name, f'mnist-{alpha:g}', 'cpu')

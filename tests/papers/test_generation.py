@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 
 
 def test_the_run_s_own_data_are_generated_again(folder):
-  """The share of them that the global model recognises, over all clients, is the one that the run logged."""
+  """The global model recognises the share of them that the run logged, over all clients."""
   run = generation.open_run(folder, 0)
   generate = generation.generator(run)
   shares = []
@@ -109,9 +109,12 @@ LAYERS = 2 * 64 * 128, 2 * 128 * 10  # operations of an image forward, 64 pixels
 
 
 def test_operations_are_those_that_the_formulas_need():
-  """A step of generation: two models forward, and back to the images, 4 products a layer for each of 40 images.
-  A step of training: forward, back to the weights, and back to the hidden layer, for 16 + 16 images: the teacher's
-  predictions are those of the 40 images once, in the end. What is elementwise is less than a tenth."""
+  """The counts exceed those of the formulas by less than a tenth, for elementwise operations.
+
+  A step of generation runs two models forward, and back to the images: 4 products a layer for
+  each of 40 images. A step of training runs forward, back to the weights, and back to the hidden
+  layer, for 16 + 16 images. The teacher predicts the 40 images once, in the end.
+  """
   run = generation.begin_run(config_of(**WIDE))
   counted = generation_cost.operations(run, 1)
   forward = sum(LAYERS)

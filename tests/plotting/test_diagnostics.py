@@ -27,7 +27,7 @@ def test_gradient_error_draws_the_line_above_its_points(tmp_path):
 
 
 def test_privacy_draws_shares(tmp_path):
-  """Each kind's bars add up to 1, however many images there are; copies alone (all 0) are drawn too."""
+  """Each kind's bars add up to 1, for any number of images; distances that are all 0 work too."""
   distances = {'synthetic': np.zeros(3), 'held out': np.linspace(1, 2, 50)}
   figure = diagnostics.privacy(distances, 1.05, tmp_path / 'p.png', 'digits')
   assert_picture(tmp_path / 'p.png')

@@ -106,7 +106,7 @@ def test_pixels_undo_the_normalisation():
 
 
 def test_synthetic_images_stand_in_the_row_of_the_class_that_they_end_in():
-  """Labels are uniform before learning; afterwards two images belong to class 0 and one to class 2."""
+  """Labels are uniform before learning; later two images have class 0 and one has class 2."""
   x = np.zeros((2, 3, 8, 8, 1))
   y = np.stack([np.full((3, 3), 1 / 3), [[0, 0, 1], [0.6, 0.2, 0.2], [1, 0, 0]]])
   axes = figures.synthetic_sets(x, y, [0, 9], Normalisation('n', (0.5,), (1.0,))).axes
@@ -141,7 +141,11 @@ NAMES = {
 @pytest.mark.filterwarnings('error')
 @pytest.mark.parametrize('name', NAMES.values(), ids=NAMES)
 def test_any_name_is_shown_as_it_is_written(name, tmp_path):
-  """Between $ matplotlib would read a formula; `_` hides a line from a legend; half a surrogate is no text to it."""
+  """Three kinds of name need care.
+
+  matplotlib reads a formula between $ signs, `_` hides a line from a legend, and half a surrogate
+  is no text to it.
+  """
   runs = {name: lines_of(0, {0: 0.1, 1: 0.5})}
   axes = figures.accuracy_curve(runs, tmp_path / 'a.png', title=name).axes[0]
   assert len(axes.get_legend().texts) == 1

@@ -1,4 +1,4 @@
-"""Runs that a report is made of: two finished ones, one of several seeds, and one that was interrupted; all of a fake engine."""
+"""Runs for report tests, of a fake engine: two finished, one of several seeds, one interrupted."""
 
 import shutil
 
@@ -13,7 +13,11 @@ from tests.run_helpers import config_of
 
 @pytest.fixture(scope='session')
 def run_folders(whole_folder, tmp_path_factory):
-  """DynaFed with two seeds, FedAvg with personal models and a hostile setting, and DynaFed interrupted."""
+  """Returns three run folders.
+
+  They are DynaFed with two seeds, FedAvg with personal models and a hostile setting, and DynaFed
+  interrupted.
+  """
   root = tmp_path_factory.mktemp('runs')
   with pytest.MonkeyPatch.context() as patch:
     put_stubs(patch)
@@ -37,7 +41,10 @@ def run_folders(whole_folder, tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def named(tmp_path_factory):
-  """A run on a folder of images of two clients, ann and bob, and ten classes, the first with a hostile name."""
+  """Runs on a folder of images of two clients, ann and bob, and of ten classes.
+
+  The first class has a hostile name.
+  """
   root = tmp_path_factory.mktemp('named')
   for client, most in (('ann', 6), ('bob', 9)):
     for name in KINDS:

@@ -1,4 +1,4 @@
-"""Reports: what is read of run folders, what the tables say, that commands train the same run, and what is refused."""
+"""Reports: reading run folders, the tables, commands that train the same run, and refusals."""
 
 import base64
 import io
@@ -27,7 +27,10 @@ def opened(run_folders):
 
 
 def test_runs_are_told_apart(opened):
-  """Two are DynaFed's with equal settings, so that only the folders differ; a table says which is where."""
+  """Two runs are DynaFed's with equal settings, so only their folders differ.
+
+  A table says which run is where.
+  """
   assert [run.label for run in opened] == ['dynafed (1)', 'fedavg', 'dynafed (2)']
   made = tables.made_on(opened)
   assert made.head[1:] == ['dynafed (1)', 'fedavg', 'dynafed (2)']

@@ -1,4 +1,4 @@
-"""The page of a report in headless Chromium: what is drawn, switches, the slider, widths; no error, no request.
+"""A report's page in headless Chromium: figures, switches, slider, widths; no error, no request.
 
 Without Chromium these tests are skipped; where REQUIRE_CHROMIUM is set they fail instead.
 """
@@ -46,7 +46,7 @@ def file(run_folders, tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def page(browser, file):
-  """The page on a desktop; whatever it says on the console or asks of a network fails the test that looks."""
+  """Opens the page on a desktop, and records messages, errors and requests."""
   page = browser.new_page(viewport=DESKTOP)
   page.set_default_timeout(1000 * SECONDS)
   page.trouble = []
@@ -68,7 +68,10 @@ def page(browser, file):
 
 
 def until(page, expression):
-  """Waits for an expression to be true; Playwright's own function needs an eval that the page forbids."""
+  """Waits for an expression to be true.
+
+  Playwright's own function needs an eval, which the page forbids.
+  """
   end = time.monotonic() + SECONDS
   while not page.evaluate(expression):
     assert time.monotonic() < end, expression

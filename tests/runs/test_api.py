@@ -111,7 +111,7 @@ def test_real_load_gives_a_model_that_has_the_accuracy_of_the_summary(real):
 
 
 def test_api_run_of_fedavg_is_dynafed_up_to_its_synthesis(real):
-  """Without folder and config: rounds 1..L of DynaFed are FedAvg's, the same clients and batches."""
+  """Without folder and config, rounds 1..L of DynaFed are FedAvg's: same clients and batches."""
   config = config_lib.check(config_of(**REAL))
   dataset = datasets.load('digits')
   model = models.create('mlp', shape=dataset.train.x.shape[1:], num_classes=10, width=8, depth=1)
@@ -159,7 +159,7 @@ def test_api_run_says_what_a_method_is(method, example):
 
 
 def test_api_run_fills_in_what_follows_from_the_run():
-  """DP's noise from its epsilon: that of the 3 rounds, the 2 seeds and the clients that take part."""
+  """DP gets its noise from its epsilon, 3 rounds, 2 seeds and the clients that take part."""
   wanted = fs.DP(clip=1.0, target_epsilon=2.0)
   result = api.run(wanted, 'digits', 'mlp', rounds=3, seeds=(0, 1), clients=4, participation=0.5)
   sampling = privacy.Sampling('fixed', 4, 0.5, 3, 2)

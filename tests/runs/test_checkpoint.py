@@ -72,7 +72,9 @@ trees = st.recursive(
     st.lists(st.floats(width=32), max_size=4).map(lambda v: np.array(v, np.float32)),
   ),
   lambda inner: st.one_of(
-    st.dictionaries(st.one_of(st.text(alphabet='a/%F2', max_size=4), st.integers(0, 9)), inner, max_size=3),
+    st.dictionaries(
+      st.one_of(st.text(alphabet='a/%F2', max_size=4), st.integers(0, 9)), inner, max_size=3
+    ),
     st.lists(inner, max_size=3), st.tuples(inner, inner),
   ),
 )  # fmt: skip
@@ -135,7 +137,7 @@ def cut(path):
   'damage', [flip, cut, os.remove, lambda p: p.with_name('more').write_text('x')]
 )
 def test_any_damage_falls_back_loudly(tmp_path, damage):
-  """Every single file of a checkpoint in turn: changed, shortened, removed, or joined by another."""
+  """Every file of a checkpoint in turn is changed, shortened, removed or joined by another."""
   one, two = save_many(tmp_path, 2)
   files = sorted(str(p.relative_to(two)) for p in two.rglob('*') if p.is_file())
   assert len(files) > 5
@@ -209,7 +211,7 @@ SAVER = """
 
 
 def test_kill_while_saving_leaves_a_whole_checkpoint(tmp_path):
-  """Killed at several moments of a process that does nothing but save: the newest is always whole."""
+  """A process that only saves is killed at several moments; its newest checkpoint is whole."""
   command = [sys.executable, '-c', textwrap.dedent(SAVER), str(tmp_path)]
   with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
     for _ in range(2):
@@ -227,7 +229,7 @@ def test_kill_while_saving_leaves_a_whole_checkpoint(tmp_path):
   'name', ['a[b]', 'a\\b', 'a:b*?', b'caf\xe9'.decode('utf-8', 'surrogateescape')]
 )
 def test_a_checkpoint_is_whole_whatever_its_folder_is_called(name, tmp_path):
-  """Orbax takes brackets for a pattern: without a word it wrote checkpoints that nobody could read."""
+  """Orbax reads brackets as a pattern, and without a message it wrote unreadable checkpoints."""
   (tmp_path / name).mkdir()
   checkpoint.write_arrays(tmp_path / name / 'arrays', {'x': np.arange(4.0)})
   read = checkpoint.read_arrays(tmp_path / name / 'arrays', ['x'])

@@ -119,7 +119,11 @@ def test_folder_of_something_else_is_refused(fake, tmp_path, capsys):
 
 
 def test_second_run_on_a_folder_is_refused(fake, tmp_path, capsys):
-  holder = f'import sys\nfrom fedjax_syn.runs import lock\nfrom pathlib import Path\nwith lock.hold(Path({str(tmp_path)!r})):\n  print("held", flush=True)\n  sys.stdin.read()\n'
+  holder = (
+    'import sys\nfrom fedjax_syn.runs import lock\nfrom pathlib import Path\n'
+    f'with lock.hold(Path({str(tmp_path)!r})):\n'
+    '  print("held", flush=True)\n  sys.stdin.read()\n'
+  )
   with subprocess.Popen(
     [sys.executable, '-c', holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
   ) as other:

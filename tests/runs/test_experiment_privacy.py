@@ -1,4 +1,4 @@
-"""What a private run's folder gives away: refused pairs, noise of several methods, what is exported."""
+"""What a private run's folder reveals: refused pairs, noise of several methods, exported files."""
 
 import functools
 import json
@@ -84,7 +84,10 @@ def test_seeds_that_diverge_count_for_all_their_rounds(tmp_path, fake):
 
 
 def test_methods_beside_each_other_draw_different_noise():
-  """Equal noise could be subtracted, and sampling counts once for each. Round 1 of one parameter: nearly noise alone."""
+  """Equal noise could be subtracted, and sampling counts once for each method.
+
+  Round 1 of one parameter is nearly noise alone.
+  """
 
   def first_move(**settings):
     method = fs.chain(
@@ -107,7 +110,10 @@ def test_methods_beside_each_other_draw_different_noise():
 
 
 def test_noise_that_was_chosen_for_less_is_not_gone_on_with():
-  """A folder of before: three seeds, noise chosen for one of them. With it the target would not be kept."""
+  """An older folder has three seeds and noise that was chosen for one of them.
+
+  With this noise the run would not keep the target.
+  """
   config = config_lib.get_default()
   config.algorithm, config.compare, config.rounds, config.seeds = 'dp', '', 60, (0, 1, 2)
   config.client.sampler, config.dp.target_epsilon = 'poisson', 8.0
@@ -142,7 +148,7 @@ def described(root, folder, **changes):
 
 
 def test_an_exported_model_tells_nothing_exact_of_the_clients(tmp_path):
-  """With another last row, or without it, the file says the same; what a run keeps for itself does not."""
+  """The file says the same with another last row, or without it; a run's own files do not."""
   noise = {'dp.target_epsilon': 8.0, 'data.clients': 5, 'client.participation': 0.4}
   stored, files = [], []
   for rows in (40, 39):
@@ -196,7 +202,10 @@ def two_points_round(method, start=0.0, rounds=1):
 
 
 def test_a_client_that_diverges_counts_for_nothing_and_is_not_told():
-  """A stands still at 0, B overflows: its number and its round were in the status, and the model was lost."""
+  """A does not move from 0, and B overflows.
+
+  The status once named B and its round, and the model was lost.
+  """
   base = fs.FedAvg(lr=1e30, optimizer='sgd', batch_size=1)
   _, report = two_points_round(fs.chain(base, fs.DP(clip=1.0, noise_multiplier=0.0)), rounds=2)
   assert (report['diverged_round'], report['diverged_client']) == (1, 1)  # without noise as before
@@ -260,7 +269,10 @@ def test_a_run_says_what_its_epsilon_does_not_cover(tmp_path, fake, capsys):
 
 
 def test_from_python_a_target_is_kept_by_the_whole_run(monkeypatch):
-  """DP(target_epsilon=8) had the default noise and said nothing: now it is that of the whole run, all seeds."""
+  """DP(target_epsilon=8) once had the default noise and no message.
+
+  Now it has the noise of the whole run, over all seeds.
+  """
   run = functools.partial(fs.run, dataset='digits', model='mlp', rounds=60, clients=20)
   noise = []
 

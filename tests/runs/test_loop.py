@@ -1,4 +1,4 @@
-"""The stream of steps: which rounds are evaluated, and that nothing else depends on how rounds are cut."""
+"""The stream of steps: which rounds are evaluated; how rounds are cut changes nothing else."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,10 @@ def test_personal_models_are_measured_in_multiples_and_in_the_last_round(rounds,
 
 
 def test_a_measure_is_called_in_its_rounds_and_its_numbers_reach_the_line():
-  """Rounds 0, 2, 4 and 6 to 10 are evaluated; the measure is due in 4 and 8 of them, in 5, and at the end."""
+  """Rounds 0, 2, 4 and 6 to 10 are evaluated.
+
+  The measure is due in rounds 4 and 8, which are evaluated, in round 5, and at the end.
+  """
   calls = []
 
   def of(seed, state):
@@ -118,8 +121,10 @@ def test_resuming_at_any_step_gives_the_rest_of_the_steps():
 
 
 def test_seeds_side_by_side_are_seeds_alone():
-  """Each seed's steps are those that it has alone, also beside one that diverges; steps of kind 'last' come
-  when all have come as far."""
+  """Each seed's steps are those that it has alone, even if the seed beside it diverges.
+
+  Steps of kind 'last' come when all seeds have come as far.
+  """
   fake = Fake(diverge={1: 5})
   engine = fake.build(LEARNING, None, None)
   states = {seed: engine.init(seed) for seed in (0, 1, 2)}

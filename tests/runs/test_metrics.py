@@ -31,7 +31,10 @@ def test_last_mean_of_last_five_and_best_by_hand():
 
 
 def test_comparison_is_a_table_with_a_row_for_each_run():
-  """Seeds 0.25 and 0.75 in the last round: 0.5 ± 0.5 / sqrt(2); a seed that stops before its run's end: '-'."""
+  """Seeds with 0.25 and 0.75 in the last round give 0.5 ± 0.5 / sqrt(2).
+
+  A run with a seed that stops before the run's end gives '-'.
+  """
   line = lambda seed, round, value: {'seed': seed, 'round': round, 'test/accuracy': value}
   two = [line(0, 1, 0.25), line(1, 1, 0.75)]
   table = metrics.comparison({'a': two, 'b': two[:1], 'c': [*two, line(0, 2, 0.5)]}).splitlines()
@@ -82,8 +85,11 @@ def test_rounds_to_accuracy_is_the_first_round_that_reaches_it():
 
 
 def test_running_means_by_hand():
-  """Windows of three over rounds 1..7 of seed 0: .2 .9 .5 | .9 .5 .5 | .5 .5 .6 | .5 .6 .7 | .6 .7 .7, with the
-  means 1.6/3, 1.9/3, 1.6/3, 1.8/3 and 2/3 in rounds 3..7; w^0 is in none."""
+  """Rounds 1..7 of seed 0 have five windows of three rounds.
+
+  The windows are .2 .9 .5 | .9 .5 .5 | .5 .5 .6 | .5 .6 .7 | .6 .7 .7. Their means are 1.6/3,
+  1.9/3, 1.6/3, 1.8/3 and 2/3, in rounds 3..7. No window has w^0.
+  """
   lines = lines_of(0, SEED0)
   means = metrics.running_means(lines, window=3)[0]
   assert means == pytest.approx({3: 1.6 / 3, 4: 1.9 / 3, 5: 1.6 / 3, 6: 0.6, 7: 2 / 3})
@@ -94,7 +100,10 @@ def test_running_means_by_hand():
 
 
 def test_a_single_good_round_does_not_reach_the_target_of_table_4():
-  """Round 2 alone has 0.9; the means of five in rounds 5, 6, 7 are .54, .64, .6 (seed 0) and .3, .4, .54."""
+  """Round 2 alone has 0.9.
+
+  The means of five in rounds 5, 6, 7 are .54, .64, .6 (seed 0) and .3, .4, .54 (seed 1).
+  """
   lines = lines_of(0, SEED0) + lines_of(1, SEED1)
   assert metrics.best_running_mean(lines) == pytest.approx({0: 0.64, 1: 0.54})
   assert metrics.rounds_to_running_mean(lines, 0.59) == {0: 6, 1: None}
@@ -113,7 +122,10 @@ def test_a_target_that_a_run_sets_is_reached_by_itself():
 
 
 def test_evaluations_that_are_not_in_every_round():
-  """Evaluated in 2, 4, 6 and 7, listed backwards: pairs end in rounds 4, 6, 7; the widest gap is two rounds."""
+  """Rounds 2, 4, 6 and 7 are evaluated and listed backwards.
+
+  Pairs end in rounds 4, 6 and 7. The widest gap is two rounds.
+  """
   lines = lines_of(0, {7: 0.8, 6: 0.6, 4: 0.4, 2: 0.2, 0: 0.1})
   assert metrics.running_means(lines, 2) == {0: pytest.approx({4: 0.3, 6: 0.5, 7: 0.7})}
   assert metrics.rounds_to_running_mean(lines, 0.45, 2) == {0: 6}

@@ -148,7 +148,7 @@ def test_durations(seconds, text):
 @pytest.mark.parametrize('width', [1, 20, 80])
 @pytest.mark.parametrize('terminal', [True, False])
 def test_names_are_shown_as_they_are_on_any_terminal(width, terminal):
-  """Brackets are no markup, :smile: is no picture, and what a terminal would obey is written out."""
+  """Brackets are no markup, :smile: is no picture, and control characters are written out."""
   file = io.StringIO()
   show = (progress.Bar if terminal else progress.Plain)(
     Console(file=file, force_terminal=terminal, width=width, legacy_windows=False)

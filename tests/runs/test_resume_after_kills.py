@@ -53,7 +53,7 @@ both = pytest.mark.parametrize('changes', [{}, SIDE_BY_SIDE], ids=['alone', 'sid
 @both
 @pytest.mark.parametrize('count', [1, 2, 4, 9, 11, 14, 21, 22, 31, 42])
 def test_killed_at_a_piece_of_work_and_resumed(fake, whole, tmp_path, count, changes):
-  """At the first evaluation, the first round, around the end of the phase, in the work after it, ..."""
+  """Kills the run at the first evaluation, in the first round, near the end of the phase, ..."""
   kill_and_resume(fake, whole, tmp_path, count, changes)
 
 
@@ -240,9 +240,10 @@ def test_real_process_killed_many_times(tmp_path):
 def test_a_stop_before_the_figures_leaves_the_next_call_all_that_is_missing(
   fake, tmp_path, monkeypatch, earlier
 ):
-  """The last round is saved, once, before anything is drawn: what clients' own models come to is measured again.
+  """The run saves the last round once, before it draws anything.
 
-  Without a stop they are measured once in each round, the last one too.
+  The next call measures the clients' own models again. Without a stop each round measures them
+  once, the last one too.
   """
 
   class Stopped(stopping.StopRequest):

@@ -1,4 +1,4 @@
-"""What a run left is believed only if it is what was written: what is damaged is said in a line, or made again."""
+"""A run's files are used only as they were written; a damaged one is named, or made again."""
 
 import functools
 import io

@@ -1,4 +1,4 @@
-"""What makes a run: its data wherever they lie, the server's too, and own code wherever a field names it."""
+"""What makes a run: its data in any folder, the server's data, and own code that a field names."""
 
 import dataclasses
 import json
@@ -61,7 +61,7 @@ def test_data_that_were_moved_or_are_named_otherwise_refuse_no_resume(
   stored = json.loads((tmp_path / 'run' / 'config.json').read_text())
   assert stored['config']['data']['dir'] == 'moved/data'  # where they lie now
   capsys.readouterr()
-  # Others of the same name are other data, even for a run that is finished and has only to be shown.
+  # Other data of the same name are refused, even for a finished run that has only to be shown.
   arrays(tmp_path / 'elsewhere' / 'data', value=4)
   assert run(tmp_path / 'run', **of_arrays('elsewhere/data')) == 2
   assert 'was started with other data (checksum' in refusal(capsys)
@@ -103,7 +103,8 @@ class Mine(fs.Layer):
 
 def rows():
   data = datasets.load('digits')
-  return dataclasses.replace(data, name='own', checksum='same', train=data.train._replace(x=data.train.x {change}))
+  train = data.train._replace(x=data.train.x {change})
+  return dataclasses.replace(data, name='own', checksum='same', train=train)
 """
 
 
@@ -279,7 +280,10 @@ def test_the_default_folder_is_that_of_the_same_run_whatever_it_is_called(
 
 
 def test_other_runs_are_not_looked_into_for_the_default_folder(fake, tmp_path, monkeypatch):
-  """Hundreds of folders may lie beside each other; that of the own hash comes first, whatever else is there."""
+  """Hundreds of folders may lie beside each other.
+
+  The folder of the run's own hash comes first, whatever else is there.
+  """
   monkeypatch.chdir(tmp_path)
   plain = {'algorithm': 'fedavg', 'rounds': 5, 'seeds': (0,)}
   name = lambda **changes: default_folder.default_workdir(config_of(**{**plain, **changes}), 'tiny')

@@ -1,4 +1,4 @@
-"""Going on in a folder: more rounds than before come to what they come to from the start; fewer are refused."""
+"""Going on in a folder: more rounds give the same as from the start; fewer rounds are refused."""
 
 import errno
 import json
@@ -138,7 +138,10 @@ def test_fewer_rounds_than_are_done_are_one_line(fake, tmp_path, capsys):
 def test_fewer_rounds_than_were_asked_for_go_on_where_what_they_log_is_still_to_come(
   fake, tmp_path, capsys, rounds, more, status
 ):
-  """Stopped in round 7 of 14, saved after 6: of 8 rounds, evaluated every second, 5 would be missing."""
+  """The run stopped in round 7 of 14 and was saved after round 6.
+
+  A run of 8 rounds, evaluated every second, would lack round 5.
+  """
   settings = {'algorithm': 'fedavg', 'seeds': (0,), **more}
 
   def stop(what, seed, round):
@@ -196,7 +199,10 @@ def test_the_noise_of_a_target_epsilon_depends_on_the_number_of_rounds(fake, tmp
 
 
 def test_planned_lines_worked_by_hand():
-  """Of 10 rounds, every fourth and the last five; of 20 rounds 4, 8 and 12 stay, and 10, where a phase ends."""
+  """A run of 10 rounds has lines of every fourth round and the last five.
+
+  With 20 rounds the lines of rounds 0, 4 and 8 stay, and of 10, where a phase ends.
+  """
   lines = [
     {'round': r, 'seed': 0, 'test/accuracy': 0.1, 'test/top_prediction': 1.0, 'personal/x': 1.0}
     for r in (0, 4, 6, 7, 8, 9, 10)

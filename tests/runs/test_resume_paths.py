@@ -1,4 +1,4 @@
-"""Where runs begin and where paths lead: branches and what is compared with them, the home folder, sweeps."""
+"""Where runs begin and where paths lead: branches and their comparisons, home folder, sweeps."""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""Nothing is unpickled, evaluated, unpacked onto the disk or sent; said of the source, and tried."""
+"""Nothing is unpickled, evaluated, unpacked onto the disk or sent.
+
+The tests search the source for such calls, and try some.
+"""
 
 import ast
 import pathlib
@@ -18,7 +21,7 @@ SOURCES = sorted(
 )
 MODULES = {'pickle', 'cloudpickle', 'dill', 'marshal', 'shelve', 'joblib', 'yaml'}
 NETWORK = {'urllib', 'requests', 'pooch', 'http', 'ftplib', 'smtplib', 'wandb', 'mlflow'}
-# The one place that downloads, those that name this host, and the trackers that a config may ask for.
+# The module that downloads, the modules that name this host, and the trackers a config may name.
 MAY = {
   'fedjax_syn/data/builders/archives.py': NETWORK,
   'fedjax_syn/runs/lock.py': {'socket'},
@@ -101,7 +104,10 @@ def test_a_setting_is_not_evaluated(key, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('named', ['this:d', 'ast:Name', 'os:system', 'fedjax_syn.method:nothing'])
 def test_a_checkpoint_does_not_decide_what_is_imported_or_called(named):
-  """Its structure names classes; only NamedTuples of what is imported already, of this library or of Optax, are made."""
+  """A checkpoint's structure names classes.
+
+  Decoding makes only NamedTuples of modules already imported, of this library or of Optax.
+  """
   import sys
 
   fields = {'id': {'value': 'x'}, 'ctx': {'value': None}} if 'ast' in named else {}
@@ -119,7 +125,7 @@ def test_a_run_opens_no_connection(fake, tmp_path, monkeypatch):
 
 
 def test_settings_of_figures_start_no_latex(tmp_path, monkeypatch):
-  """What a matplotlibrc in the current folder would do: text.usetex runs LaTeX on the names of classes."""
+  """A matplotlibrc in the current folder may set text.usetex, which runs LaTeX on class names."""
   import matplotlib
 
   from fedjax_syn.plotting import figures

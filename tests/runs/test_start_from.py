@@ -39,7 +39,7 @@ def test_start_from_initialises_what_is_missing(fake, tmp_path, capsys):
 
 
 def test_a_record_of_every_round_cannot_begin_in_the_middle(fake, tmp_path, capsys):
-  """DynaFed's trajectory would be zeros, and its set, past round L, the noise that it begins with."""
+  """DynaFed's trajectory would be zeros; after round L its set would still be its first noise."""
   assert experiment.run_experiment(config_of(algorithm='fedavg'), tmp_path / 'source') == 0
   start = str(tmp_path / 'source' / 'checkpoints' / '6')
   assert experiment.run_experiment(config_of(start_from=start), tmp_path / 'branch') == 2

@@ -1,4 +1,4 @@
-"""Files of a run that are of another shape than the library writes are one line for every reader."""
+"""Every reader refuses a run's file of a wrong shape in one line."""
 
 import hashlib
 import json

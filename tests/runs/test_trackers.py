@@ -1,4 +1,4 @@
-"""Trackers: what each is told, that a resumed run goes on under its name, and that one that fails costs no run."""
+"""Trackers: what each is told, a resumed run keeps its name, and a failed tracker stops no run."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Damages of run folders, and the comparison that calls a change silent; the hunt itself is slow."""
+"""Damages of run folders, and the comparison that finds silent changes; the full search is slow."""
 
 import random
 

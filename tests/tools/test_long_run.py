@@ -34,10 +34,11 @@ def test_growth_by_hand():
 
 @pytest.mark.slow
 def test_both_modes_in_short(tmp_path, monkeypatch):
-  """Arrays and programs of the end are those after the warm-up; 400 clients are larger than 80 by their index alone.
+  """Arrays and programs at the end are those after the warm-up.
 
-  A client of the index has a start, a size and 10 class counts, of 4 bytes each; it lies on the default device, on
-  the mesh and with the evaluator. Seconds and resident memory are those of a busy process and are not looked at here.
+  400 clients are larger than 80 by their index alone. The index has a start, a size and 10 class
+  counts a client, of 4 bytes each. It lies on the default device, on the mesh and with the
+  evaluator. Seconds and resident memory are those of a busy process, so the test ignores them.
   """
   put_stubs(monkeypatch)
   monkeypatch.setattr(jax_setup, 'prepare_jax', lambda *_: None)

@@ -1,4 +1,4 @@
-"""The notebooks as files: stripped, valid, and each a page of the documentation; .ci/run executes them."""
+"""The notebooks as files: stripped, valid, each a page of the documentation; .ci/run runs them."""
 
 import ast
 import importlib
