@@ -91,8 +91,11 @@ def test_what_fednova_can_count_is_accepted():
 
 
 def test_fedexp_extrapolates_the_clients_mean_whatever_the_server_does_with_it():
-  """Both clients hold the same point, so that they agree, eta_g is 1 and FedOpt's step of 0.1 is a tenth of the mean's:
-  w = 1, x = 0, one step of 1/2 to 0.5: 1 - 0.1 * 0.5 = 0.95, in either order."""
+  """Both clients hold the same point. So they agree, and eta_g is 1.
+
+  FedOpt's step of 0.1 moves a tenth of the mean difference. w = 1, x = 0, one step of 1/2 to 0.5:
+  1 - 0.1 * 0.5 = 0.95, in either order.
+  """
   x = np.zeros((2, 1, 1, 1), np.uint8)
   data = tiny.clients_of(x, np.zeros(2, int), [1, 1], 1)
   opt, exp = fs.FedOpt(optimizer='sgd', lr=0.1), fs.FedExP()
@@ -104,7 +107,7 @@ def test_fedexp_extrapolates_the_clients_mean_whatever_the_server_does_with_it()
 
 
 def test_dynafed_records_the_models_that_are_sent():
-  """With momentum after it, too: the trajectory is that of the global model, not of the clients' means."""
+  """The trajectory holds global models, not the clients' means, with momentum after it too."""
   method = fs.chain(sgd(), fs.DynaFed(length=4, segment=2, iterations=1), fs.FedAvgM(momentum=0.9))
   engine = tiny.build(method, tiny.net(4, 3), tiny.federated([3, 3]))
   state, path = engine.init(0), []
@@ -139,7 +142,7 @@ def test_the_outermost_learned_set_is_the_method_s():
 
 
 def test_a_branch_begins_with_the_old_model_everywhere():
-  """FedRep's heads and Ditto's models are those of the model that the run begins at, not of a new one."""
+  """FedRep's heads and Ditto's models start from the run's old model, not from a new one."""
   model, data = tiny.net(4, 3), tiny.federated([3, 3])
   old = jax.tree.map(lambda leaf: leaf + 1.0, model.init(jax.random.key(3)))
   for method in (fs.chain(sgd(), fs.FedRep()), fs.chain(sgd(), fs.Ditto())):

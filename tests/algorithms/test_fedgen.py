@@ -21,8 +21,10 @@ def test_ensemble_loss_by_hand():
 
 
 def test_diversity_loss_by_hand():
-  """Two samples: noise (0, 0) and (1, 3) is 5 apart on average, features (0) and (0.2) 0.2; two of the four pairs
-  are different, so the exponent is -(1 + 1) / 4."""
+  """Two samples: noise (0, 0) and (1, 3) is 5 apart on average, features (0) and (0.2) 0.2.
+
+  Two of the four pairs are different, so the exponent is -(1 + 1) / 4.
+  """
   got = diversity_loss(jnp.array([[0.0, 0], [1, 3]]), jnp.array([[0.0], [0.2]]))
   np.testing.assert_allclose(got, np.exp(-0.5), rtol=1e-6)
 
@@ -43,7 +45,7 @@ def test_running_moments_keep_the_label_of_a_batch_of_one_class():
 
 
 def test_running_moments_are_those_of_torch():
-  """A tenth of the batch's mean and of its variance over n - 1: means 2, variances over n - 1 (1 + 0 + 1) / 2 = 1."""
+  """A tenth of the batch's mean, 2, and of its variance over n - 1, (1 + 0 + 1) / 2 = 1."""
   batch = Moments(jnp.array([2.0]), jnp.array([2 / 3]))
   got = running(Moments(jnp.zeros(1), jnp.ones(1)), batch, 3)
   np.testing.assert_allclose(got.mean, [0.2], rtol=1e-6)

@@ -8,7 +8,7 @@ from tests import tiny
 
 
 def test_it_draws_no_client_without_samples():
-  """Client 1 has no samples: its zero image never comes up, and with lambda 0 FedMix is its base."""
+  """FedMix never draws client 1, which has no samples. With lambda 0 FedMix is its base."""
   data = tiny.federated([4, 0, 3])
   base = lambda: fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2)
   mixed = tiny.build(fs.chain(base(), fs.FedMix(mixing=0.0)), tiny.net(4, 3), data)

@@ -1,4 +1,4 @@
-"""FedReg against numbers worked by hand and an independent numpy version, and at its neutral setting."""
+"""FedReg against hand values and an independent numpy version, and at its neutral setting."""
 
 import jax
 import jax.numpy as jnp
@@ -64,7 +64,9 @@ def test_ascent_against_numpy(eta):
 def test_coefficients_by_hand():
   """d = (3, 1), g2 = (1, 1): a = 4 / 2 = 2. d - 2 g2 = (1, -1), g3 = (2, -1): b = 3 / 5.
 
-  Turned round, g2 is not climbed: a = 0, and b = <(3, 1), (2, -1)> / 5 = 1. Without g2 it is the same."""
+  With the opposite g2 the step does not climb it: a = 0, and b = <(3, 1), (2, -1)> / 5 = 1.
+  Without g2 the result is the same.
+  """
   tree = lambda a, b: {'a': jnp.array([a]), 'b': jnp.array([[b]])}
   d, g3 = tree(3.0, 1.0), tree(2.0, -1.0)
   np.testing.assert_allclose(coefficients(d, tree(1.0, 1.0), g3), (2, 0.6), rtol=1e-6)
@@ -74,12 +76,15 @@ def test_coefficients_by_hand():
 
 
 def test_projection_of_a_step_by_hand():
-  """Rate 3 overshoots, from 1: A ({0}) to -2; perturbed 2 times by 0.1 away from 1 its sample is -0.2, the gradient
-  at (-2 + 1) / 2 is -0.3, b = (-3)(-0.3) / 0.09 = 10 and -2 + 10 * 0.3 = 1. In one dimension a step that forgets
-  is taken back as a whole; so is B's, to 10: b = 9 / (5.5 - 4.2) and 10 - b * 1.3 = 1, three times.
+  """Rate 3 overshoots from 1. In one dimension the projection undoes a step that forgets.
 
-  With the rate 1/2 both losses fall, b = 0, and the round is FedAvg's, 2.0625. One output has the probability 1
-  whatever it is, so that a = 0."""
+  A ({0}) goes to -2. Two perturbations by 0.1 away from 1 move its sample to -0.2. The gradient
+  at (-2 + 1) / 2 is -0.3, b = (-3)(-0.3) / 0.09 = 10 and -2 + 10 * 0.3 = 1. B goes to 10, three
+  times: b = 9 / (5.5 - 4.2) and 10 - b * 1.3 = 1.
+
+  With the rate 1/2 both losses fall, b = 0, and the round is FedAvg's, 2.0625. The only output
+  always has the probability 1, so a = 0.
+  """
 
   def after(lr, projection):
     base = fs.FedAvg(lr=lr, optimizer='sgd', batch_size=1)

@@ -20,14 +20,20 @@ def sgd(lr=0.5, **fields):
 
 
 def test_extrapolation():
-  """FedExP: w = 1, d_A = -0.5, d_B = 2.625, mean 1.0625; mean square (0.25 + 6.890625) / 2 = 3.5703125."""
+  """FedExP: w = 1, d_A = -0.5, d_B = 2.625, mean 1.0625.
+
+  The mean square is (0.25 + 6.890625) / 2 = 3.5703125.
+  """
   eta = 3.5703125 / (2 * (1.0625**2 + 0.1))
   report = quadratic(fs.chain(sgd(), fs.FedExP(epsilon=0.1)), 1)[1]
   np.testing.assert_allclose(report['fedexp/server_step'], eta, rtol=1e-6)
 
 
 def test_sharpness():
-  """FedSAM at w + rho sign(w - x), rate 1/2: A ends at 0.4, B at 3.8. A (0.6^2 - 0.4^2) / 2 = 0.1, B (0.4^2 - 0.2^2) / 2 = 0.06."""
+  """FedSAM at w + rho sign(w - x), rate 1/2: A ends at 0.4, B at 3.8.
+
+  A: (0.6^2 - 0.4^2) / 2 = 0.1. B: (0.4^2 - 0.2^2) / 2 = 0.06.
+  """
   report = quadratic(fs.chain(sgd(), fs.FedSAM(rho=0.2)), 1)[1]
   np.testing.assert_allclose(report['fedsam/sharpness'], 0.08, rtol=1e-5)
 

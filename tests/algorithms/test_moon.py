@@ -11,7 +11,10 @@ from tests import tiny
 
 
 def test_contrastive_loss_by_hand():
-  """cos 1 with the global and 0 with the previous features, tau 1/2: -ln(e^2 / (e^2 + 1)); twins give ln 2."""
+  """cos 1 with the global and 0 with the previous features, tau 1/2: -ln(e^2 / (e^2 + 1)).
+
+  Equal features give ln 2.
+  """
   z = jnp.array([[2.0, 0.0], [0.0, 3.0]])
   near, far = jnp.array([[1.0, 0.0], [0.0, 1.0]]), jnp.array([[0.0, 1.0], [1.0, 0.0]])
   want = np.log(1 + np.exp(-2))

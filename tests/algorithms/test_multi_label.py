@@ -1,4 +1,7 @@
-"""Several labels per sample: FedCOG against numpy, evaluation against scikit-learn, who works and who refuses."""
+"""Several labels per sample: which layers allow them, and which refuse.
+
+The tests compare FedCOG with numpy and the evaluation with scikit-learn.
+"""
 
 import functools
 
@@ -121,7 +124,10 @@ def test_generation_follows_the_finite_differences_of_its_objective():
 
 @pytest.mark.parametrize('divergence', ['paper', 'code'])
 def test_distillation_by_hand(divergence):
-  """9 labels are held and 15 lacking: weights 9/24 and 15/24; no KL where the model is its own teacher (Lemma A.5)."""
+  """9 labels are held and 15 lacking: the weights are 9/24 and 15/24.
+
+  KL is 0 where the model is its own teacher (Lemma A.5).
+  """
   layer, client, _ = setup(steps=10, kd_batch=10, divergence=divergence)
   client = client._replace(prepared=layer.prepare(client))
   own, weights, model = client.prepared.generated, client.prepared[2:], client.task.model

@@ -1,4 +1,7 @@
-"""Layers of a user's own, from modules and files, alone and in configs; spellings of versions before 0.2."""
+"""A user's own layers, from modules and files, alone and in configs.
+
+Spellings of versions before 0.2 as well.
+"""
 
 import json
 import pathlib

@@ -1,4 +1,7 @@
-"""Every method with clients that have no sample or only one: no NaN, all of JAX's checks on; and every partition."""
+"""Every method with clients of one sample or none, and with every partition.
+
+No number is NaN, and all of JAX's checks are on.
+"""
 
 import contextlib
 
@@ -17,15 +20,15 @@ from tests import tiny
 from tests.debug_checks import debug_checks, recorded_keys
 
 NET = lambda: create('mlp', shape=(2, 2, 1), num_classes=3, width=5, depth=1)
-# What is drawn again on purpose, and how often here: FedDM's model of an iteration for each of a client's classes,
-# VHL's noise in each of the five rounds.
+# These methods draw the same numbers again on purpose, this often: FedDM draws the model of an
+# iteration for each of a client's classes, VHL its noise in each of the five rounds.
 AGAIN = {'feddm': 3, 'vhl': 5}
 CLIENTS = 6
 ROWS = 60
 
 
 def small(name: str):
-  """A method with few steps of its own; sizes by the fields' names, so that a new method is small too."""
+  """A method with few steps. It sets sizes by field name, so that a new method is small too."""
   changes = {
     'length': 3,
     'segment': 2,
@@ -71,7 +74,7 @@ def data_of(sizes, seed=0):
 
 
 def partitioned(name: str):
-  """Tiny data dealt by a partition, the last two clients robbed: one has one sample left, one none."""
+  """Tiny data, dealt by a partition. The last two clients keep one sample and no sample."""
   data = data_of([ROWS])
   y = np.asarray(data.y)
   dealt = partition_lib.partition(

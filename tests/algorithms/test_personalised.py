@@ -1,4 +1,4 @@
-"""Ditto and FedRep against numbers worked by hand, at their neutral settings, and what they keep to themselves."""
+"""Ditto and FedRep: numbers by hand, their neutral settings, and what stays on the clients."""
 
 import dataclasses
 
@@ -29,12 +29,16 @@ def own_heads(state):
 
 
 def test_dittos_personal_models_two_rounds_by_hand():
-  """lambda = 1/2, rate 1/2, batch 1: v - ((v - x) + (v - w) / 2) / 2 = v / 4 + x / 2 + w / 4; A 1 step, B 3.
+  """lambda = 1/2, rate 1/2, batch 1: v - ((v - x) + (v - w) / 2) / 2 = v / 4 + x / 2 + w / 4.
 
-  Round 1, w = v = 1. A (x = 0): 1/4 + 1/4 = 0.5. B (x = 4): v / 4 + 2.25: 2.5; 2.875; 2.96875. The global
-  model is FedAvg's: A to 0.5, B to 3.625, mean 2.0625.
+  A takes 1 step, B 3.
+
+  Round 1, w = v = 1. A (x = 0): 1/4 + 1/4 = 0.5. B (x = 4): v / 4 + 2.25: 2.5; 2.875; 2.96875.
+  The global model is FedAvg's: A to 0.5, B to 3.625, mean 2.0625.
+
   Round 2, w = 2.0625. A: 0.125 + 0.515625 = 0.640625. B: v / 4 + 2.515625: 3.2578125; 3.330078125;
-  3.34814453125. The global model: A to 1.03125, B to 4 - 1.9375 / 8 = 3.7578125, mean 2.39453125."""
+  3.34814453125. The global model: A to 1.03125, B to 4 - 1.9375 / 8 = 3.7578125, mean 2.39453125.
+  """
   _, state = after(fs.chain(sgd(), fs.Ditto(lambda_personal=0.5)), 2)
   np.testing.assert_allclose(
     state.clients['ditto'].params['w'], [0.640625, 3.34814453125], rtol=1e-6
@@ -73,7 +77,7 @@ def test_dittos_global_model_is_the_bases_to_the_last_bit(base):
 
 
 def test_a_large_lambda_holds_the_personal_models_at_the_global_one():
-  """Rate 0.01, lambda 99: one step from anywhere ends at w - 0.01 (v - x): within a hundredth of the gradient."""
+  """Rate 0.01, lambda 99: one step from any v ends at w - 0.01 (w - x)."""
   _, state = after(fs.chain(sgd(0.01), fs.Ditto(lambda_personal=99.0)), 1)
   np.testing.assert_allclose(state.clients['ditto'].params['w'], 1.0, atol=0.05)
   _, state = after(fs.chain(sgd(0.01), fs.Ditto(lambda_personal=0.0, epochs=300)), 1)
@@ -91,7 +95,10 @@ def test_without_lambda_and_with_one_sample_the_personal_model_is_the_local_one(
 
 
 def test_dittos_personal_model_is_evaluated():
-  """The sign of w - 2 is the class of two logits: with w near 2.4 both say 1, with v A says 0 and B 1."""
+  """The sign of w - 2 is the class of two logits.
+
+  With w near 2.4 both clients predict 1. With v A predicts 0 and B 1.
+  """
   model = tiny.quadratic(1.0)
 
   def apply(variables, x, train=False, mask=None):
@@ -113,14 +120,19 @@ def test_dittos_personal_model_is_evaluated():
 
 
 def test_fedrep_two_rounds_by_hand():
-  """body = head = 1, rate 1/2, the loss (body head - x)^2 / 2, one step on the head and then one on the body.
+  """body = head = 1, rate 1/2, loss (body head - x)^2 / 2: a step on the head, then on the body.
 
-  Round 1. A (x = 0): head 1 - 1/2 = 0.5, body 1 - 0.5 * 0.5 * 0.5 = 0.875. B (x = 4; its three samples are a
-  batch): head 1 + 3/2 = 2.5, body 1 + 1.5 * 2.5 / 2 = 2.875. The mean body is 1.875.
-  Round 2. A: 0.5 * 1.875 = 0.9375: head 0.5 - 0.9375 * 1.875 / 2 = -0.37890625, and the product is
-  -0.71044921875: body 1.875 - 0.71044921875 * 0.37890625 / 2 = 1.74040317535400390625. B: 4.6875 - 4: head
-  2.5 - 0.6875 * 1.875 / 2 = 1.85546875, the product 3.47900390625: body 1.875 + 0.52099609375 * 1.85546875 / 2
-  = 2.35834598541259765625. The mean body is 2.04937458038330078125; the global head stays 1."""
+  Round 1. A (x = 0): head 1 - 1/2 = 0.5, body 1 - 0.5 * 0.5 * 0.5 = 0.875. B (x = 4; its three
+  samples are a batch): head 1 + 3/2 = 2.5, body 1 + 1.5 * 2.5 / 2 = 2.875. The mean body is 1.875.
+
+  Round 2. A: 0.5 * 1.875 = 0.9375, so the head is 0.5 - 0.9375 * 1.875 / 2 = -0.37890625. The
+  product is -0.71044921875, so the body is
+  1.875 - 0.71044921875 * 0.37890625 / 2 = 1.74040317535400390625.
+  B: 4.6875 - 4 = 0.6875, so the head is 2.5 - 0.6875 * 1.875 / 2 = 1.85546875. The product is
+  3.47900390625, so the body is
+  1.875 + 0.52099609375 * 1.85546875 / 2 = 2.35834598541259765625.
+  The mean body is 2.04937458038330078125; the global head stays 1.
+  """
   method = fs.chain(fs.FedAvg(lr=0.5, optimizer='sgd', batch_size=3), fs.FedRep(head=1))
   _, state = after(method, 1, tiny.product(1.0, 1.0), loss=tiny.half_square)
   np.testing.assert_allclose(state.params['body'], 1.875, rtol=1e-6)
@@ -133,10 +145,12 @@ def test_fedrep_two_rounds_by_hand():
 
 
 def test_fedreps_personal_model_is_the_mean_body_with_the_tuned_head():
-  """After round 1 above, A's own head 0.5 is tuned on the body 1.875 to -0.37890625, B's to 1.85546875.
+  """After round 1 above the clients tune their heads on the body 1.875.
 
-  The class is the sign of head - 1, A's rows are of class 0, B's of class 1; the bodies are the mean one.
-  The local models' bodies are 0.13459682464599609375 and 0.48334598541259765625 away; heads do not count."""
+  A's head 0.5 becomes -0.37890625, B's becomes 1.85546875. The class is the sign of head - 1.
+  A's rows are of class 0, B's of class 1. Both clients use the mean body. The local models' bodies
+  are 0.13459682464599609375 and 0.48334598541259765625 away; heads do not count.
+  """
   model = tiny.product(1.0, 1.0)
 
   def apply(variables, x, train=False, mask=None):
@@ -160,7 +174,10 @@ def test_fedreps_personal_model_is_the_mean_body_with_the_tuned_head():
 @pytest.mark.exact
 @pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
 def test_fedrep_moves_only_what_it_should(optimizer):
-  """The global head rests, and heads of clients that do not train; without head passes all of them do."""
+  """The global head rests, and so do heads of clients that do not train.
+
+  Without head passes all heads rest.
+  """
   fields = {'momentum': 0.9, 'weight_decay': 0.1} if optimizer == 'sgd' else {}
   base = fs.FedAvg(lr=0.05, optimizer=optimizer, batch_size=2, epochs=0, steps=2, **fields)
   data, model = tiny.federated([4, 0, 3, 6]), tiny.net(4, 3)
@@ -178,10 +195,11 @@ def test_fedrep_moves_only_what_it_should(optimizer):
 
 
 def test_fedrep_takes_the_head_first_against_jax_by_hand():
-  """One client, one batch: two steps on the head at the first body, then one on the body at the last head.
+  """One client, one batch: two steps on the head, then one on the body.
 
-  Momentum 1/2 and decay 0.1: the body rests for two steps, and so does its momentum but for the decay of
-  what it is: (1/4 + 1/2 + 1) 0.1."""
+  The first two steps use the first body, the third the last head. Momentum is 1/2, decay 0.1. The
+  body rests for two steps. Its momentum collects only the decay of its value: (1/4 + 1/2 + 1) 0.1.
+  """
   data, model = tiny.federated([5]), tiny.net(4, 3)
   method = fs.FedAvg(lr=0.1, optimizer='sgd', momentum=0.5, weight_decay=0.1, batch_size=8)
   method = fs.chain(method, fs.FedRep(head=2))

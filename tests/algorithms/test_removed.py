@@ -1,4 +1,4 @@
-"""Fields of earlier versions that are constants now: old configs and chains that hold them are read."""
+"""Fields of earlier versions are constants now; old configs and chains with them still load."""
 
 import pytest
 

@@ -47,7 +47,10 @@ def base(lr=0.1):
 
 
 def test_feddf_teacher_averages_logits_before_the_softmax():
-  """Present: logits (0, ln 3) and (ln 4, ln 3); their mean (ln 2, ln 3) gives 2/5 and 3/5. The absent one would pull."""
+  """Present: logits (0, ln 3) and (ln 4, ln 3). Their mean (ln 2, ln 3) gives 2/5 and 3/5.
+
+  The absent client's logits would change it.
+  """
   logits = jnp.log(jnp.array([[[1.0, 3.0]], [[4.0, 3.0]], [[1e9, 1.0]]]))
   got = ensemble(logits, jnp.array([1.0, 1.0, 0.0]))
   np.testing.assert_allclose(got, [[0.4, 0.6]], rtol=1e-6)
@@ -61,7 +64,7 @@ def test_fedbe_teacher_averages_probabilities_and_sharpens():
 
 
 def test_distillation_step_against_numpy():
-  """KL(t || softmax(x W)) has the gradient x^T (p - t) / rows; one step of SGD on all rows at once."""
+  """KL(t || softmax(x W)) has the gradient x^T (p - t) / rows. SGD takes one step on all rows."""
   data = with_proxy(tiny.federated([3, 2]))
   task, rng = tiny.build(fs.FedAvg(), linear(), data).task(), np.random.default_rng(0)
   w = rng.normal(size=(4, 3)).astype(np.float32)
@@ -124,9 +127,12 @@ def test_rows_in_batches_come_back_in_order():
 
 
 def test_abavg_weighs_by_accuracy_on_labelled_server_data():
-  """Four server samples, all ones: a client whose model answers 0 is right on one of the labels 0 1 1 1 and one
-  that answers 1 on three; the absent client, right on none, counts for nothing. Differences 1 and 3:
-  (1/4 * 1 + 3/4 * 3) / 1 = 2.5. With labels 2 nobody is right: the plain mean 2."""
+  """Four server samples, all ones, have the labels 0 1 1 1.
+
+  A client whose model answers 0 is right on one, a client that answers 1 on three. The absent
+  client is right on none and does not count. Differences 1 and 3: (1/4 * 1 + 3/4 * 3) / 1 = 2.5.
+  With labels 2 no client is right, and the result is the plain mean 2.
+  """
   data = tiny.federated([1, 1, 1])
   x = jnp.full((4, 2, 2, 1), 255, jnp.uint8)
   answers = lambda c: jnp.zeros((4, 3)).at[:, c].set(1.0)

@@ -38,7 +38,7 @@ def base():
 
 
 def test_model_by_hand_and_on_embedded_tokens():
-  """One convolution over three neighbours, ReLU, maximum over positions; padding is the zero vector."""
+  """One convolution over three neighbours, ReLU, maximum over positions; padding is zero."""
   model = models.create('text', shape=(4,), num_classes=2, width=3)
   w = model.init(jax.random.key(0))
   x = jnp.array([[7, 2, 9, 0], [1, 0, 0, 0]], jnp.int32)
@@ -68,7 +68,10 @@ def setup(data, **fields):
 
 
 def test_data_are_generated_behind_the_embedding(corpus):
-  """The client has topic 0 alone: its data are of the two others, and move until the global model sees them."""
+  """The client has topic 0 alone, so its data are of the two others.
+
+  Generation moves the data until the global model recognises their topics.
+  """
   layer, client = setup(corpus, steps=60)
   end, start = (of.prepare(client).generated for of in (layer, setup(corpus, steps=0)[0]))
   assert end.x.shape == (12, fortunes.LENGTH, 8) and end.x.dtype == jnp.float32
@@ -80,8 +83,10 @@ def test_data_are_generated_behind_the_embedding(corpus):
 
 
 def test_distillation_leaves_the_base_its_gradient(corpus):
-  """Real tokens and embedded data share a pass: the loss is the weighted sum, and the embedding of the tokens gets
-  the gradient of the base's loss."""
+  """Real tokens and embedded data share a pass, and the loss is the weighted sum.
+
+  The embedding of the tokens gets the gradient of the base's loss.
+  """
   layer, client = setup(corpus, steps=3, kd_batch=12)
   client = client._replace(prepared=layer.prepare(client))
   x, y = jnp.asarray(corpus.train.x[:5]), jnp.asarray(corpus.train.y[:5])
@@ -107,7 +112,10 @@ def test_distillation_leaves_the_base_its_gradient(corpus):
   ids=['fedavg', 'moon'],
 )
 def test_training_on_topics(corpus, layers, least):
-  """One topic per client; a guess has a third right. MOON sees the embedded samples through other models too."""
+  """Each client has one topic, and a guess is right for a third of the samples.
+
+  MOON applies other models to the embedded samples too.
+  """
   cog = fs.FedCOG(start=4, samples=12, steps=20, lr=0.1, kd_batch=8)
   method = fs.chain(base(), *layers, cog)
   result = fs.run(method, corpus, text_model(), rounds=6, clients=3, partition='natural')

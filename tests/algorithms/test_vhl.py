@@ -20,8 +20,11 @@ SHAPE = (2, 2, 1)
 
 
 def test_contrastive_loss_by_hand():
-  """Directions (1, 0), (0, 1), (1, 0) of classes 0, 1, 0, tau 1/2: the first and the third have each other, with the
-  cosine 1 against 0 for the second: -ln(e^2 / (e^2 + 1)) each; the second has nobody, 0: a mean over three."""
+  """Directions (1, 0), (0, 1), (1, 0) of classes 0, 1, 0, with tau 1/2.
+
+  The first and the third are partners. Their cosine is 1, and 0 with the second:
+  -ln(e^2 / (e^2 + 1)) each. The second has no partner and adds 0. The mean is over three.
+  """
   z = jnp.array([[2.0, 0.0], [0.0, 3.0], [0.5, 0.0], [-7.0, 1.0]])
   y, mask = jnp.array([0, 1, 0, 0]), jnp.array([1.0, 1.0, 1.0, 0.0])
   want = 2 / 3 * np.log(1 + np.exp(-2))
@@ -53,7 +56,10 @@ def test_contrastive_loss_against_numpy_and_without_nan():
 
 
 def test_every_class_has_a_distribution_of_its_own():
-  """2,000 images of a class know its mean to 0.5 / sqrt(2000) = 0.0112 a pixel; the means are of N(0, 1)."""
+  """2,000 images give the mean of a class to 0.5 / sqrt(2000) = 0.0112 a pixel.
+
+  The means are of N(0, 1).
+  """
   virtual = noise_set(jax.random.key(3), 'gaussian', (8, 8, 1), 4, 2000)
   np.testing.assert_array_equal(virtual.y, np.repeat(np.arange(4), 2000))
   x = np.asarray(render(virtual, jnp.arange(8000), (8, 8, 1))).reshape(4, 2000, 64)
@@ -85,7 +91,10 @@ def test_untrained_generator_separates_the_classes():
 
 
 def test_noise_is_the_same_in_every_round_and_costs_no_bytes():
-  """4 * 5 + 5 + 5 * 3 = 40 parameters and 5 * 3 + 3 = 18 for the extra outputs, four clients, 4 bytes: 928."""
+  """4 * 5 + 5 + 5 * 3 = 40 parameters, 5 * 3 + 3 = 18 for the extra outputs.
+
+  Four clients, 4 bytes: 928.
+  """
 
   def common(round, **fields):
     method = fs.VHL(**fields)
@@ -122,7 +131,7 @@ def test_extra_outputs_are_not_evaluated():
 
 
 def local_loss(index, padding=0.0, **fields):
-  """The loss of a batch whose last sample is padding, with all that is needed to work it out again."""
+  """The loss of a batch whose last sample is padding, and what a test needs to compute it."""
   method = fs.VHL(noise_batch=5, images_per_class=4, **fields)
   engine = tiny.build(method, tiny.net(4, 3), tiny.federated([3, 2]))
   params = engine.model.init(jax.random.key(2)).params
@@ -145,7 +154,10 @@ def local_loss(index, padding=0.0, **fields):
 @pytest.mark.parametrize('joint', [False, True])
 @pytest.mark.parametrize('index', [5, 6])
 def test_local_loss_against_numpy(index, joint):
-  """CE(real) + 0.7 CE(noise, y + 3) and, in steps 0 .. 5, 0.4 (SupCon(real, noise) + 0.1 SupCon(noise))."""
+  """The loss is CE(real) + 0.7 CE(noise, y + 3).
+
+  Steps 0 .. 5 add 0.4 (SupCon(real, noise) + 0.1 SupCon(noise)).
+  """
   loss_fn, params, _, virtual, x, y = local_loss(
     index, lambda_noise=0.7, alignment=0.4, temperature=0.5, joint=joint
   )

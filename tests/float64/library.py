@@ -1,7 +1,8 @@
-"""The library's side of the tiny problem: its model and data, rounds through the real engine, and what it draws.
+"""The library's side of the tiny problem: its model, data, draws and the engine's rounds.
 
-Draws are never pinned: the orders of batches and the noise that a numpy version needs come from the library's own
-sampling functions under the run's keys (`fedjax_syn.core.keys`: of seed, purpose, round and client).
+Draws are never pinned. A numpy version needs orders of batches and noise. It gets them from the
+library's own sampling functions, with the run's keys (`fedjax_syn.core.keys`: of seed, purpose,
+round and client).
 """
 
 import jax
@@ -158,7 +159,7 @@ def batches(key, client, **passes):
 
 
 def close(got, wanted, what=''):
-  """Asserts agreement to 1e-6 of float64 values, relative where they are large; the arrays must be float64."""
+  """Asserts that float64 arrays agree to 1e-6, relative where values are large."""
   got = np.asarray(got)
   assert got.dtype == np.float64, f'{what}: {got.dtype}'
   np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6, err_msg=what)
@@ -173,7 +174,10 @@ def base(**options):
 
 
 def local(number, client, w, grad=tiny.gradient, optimizer=None, **passes):
-  """`base`'s local training in numpy: the batches of a round, a gradient (w, x, y) -> g, by SGD without momentum."""
+  """`base`'s local training in numpy, by default with SGD without momentum.
+
+  It trains on the batches of a round; `grad` is a gradient (w, x, y) -> g.
+  """
   drawn = batches(client_key(number, client), client, batch_size=BATCH, **passes)
   return tiny.train(w, drawn, optimizer or tiny.Sgd(RATE), grad)
 
@@ -184,7 +188,7 @@ def row(params, client):
 
 
 def proxy_batches(key, batch_size, steps):
-  """Rows of the server's samples for each step of distillation: they are shuffled once, and then dealt."""
+  """Rows of the server's samples for each step of distillation, dealt after one shuffle."""
   count = len(PROXY_LABELS)
   shuffled_once = np.asarray(jax.random.permutation(fold(key, 0, 1), count))
   return shuffled_once[np.asarray(draw_batches(fold(key, 0, 2), count, batch_size, steps))]

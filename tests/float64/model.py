@@ -1,7 +1,7 @@
-"""The tiny problem in numpy alone: a linear network with softmax, gradients by hand, optimizers, local training.
+"""The tiny problem in numpy: a linear softmax network, its gradients, optimizers, local training.
 
-Parameters are one flat vector w = (U, V, b): features z = x U, logits z V + b. So a client's difference, a
-norm or an average over models is plain vector arithmetic.
+Parameters are one flat vector w = (U, V, b): features z = x U, logits z V + b. So a client's
+difference, a norm or an average over models is plain vector arithmetic.
 """
 
 import numpy as np
@@ -67,7 +67,10 @@ def backward(w, x, d_logits):
 
 
 def gradient(w, x, y):
-  """The gradient in w of the mean cross-entropy: d logits = (p - target) / rows (targets add up to 1)."""
+  """The gradient in w of the mean cross-entropy, for targets that add up to 1.
+
+  d logits = (p - target) / rows.
+  """
   return backward(w, x, (softmax(logits(w, x)) - targets(y)) / len(x))
 
 

@@ -1,4 +1,4 @@
-"""What numpy versions of methods whose clients send sets of images share: feature means, the ball, the server."""
+"""Shared by methods whose clients send sets of images: feature means, the ball, the server."""
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +11,20 @@ from tests.float64 import model as tiny
 
 
 def in_ball(key, w, radius):
-  """w plus a standard normal vector, cut to the radius; around zeros and unbounded, the library gives the vector."""
+  """w plus a standard normal vector, cut to the radius.
+
+  Around zeros and with a huge radius, the library returns the vector itself.
+  """
   d = lib.flat(perturb_weights(key, lib.tree(np.zeros(tiny.SIZE)), 1e9))
   norm = np.linalg.norm(d)
   return w + d * min(norm, radius) / norm
 
 
 def pull(w, x, d_features, d_logits):
-  """What derivatives in the mean features and the mean logits of images are in their pixels: [images, pixels]."""
+  """The derivatives in the pixels, [images, pixels].
+
+  They follow from the derivatives in the mean features and the mean logits of the images.
+  """
   u = tiny.unpack(w)[0]
   slope = d_features @ u.T + tiny.input_gradient(w, d_logits[None])[0]
   return np.tile(slope / len(x), (len(x), 1))
@@ -33,7 +39,7 @@ def train_on(key, w, x, y, optimizer, *, steps, batch_size):
 
 
 def listed(sets):
-  """Sets {class: images} of several clients, in a row: images and labels, classes in order within each."""
+  """Images and labels of several clients' sets {class: images}, each client's classes in order."""
   pairs = [(images, c) for own in sets for c, images in sorted(own.items())]
   y = np.concatenate([np.full(len(images), c) for images, c in pairs])
   return np.concatenate([images for images, _ in pairs]), y

@@ -1,4 +1,4 @@
-"""ABAVG in numpy (Xiao et al., 2021): clients weigh by their accuracy on the server's labelled samples."""
+"""ABAVG in numpy (Xiao et al., 2021): weights are accuracies on the server's labelled samples."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Every method has a numpy version: each test file of this folder says in COVERS which ones it has."""
+"""Every method has a numpy version: COVERS in each test file of this folder names its methods."""
 
 import importlib
 import pkgutil

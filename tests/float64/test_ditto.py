@@ -1,4 +1,7 @@
-"""Ditto in numpy (Li et al., 2021, Algorithm 1): v_k follows F_k(v) + lambda/2 ||v - w^t||^2 beside FedAvg."""
+"""Ditto in numpy (Li et al., 2021, Algorithm 1).
+
+v_k follows F_k(v) + lambda/2 ||v - w^t||^2 beside FedAvg.
+"""
 
 import fedjax_syn as fs
 from fedjax_syn.algorithms.ditto import PERSONAL

@@ -1,4 +1,7 @@
-"""DP-FedAvg in numpy (McMahan et al., 2018, Algorithm 1): clipped differences, a noised sum over the expected number."""
+"""DP-FedAvg in numpy (McMahan et al., 2018, Algorithm 1).
+
+The server divides a noised sum of clipped differences by the expected number of clients.
+"""
 
 import jax
 import jax.numpy as jnp

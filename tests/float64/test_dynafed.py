@@ -1,4 +1,7 @@
-"""DynaFed in numpy (Pi et al., 2023, Algorithms 1 and 2): a set whose training follows the trajectory, then fine-tuning."""
+"""DynaFed in numpy (Pi et al., 2023, Algorithms 1 and 2).
+
+Training on the synthetic set follows the trajectory. Fine-tuning on it comes next.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,7 @@
-"""FedAvg in numpy (McMahan et al., 2017, Algorithm 1): shuffled passes with partial batches, a weighted mean."""
+"""FedAvg in numpy (McMahan et al., 2017, Algorithm 1).
+
+Clients make shuffled passes with partial batches; the server takes a weighted mean.
+"""
 
 import pytest
 

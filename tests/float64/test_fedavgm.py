@@ -1,4 +1,4 @@
-"""FedAvgM in numpy (Hsu et al., 2019, and two other published forms): momentum on the mean difference."""
+"""FedAvgM in numpy (Hsu et al., 2019, and two other forms): momentum on the mean difference."""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""FedBE in numpy (Chen and Chao, 2021, Algorithm 1): an ensemble of drawn models, the clients' and their mean teaches."""
+"""FedBE in numpy (Chen and Chao, 2021, Algorithm 1).
+
+An ensemble teaches: drawn models, the clients' models and their mean.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +28,10 @@ def noise(key):
 
 @pytest.mark.parametrize('weighting', ['size', 'uniform'])
 def test_a_round(weighting):
-  """mu = sum_i p_i w_i and sigma^2 = sum_i p_i (w_i - mu)^2, p_i = |D_i| / |D| as in the paper, or the same for all."""
+  """mu = sum_i p_i w_i and sigma^2 = sum_i p_i (w_i - mu)^2.
+
+  p_i = |D_i| / |D| as in the paper, or the same for all.
+  """
   p_i = {'size': lib.SIZES / lib.SIZES.sum(), 'uniform': np.full(3, 1 / 3)}[weighting]
   method = fs.chain(
     lib.base(weighting=weighting),

@@ -1,4 +1,7 @@
-"""FedCOG in numpy (Ye et al., 2024, Algorithm 1, Eqs. 1-3, A.1.1, A.3.2): complementary data, and distillation on them."""
+"""FedCOG in numpy (Ye et al., 2024, Algorithm 1, Eqs. 1-3, A.1.1, A.3.2).
+
+Clients generate complementary data and distil on them.
+"""
 
 import jax
 import numpy as np
@@ -11,12 +14,16 @@ from tests.float64 import model as tiny
 
 COVERS = ('fedcog',)
 START, SAMPLES, STEPS, KD_BATCH = 1, 7, 4, 4
-# Adam's steps know little of a gradient's size: a term shows if models differ, it is heavy, and images move far.
+# Adam's steps depend little on a gradient's size. A term is visible only if the models differ, its
+# weight is large, and images move far.
 RATE, LR, DISAGREE = 1.0, 0.3, 20.0
 
 
 def target_labels(counts):
-  """Class c gets a share in proportion to max(d) - d_c; what rounding leaves goes to the largest remainders."""
+  """Class c gets a share in proportion to max(d) - d_c.
+
+  Rounding leaves a rest, which goes to the largest remainders.
+  """
   lacking = counts.max() - counts
   exact = SAMPLES * lacking / lacking.sum()
   dealt = np.floor(exact).astype(int)
@@ -63,7 +70,7 @@ def local(number, k, w, previous):
 
 
 def test_three_rounds():
-  """Two of three clients in a round; round 1 is FedAvg's, and one that never trained has no previous model."""
+  """Two of three clients per round. Round 1 is FedAvg's. A new client has no previous model."""
   share, kinds = 2 / 3, set()
   method = fs.chain(
     lib.base(lr=RATE, weighting='size'),

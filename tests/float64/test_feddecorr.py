@@ -1,4 +1,4 @@
-"""FedDecorr in numpy (Shi et al., 2023, in the form of its code): correlated features of a batch cost beta."""
+"""FedDecorr in numpy (Shi et al., 2023, as in its code): beta penalises correlated features."""
 
 import numpy as np
 
@@ -11,7 +11,10 @@ BETA = 0.8
 
 
 def penalty(w, x):
-  """Mean squared off-diagonal entry of z^T z, over the batch size once more; z standardised, unbiased variance."""
+  """The mean squared off-diagonal entry of z^T z, divided by the batch size.
+
+  z is standardised, with the unbiased variance.
+  """
   rows, z = len(x), tiny.features(w, x)
   if rows == 1:
     return 0.0  # a sample has no correlation with itself

@@ -1,4 +1,7 @@
-"""FedDF in numpy (Lin et al., 2020, Algorithm 1): the mean model follows softmax(mean of the clients' logits)."""
+"""FedDF in numpy (Lin et al., 2020, Algorithm 1).
+
+The mean model follows softmax(mean of the clients' logits).
+"""
 
 import numpy as np
 

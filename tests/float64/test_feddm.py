@@ -1,4 +1,7 @@
-"""FedDM in numpy (Xiong et al., 2023, in the form of re-implementations): sets that match mean features and logits."""
+"""FedDM in numpy (Xiong et al., 2023, as in re-implementations).
+
+Sets match mean features and logits.
+"""
 
 import jax
 import numpy as np
@@ -15,7 +18,10 @@ STEPS, BATCH, SERVER_LR, DECAY = 3, 4, 0.2, 5e-4
 
 
 def distil(k):
-  """A client's set: for classes with LEAST samples, images that follow the means of random real ones."""
+  """A client's set, whose images follow the means of random real ones.
+
+  A class needs LEAST samples.
+  """
   key, own = lib.client_key(1, k), {}
   for c in np.flatnonzero(lib.COUNTS[k] >= LEAST):
     mine = lib.X[k][lib.Y[k] == c]

@@ -1,4 +1,7 @@
-"""FedDualMatch in numpy (Algorithm 1, Eqs. 3 and 4): sets by layers on the clients, by gradients on the server."""
+"""FedDualMatch in numpy (Algorithm 1, Eqs. 3 and 4).
+
+Clients match sets by layers; the server matches them by gradients.
+"""
 
 import jax
 import numpy as np

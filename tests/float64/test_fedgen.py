@@ -1,4 +1,7 @@
-"""FedGen in numpy (Zhu et al., 2021, Algorithm 1): the server's generator of features, and clients that train with it."""
+"""FedGen in numpy (Zhu et al., 2021, Algorithm 1).
+
+The server trains a generator of features, and clients train with it.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +45,10 @@ def hidden(g, y, eps):
 
 
 def generate(g, y, eps, moments=None):
-  """[noise, one-hot label] - linear - batch norm - ReLU - linear: [rows, features]; moments as they run, or the batch's."""
+  """[noise, one-hot label] - linear - batch norm - ReLU - linear: [rows, features].
+
+  Batch norm uses `moments`, or the batch's own without them.
+  """
   p, h = parts(g), hidden(g, y, eps)
   mean, variance = (h.mean(axis=0), h.var(axis=0)) if moments is None else moments
   h = (h - mean) / np.sqrt(variance + 1e-5) * p['scale'] + p['shift']

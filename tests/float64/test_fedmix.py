@@ -1,4 +1,7 @@
-"""FedMix in numpy (Yoon et al., 2021, Eq. 4): a mashed image and label of some client enter every batch's loss."""
+"""FedMix in numpy (Yoon et al., 2021, Eq. 4).
+
+The mean image and label of some client enter every batch's loss.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +21,7 @@ L = 0.3
 
 
 def mixed(w, x, y, x_g, y_g):
-  """(1-l) CE(u, y) + l CE(u, y_g) + l <d (1-l) CE(u, y) / du, x_g> with u = (1-l) x, sample by sample."""
+  """(1-l) CE(u, y) + l CE(u, y_g) + l <d (1-l) CE(u, y) / du, x_g> with u = (1-l) x, per sample."""
   u = (1 - L) * x
   slope = tiny.input_gradient(w, tiny.softmax(tiny.logits(w, u)) - tiny.targets(y))
   own, other = tiny.losses(w, u, y), tiny.losses(w, u, np.tile(y_g, (len(x), 1)))
@@ -31,7 +34,10 @@ MEANS = [
 
 
 def trained_by(loss_of):
-  """Every client's model after two passes; loss_of(k, step, mixed loss) -> the loss, as functions of w."""
+  """The mean of the clients' models after two passes.
+
+  loss_of(k, step, x, mixed loss) returns the loss; both losses are functions of w.
+  """
   trained, drawn = [], set()
   for k in lib.CLIENTS:
     key, w = lib.client_key(1, k), lib.W0
@@ -65,7 +71,7 @@ ADDED = {
 
 @pytest.mark.parametrize('name', ADDED)
 def test_what_a_layer_adds_keeps_its_weight(name):
-  """The samples' loss is mixed, and a regulariser is not: its weight is its own, not 1 - l of it."""
+  """FedMix mixes the samples' loss only. A regulariser keeps its weight, not 1 - l of it."""
   layer, added = ADDED[name]
   (_, (state, _)) = lib.rounds(fs.chain(layer(lib.base(epochs=2)), fs.FedMix(mixing=L)), 1)
   wanted = trained_by(lambda k, i, x, mix: lambda w: mix(w) + added(w, x))
@@ -73,7 +79,10 @@ def test_what_a_layer_adds_keeps_its_weight(name):
 
 
 def test_fedcog_weighs_the_mixed_loss():
-  """a F + b KD with the mixed loss for F: b stays, and a is on all terms of the mixture. Images are noise here."""
+  """a F + b KD with the mixed loss for F: b stays, and a is on all terms of the mixture.
+
+  Images are noise here.
+  """
   samples, size = 7, 4
   method = fs.chain(
     lib.base(epochs=2),

@@ -1,4 +1,7 @@
-"""FedNova in numpy (Wang et al., 2020, Eqs. 4 and 9): differences over ||a_i||_1, then a step of the mean ||a||_1."""
+"""FedNova in numpy (Wang et al., 2020, Eqs. 4 and 9).
+
+The server divides differences by ||a_i||_1 and takes a step of the mean ||a||_1.
+"""
 
 import numpy as np
 import pytest
@@ -47,7 +50,10 @@ def test_a_round():
   ],
 )
 def test_with_fedprox(chain):
-  """a_i = (1 - (1 - eta mu)^tau) / (eta mu): a gradient's move decays by eta mu in every later step."""
+  """a_i = (1 - (1 - eta mu)^tau) / (eta mu).
+
+  A gradient's move decays by eta mu in every later step.
+  """
   base = lib.base(epochs=2, weighting='size')
   (_, (state, report)) = lib.rounds(chain(base), 1)
   proximal = lambda w, x, y: tiny.gradient(w, x, y) + MU * (w - lib.W0)

@@ -1,4 +1,7 @@
-"""FedOpt in numpy (Reddi et al., 2021, Algorithm 2): the negative mean difference is a server optimizer's gradient."""
+"""FedOpt in numpy (Reddi et al., 2021, Algorithm 2).
+
+A server optimizer takes the negative mean difference as its gradient.
+"""
 
 import fedjax_syn as fs
 from tests.float64 import library as lib

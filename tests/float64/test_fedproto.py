@@ -12,7 +12,10 @@ LAMBDA = 0.4
 
 
 def gradient_to(prototypes):
-  """The gradient of the loss with lambda mean (z - C_y)^2 over the samples whose class has a prototype."""
+  """The gradient of the loss plus lambda mean (z - C_y)^2.
+
+  The mean is over the samples whose class has a prototype.
+  """
 
   def gradient(w, x, y):
     known = np.array([c in prototypes for c in y])

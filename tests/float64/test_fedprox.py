@@ -1,4 +1,4 @@
-"""FedProx in numpy (Li et al., 2020, Algorithm 2): each local step on F_k(w) + mu/2 ||w - w^t||^2."""
+"""FedProx in numpy (Li et al., 2020, Algorithm 2): local steps on F_k(w) + mu/2 ||w - w^t||^2."""
 
 import fedjax_syn as fs
 from tests.float64 import library as lib

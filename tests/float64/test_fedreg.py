@@ -1,4 +1,7 @@
-"""FedReg in numpy (Xu et al., 2022, and its code): gradients between w and w^t, steps projected by what they forget."""
+"""FedReg in numpy (Xu et al., 2022, and its code).
+
+It takes gradients between w and w^t and projects steps by what they forget.
+"""
 
 import numpy as np
 

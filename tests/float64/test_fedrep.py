@@ -1,4 +1,7 @@
-"""FedRep in numpy (Collins et al., 2021, Algorithm 1): the own head first, then the representation, which is averaged."""
+"""FedRep in numpy (Collins et al., 2021, Algorithm 1).
+
+Clients train their own head first, then the representation. The server averages representations.
+"""
 
 import numpy as np
 
@@ -37,7 +40,7 @@ def test_two_rounds():
       switch = HEAD_EPOCHS * -(-lib.SIZES[k] // lib.BATCH)
       own = np.concatenate([w[tiny.BODY], heads[k]])
       own = tiny.train(own, drawn[:switch], only(tiny.HEAD))
-      # Nothing but weight decay is in the velocity of a body that rests: it enters with its own past.
+      # A body that rests collects only weight decay in its velocity, and keeps it when it moves.
       body = tiny.Sgd(lib.RATE, MOMENTUM, DECAY)
       for _ in range(switch):
         body(own[tiny.BODY], 0.0)

@@ -1,4 +1,4 @@
-"""FedSAM in numpy (Qu et al., 2022, Algorithm 1): the gradient at w + rho g / ||g|| of the same batch."""
+"""FedSAM in numpy (Qu et al., 2022, Algorithm 1): the batch's gradient at w + rho g / ||g||."""
 
 import numpy as np
 

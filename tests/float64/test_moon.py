@@ -1,4 +1,7 @@
-"""MOON in numpy (Li et al., 2021, Eq. 3 and Algorithm 1): features near the global model's, far from the last local's."""
+"""MOON in numpy (Li et al., 2021, Eq. 3 and Algorithm 1).
+
+Features should be near the global model's and far from the last local model's.
+"""
 
 import jax
 import numpy as np
@@ -19,7 +22,7 @@ def contrast(w, x, w_global, w_previous):
 
 
 def test_three_rounds():
-  """Two of three clients in a round: a client's previous model is that of its own last participation."""
+  """Two of three clients per round. A client's previous model is from its own last round."""
   share = 2 / 3
   path = lib.rounds(fs.chain(lib.base(), fs.MOON(mu=MU, temperature=TAU)), 3, participation=share)
   w, previous = lib.W0, [lib.W0] * len(lib.SIZES)

@@ -1,4 +1,7 @@
-"""SCAFFOLD in numpy (Karimireddy et al., 2020, Algorithm 1), both options, two of three clients in a round."""
+"""SCAFFOLD in numpy (Karimireddy et al., 2020, Algorithm 1), with both options.
+
+Two of three clients take part in a round.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -51,7 +54,10 @@ EPSILON = 1e-5
 
 
 def batch_norm():
-  """The linear network with its features over their batch's deviation, and running ones that are far from it."""
+  """The linear network, with features normalised by their batch.
+
+  The running statistics are far from the batch's.
+  """
   plain = lib.model()
 
   def init(key):
@@ -71,7 +77,7 @@ def batch_norm():
 
 
 def test_option_1_under_batch_norm_is_the_gradient_of_the_loss_that_is_trained():
-  """g_i(x) by the statistics of the batches (here the client's samples in threes), not by the running ones."""
+  """g_i(x) uses the batches' statistics (here the client's samples in threes), not running ones."""
   method = fs.chain(lib.base(momentum=0.5), fs.SCAFFOLD(option=1))
   engine = Engine(method, batch_norm(), lib.data(), layout=Layout(3, 'blocks', 1))
   state, _ = engine.run(lib.SEED, engine.init(lib.SEED), 1)

@@ -1,4 +1,7 @@
-"""VHL in numpy (Tang et al., 2022): local steps also classify common noise, and align features with it at first."""
+"""VHL in numpy (Tang et al., 2022).
+
+Local steps also classify common noise. The first steps also align features with the noise.
+"""
 
 import numpy as np
 
@@ -25,7 +28,7 @@ def double_logits(w, x):
 
 
 def contrastive(z, y):
-  """Khosla et al. (2020), Eq. 2, sample by sample; the mean over all, one without a partner adds 0."""
+  """Khosla et al. (2020), Eq. 2: the mean over samples. One without a partner adds 0."""
   z, total = z / np.linalg.norm(z, axis=1, keepdims=True), 0.0
   for i in range(len(y)):
     others = [j for j in range(len(y)) if j != i]
@@ -37,7 +40,7 @@ def contrastive(z, y):
 
 
 def loss(w, still, x, y, noise, kind, aligned):
-  """`still` are the same parameters, of which no derivative is taken: noise features are targets."""
+  """`still` are the same parameters without a derivative: features of the noise are targets."""
   total = tiny.loss(w[OWN], x, y)
   p = tiny.log_softmax(double_logits(w, noise))
   total -= LAMBDA * np.mean(p[np.arange(len(kind)), tiny.CLASSES + kind])

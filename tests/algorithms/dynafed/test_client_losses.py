@@ -1,4 +1,4 @@
-"""Losses through a round: by hand, and the end of the trace is the end of the engine's own round."""
+"""Losses through a round, worked by hand; the trace ends where the engine's round ends."""
 
 import functools
 
@@ -40,7 +40,7 @@ def losses_of(method, clients, finetune, **options):
 
 
 def test_by_hand():
-  """A: w = 1, 1/2, 1/4; B: 1, 5/2, 13/4. Half the sum is 7/4; the fine-tuning towards 3 gives 19/8, 43/16.
+  """A: w = 1, 1/2, 1/4; B: 1, 5/2, 13/4. Half the sum is 7/4; fine-tuning to 3 gives 19/8, 43/16.
 
   Losses are half the squared distances to 0 and to 4; the mean counts B's three rows.
   """
@@ -82,8 +82,11 @@ FIELDS = {'length': 2, 'segment': 1, 'inner_steps': 2, 'iterations': 3, 'images_
 
 @pytest.mark.parametrize('optimizer', [pytest.param('sgd', marks=pytest.mark.slow), 'adam'])
 def test_it_ends_where_the_engine_s_round_ends(optimizer):
-  """Round L + 1 of a DynaFed run from the engine's keys; clients of 6, 3, 0 and 8 rows, all taking part, so
-  that partial batches, a client without data and several local steps are among them."""
+  """Round L + 1 of a DynaFed run, from the engine's keys.
+
+  Clients of 6, 3, 0 and 8 rows all take part. So the round has partial batches, a client without
+  data, and several local steps.
+  """
   sizes = [6, 3, 0, 8]
   base = fs.FedAvg(lr=0.05, optimizer=optimizer, batch_size=4, epochs=2)
   data, model = tiny.federated(sizes), tiny.net(4, 3)

@@ -45,12 +45,15 @@ def one_pixel(values):
 
 @pytest.mark.parametrize('batch_size', [1, 2, 500])
 def test_softmax_regression_by_hand(batch_size):
-  """Real: x = 1 of class 0 and x = 3 of class 1, held by two clients; synthetic: x = 2 with label (3/4, 1/4).
+  """Real: two clients hold x = 1 of class 0 and x = 3 of class 1.
+
+  Synthetic: x = 2 with label (3/4, 1/4).
 
   The gradient is the mean of x (p_0 - y_0) times (1, -1). At w = (0, 0) all p_0 = 1/2: real
   (1 (1/2 - 1) + 3 (1/2 - 0)) / 2 = 1/2, synthetic 2 (1/2 - 3/4) = -1/2.
   At w = (ln 3, 0), p_0 = 3^x / (3^x + 1): 3/4, 27/28 and, at x = 2, 9/10; real
-  (1 (3/4 - 1) + 3 27/28) / 2 = 37/28, synthetic 2 (9/10 - 3/4) = 3/10. The norm of (1, -1) is sqrt(2).
+  (1 (3/4 - 1) + 3 27/28) / 2 = 37/28, synthetic 2 (9/10 - 3/4) = 3/10.
+  The norm of (1, -1) is sqrt(2).
   """
   pixels = np.array([1, 3], np.uint8).reshape(2, 1, 1, 1)
   data = tiny.clients_of(pixels, np.array([0, 1]), [1, 1], 2)
@@ -87,10 +90,13 @@ def points_of(r, e):
 
 
 def test_line_by_hand():
-  """Points (1, 1), (2, 1), (4, 3). epsilon = 0: delta = max(1, 1/2, 3/4) = 1; delta = 0: epsilon = 3.
+  """The points are (1, 1), (2, 1) and (4, 3).
 
-  The line through the first and the last, delta = 2/3 and epsilon = 1/3, lies above the second (5/3 > 1);
-  the mean of delta r + epsilon is 17/9 there, 7/3 with delta = 1 and 3 with delta = 0.
+  epsilon = 0 needs delta = max(1, 1/2, 3/4) = 1, and delta = 0 needs epsilon = 3.
+
+  The line through the first and the last point has delta = 2/3 and epsilon = 1/3. It lies above
+  the second (5/3 > 1). The mean of delta r + epsilon is 17/9 there. It is 7/3 with delta = 1 and
+  3 with delta = 0.
   """
   errors = points_of([1, 2, 4], [1, 1, 3])
   np.testing.assert_allclose(fit(errors), [1, 3, 2 / 3, 1 / 3], rtol=1e-12)
@@ -114,7 +120,7 @@ def test_equal_gradients_need_nothing():
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=8))
 def test_the_pair_is_the_solution_of_the_linear_program(points):
-  """min mean(delta r + epsilon) over delta, epsilon >= 0 with delta r + epsilon >= e at every point."""
+  """min mean(delta r + epsilon): delta, epsilon >= 0, delta r + epsilon >= e at every point."""
   r, e = np.array(points, float).T
   line = fit(points_of(r, e))
   assert (line.delta * r + line.epsilon >= e - 1e-9).all()

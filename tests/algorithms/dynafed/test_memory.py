@@ -1,4 +1,4 @@
-"""The memory of one synthesis iteration at the paper's CIFAR-10 size, from the compiler's own account."""
+"""The memory of one synthesis iteration at the paper's CIFAR-10 size, as the compiler states it."""
 
 import jax
 import pytest
@@ -27,7 +27,10 @@ def temporary_bytes(adjoint: str, width: int, steps: int) -> int:
 
 
 def test_steps_cost_parameters_and_not_activations():
-  """Ten more steps of width 8 (1,928 parameters, 7.7 kB; activations of a step take megabytes) add little."""
+  """Ten more steps of width 8 add little memory.
+
+  The parameters are 1,928 (7.7 kB); the activations of one step take megabytes.
+  """
   few, many = (temporary_bytes('jvp', 8, steps) for steps in (2, 12))
   assert few > 1e6
   assert many - few < 10 * 150 * 32 * 32 * 8 * 4 / 10

@@ -1,4 +1,4 @@
-"""The privacy check: distances, shares and areas worked by hand, and sets that do or do not leak."""
+"""The privacy check: distances, shares and areas by hand, and sets that leak or do not leak."""
 
 import jax
 import numpy as np
@@ -44,16 +44,22 @@ def test_distances_against_all_pairs_in_normalised_space(data):
 
 
 def test_shares_by_hand():
-  """Held out: 0, 1, ..., 20, with the 5 % quantile 1 and the median 10. Of 0, 0.5, 1, 30 two lie below 1;
-  their median is 0.75, and their 5 % quantile is 0.15 of the way from 0 to 0.5."""
+  """Held out: 0, 1, ..., 20, with the 5 % quantile 1 and the median 10.
+
+  Of 0, 0.5, 1, 30 two lie below 1. Their median is 0.75. Their 5 % quantile is 0.15 of the way
+  from 0 to 0.5.
+  """
   found = nearness(np.array([0, 0.5, 1, 30]), np.arange(21.0))
   assert found == pytest.approx((0.75, 0.075, 10, 1, 0.5))
 
 
 def test_area_by_hand():
-  """Of the six pairs of {3, 1} and {0, 1, 2} the member is higher in 3 > 0, 3 > 1, 3 > 2, 1 > 0 and equal in
-  one: A = 4.5 / 6. Hanley and McNeil: Q1 = A / (2 - A) = 3/5, Q2 = 2 A^2 / (1 + A) = 9/14, and the variance
-  is (3/16 + 1 (3/5 - 9/16) + 2 (9/14 - 9/16)) / 6."""
+  """The members score {3, 1}, the others {0, 1, 2}. A member is higher in four of the six pairs.
+
+  The four pairs are 3 > 0, 3 > 1, 3 > 2 and 1 > 0. One pair is equal: A = 4.5 / 6. Hanley and
+  McNeil: Q1 = A / (2 - A) = 3/5 and Q2 = 2 A^2 / (1 + A) = 9/14. The variance is
+  (3/16 + 1 (3/5 - 9/16) + 2 (9/14 - 9/16)) / 6.
+  """
   found = membership(np.array([3, 1]), np.array([0, 1, 2]))
   assert found.auc == 0.75
   variance = (3 / 16 + (3 / 5 - 9 / 16) + 2 * (9 / 14 - 9 / 16)) / 6
@@ -68,7 +74,7 @@ def test_ties_are_chance_with_wilcoxon_s_error():
 
 
 def test_the_error_is_the_spread_of_the_area():
-  """For 2000 pairs of samples of one distribution: 2000 areas have a spread that is known to 1.6 %."""
+  """Both samples of a pair have one distribution; 2000 pairs give the area's spread to 1.6 %."""
   rng = np.random.default_rng(0)
   found = [membership(rng.normal(size=20), rng.normal(size=30)) for _ in range(2000)]
   spread = np.std([attack.auc for attack in found])
@@ -76,8 +82,10 @@ def test_the_error_is_the_spread_of_the_area():
 
 
 def test_copies_of_training_images_are_found(data):
-  """All 17 training images copied: distance 0, every one nearer than new images, and A = 1: each member is at
-  distance 0, and no new image is."""
+  """All 17 training images are copied: every copy has distance 0 and is nearer than new images.
+
+  A = 1: each member is at distance 0, and no new image is.
+  """
   rng = np.random.default_rng(1)
   train, new = np.asarray(data.x), images_of(rng, 40)
   copies = np.asarray(federated.normalise(data, data.x))
@@ -90,8 +98,11 @@ def test_copies_of_training_images_are_found(data):
 
 
 def test_half_of_the_training_images_copied(data):
-  """Of 16 members, 8 are copied (distance 0): those win every pair. Without copies both groups are alike, so
-  that A is 1/2 + 1/2 1/2 = 3/4 up to the error of the other half's area, about sqrt(9 / (12 8)) / 2 = 0.15."""
+  """8 of the 16 members are copied. They have distance 0 and win every pair.
+
+  The other 8 are like new images. So A is 1/2 + 1/2 1/2 = 3/4, up to half the error of their own
+  area. That half is about sqrt(9 / (12 8)) / 2 = 0.15.
+  """
   rng = np.random.default_rng(2)
   train, new = images_of(rng, 16), images_of(rng, 400)
   copies = train[:8]

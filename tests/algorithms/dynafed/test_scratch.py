@@ -1,4 +1,4 @@
-"""Training from scratch: gradient descent worked by hand, and what a set with the right labels teaches."""
+"""Training from scratch: gradient descent by hand, and what a set with the right labels teaches."""
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +80,7 @@ def test_a_set_teaches_its_labels():
 
 
 def test_running_statistics_are_those_of_the_training():
-  """BatchNorm evaluated with the initial statistics (mean 0, variance 1) would be another network."""
+  """BatchNorm with the initial statistics (mean 0, variance 1) would be another network."""
   model = models.create('convnet', shape=(4, 4, 1), num_classes=3, width=2, depth=1, norm='batch')
   found = train_from_scratch(
     jax.random.key(0),

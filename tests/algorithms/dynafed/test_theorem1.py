@@ -1,37 +1,43 @@
-"""DynaFed's Theorem 1 on a quadratic, where expectations are exact: true for epsilon = 0, false for epsilon > 0.
+"""DynaFed's Theorem 1 on a quadratic: true for epsilon = 0, false for epsilon > 0.
 
-The theorem: with ||grad L(w, D_syn) - grad L(w, D)|| <= delta ||grad L(w, D)|| + epsilon, delta L~ < mu and
-eta_t = c / (t + gamma), E L(w^T) - L(w*) <= C / T, for fixed delta and epsilon.
+Expectations are exact on a quadratic.
 
-The setting here. Clients L_m(w) = 1/2 (w - a_m)^T A_m (w - a_m), L = sum_m alpha_m L_m with Hessian
-A = sum_m alpha_m A_m and minimum w*; a cycle is tau_1 local steps with noise of variance sigma^2 per
-coordinate, the weighted mean, and tau_2 steps on grad L(w, D_syn) = (I + D) A (w - w*) + epsilon u, with
-||D|| = delta and ||u|| = 1, which satisfies the assumption.
+The theorem. Assume ||grad L(w, D_syn) - grad L(w, D)|| <= delta ||grad L(w, D)|| + epsilon,
+delta L~ < mu and eta_t = c / (t + gamma). Then E L(w^T) - L(w*) <= C / T, for fixed delta and
+epsilon.
 
-epsilon = 0. Local steps after the first see models that differ by O(eta), so that a cycle moves the error
-x = w - w* by x' = x - eta (tau_1 A + tau_2 (I + D) A) x + O(eta^2) + eta noise. The noise gives
-E ||x||^2 = O(eta_t), the drift only O(eta_t^2): the rate 1/T holds, if c is large enough (c mu_eff > 1/2,
-otherwise the start is forgotten more slowly than 1/T).
+The setting here. The clients have L_m(w) = 1/2 (w - a_m)^T A_m (w - a_m). The global loss is
+L = sum_m alpha_m L_m, with Hessian A = sum_m alpha_m A_m and minimum w*. A cycle has three parts:
+tau_1 local steps with noise of variance sigma^2 per coordinate, the weighted mean, and tau_2 steps
+on grad L(w, D_syn) = (I + D) A (w - w*) + epsilon u. ||D|| = delta and ||u|| = 1 satisfy the
+assumption.
 
-epsilon > 0. The mean has, as eta_t -> 0, the fixed point (tau_1 A + tau_2 (I + D) A) x + tau_2 epsilon u = 0:
+epsilon = 0. Local steps after the first see models that differ by O(eta). So a cycle moves the
+error x = w - w* by x' = x - eta (tau_1 A + tau_2 (I + D) A) x + O(eta^2) + eta noise. The noise
+gives E ||x||^2 = O(eta_t), the drift only O(eta_t^2). The rate 1/T holds if c is large enough,
+c mu_eff > 1/2. With a smaller c the error from the start shrinks more slowly than 1/T.
 
-  x_inf = -theta epsilon (A + theta D A)^-1 u,  theta = tau_2 / (tau_1 + tau_2),
+epsilon > 0. As eta_t -> 0, the mean has a fixed point:
+(tau_1 A + tau_2 (I + D) A) x + tau_2 epsilon u = 0, that is
 
-and E L(w^T) - L(w*) -> 1/2 x_inf^T A x_inf > 0, whatever c and gamma: of the order theta^2 epsilon^2 / mu,
-attained for u along the flattest direction. So no C exists for which the theorem holds; T times
-the error grows like T. FedAvg alone (tau_2 = 0) has no such floor: in this model, fine-tuning with a fixed
-epsilon > 0 is in the end worse than none.
+  x_inf = -theta epsilon (A + theta D A)^-1 u,  theta = tau_2 / (tau_1 + tau_2).
 
-Where the proof loses epsilon. One step gives ||x'||^2 = ||x||^2 - 2 eta <x, g + b> + eta^2 ||g + b||^2 with
-||b|| <= delta ||g|| + epsilon. The cross term contains 2 eta epsilon ||x||: of first order in eta. Lemma 3
-has only eta^2 B_agg beside the contraction, which cannot hold it; at x = -epsilon u / mu in one dimension the
-step does not move at all. By 2 epsilon ||x|| <= m ||x||^2 + epsilon^2 / m with m = mu - delta L~ the correct
-recursion is
+So E L(w^T) - L(w*) -> 1/2 x_inf^T A x_inf > 0, whatever c and gamma. The limit is of the order
+theta^2 epsilon^2 / mu; u along the flattest direction attains it. So no C exists for which the
+theorem holds: T times the error grows like T. FedAvg alone (tau_2 = 0) has no such floor. In this
+model, fine-tuning with a fixed epsilon > 0 is in the end worse than none.
+
+Where the proof loses epsilon. One step gives
+||x'||^2 = ||x||^2 - 2 eta <x, g + b> + eta^2 ||g + b||^2 with ||b|| <= delta ||g|| + epsilon.
+The cross term contains 2 eta epsilon ||x||, which is of first order in eta. Lemma 3 has only
+eta^2 B_agg beside the contraction, which cannot bound it. At x = -epsilon u / mu in one dimension
+the step does not move at all. 2 epsilon ||x|| <= m ||x||^2 + epsilon^2 / m with m = mu - delta L~
+gives the correct recursion
 
   E ||x'||^2 <= (1 - m eta) E ||x||^2 + eta epsilon^2 / m + eta^2 B,
 
-with the limit ||x||^2 <= epsilon^2 / (mu - delta L~)^2: C / T plus a floor of order (epsilon / mu)^2. The
-rate comes back if epsilon falls as sqrt(eta_t), or if fine-tuning ends.
+with the limit ||x||^2 <= epsilon^2 / (mu - delta L~)^2. This is C / T plus a floor of order
+(epsilon / mu)^2. The rate comes back if epsilon falls as sqrt(eta_t), or if fine-tuning ends.
 """
 
 import functools
@@ -73,7 +79,10 @@ class Problem(NamedTuple):
 
 
 def problem(delta, seed=0, clients=4, d=3):
-  """Eigenvalues of A_m between 1 and 3, minima 2 apart; D of norm delta; u along A's flattest direction."""
+  """A_m has eigenvalues between 1 and 3; D has norm delta; u is A's flattest direction.
+
+  The minima have standard deviation 2 in each coordinate.
+  """
   rng = np.random.default_rng(seed)
   bases = np.linalg.qr(rng.normal(size=(clients, d, d)))[0]
   hessians = np.einsum('mij,mj,mkj->mik', bases, rng.uniform(1, 3, (clients, d)), bases)
@@ -208,7 +217,10 @@ def test_without_epsilon_the_rate_is_one_over_t(delta):
 @pytest.mark.parametrize('delta', [0.0, 0.4])
 @pytest.mark.parametrize('epsilon', [0.5, 2.0])
 def test_a_fixed_epsilon_leaves_a_floor(delta, epsilon):
-  """The error ends at the biased fixed point, and T times the error grows like T: no C / T bounds it."""
+  """The error ends at the biased fixed point. T times the error grows like T.
+
+  So no C / T bounds the error.
+  """
   p = problem(delta)
   t, errors = expected_errors(p, constant(epsilon))
   assert errors[-1] == pytest.approx(floor(p, epsilon), rel=0.01)
@@ -217,7 +229,10 @@ def test_a_fixed_epsilon_leaves_a_floor(delta, epsilon):
 
 
 def test_the_floor_grows_with_the_square_of_epsilon_and_of_the_share_of_fine_tuning():
-  """theta = 2/5 and 1/5 with delta = 0: floors 16 (epsilon 2 and 1/2) and 4 times apart, theta^2 epsilon^2 / (2 mu)."""
+  """The floor is theta^2 epsilon^2 / (2 mu) for delta = 0.
+
+  epsilon = 2 and 1/2 give floors 16 times apart; theta = 2/5 and 1/5 give floors 4 times apart.
+  """
   p = problem(0.0)
   mu = np.linalg.eigvalsh(p.hessian)[0]
   ends = {
@@ -247,7 +262,10 @@ def test_an_epsilon_that_falls_with_the_root_of_the_step_brings_the_rate_back():
 
 
 def test_a_small_c_is_slower_than_one_over_t():
-  """The flattest direction's mean falls like T^(-c mu), its square like T^(-2 c mu): here T^(-1/2)."""
+  """In the flattest direction the mean falls like T^(-c mu), its square like T^(-2 c mu).
+
+  Here the square falls like T^(-1/2).
+  """
   p = problem(0.0)
   c = 0.25 / np.linalg.eigvalsh(p.hessian)[0]
   t, errors = expected_errors(p, constant(0.0), c=c)
@@ -257,8 +275,8 @@ def test_a_small_c_is_slower_than_one_over_t():
 def test_lemma_3_fails_where_the_biased_step_stands_still():
   """One dimension, A = mu = 1, w* = 0, epsilon = 1, delta = 0: the step from w = -1 leads to -1.
 
-  The lemma claims 1 <= 1 - (mu - delta L~) eta + O(eta^2) + eta^2 B_agg, which for every constant is false
-  once eta is small; the corrected right-hand side 1 - eta + eta epsilon^2 is 1.
+  The lemma claims 1 <= 1 - (mu - delta L~) eta + O(eta^2) + eta^2 B_agg. For every constant this
+  is false once eta is small. The corrected right-hand side 1 - eta + eta epsilon^2 is 1.
   """
   one = np.ones((1, 1))
   p = Problem(np.ones(1), one[None], np.zeros((1, 1)), 0 * one, np.ones(1))
@@ -270,7 +288,7 @@ def test_lemma_3_fails_where_the_biased_step_stands_still():
 
 @pytest.mark.parametrize('seed', range(5))
 def test_the_corrected_bound_holds_at_the_fixed_point(seed):
-  """||x_inf|| <= epsilon / (mu - delta L~), for random D, u and shares of fine-tuning up to all of it."""
+  """||x_inf|| <= epsilon / (mu - delta L~), for random D, u and fine-tuning shares up to 1."""
   rng = np.random.default_rng(seed)
   p = problem(0.3, seed)
   u = rng.normal(size=3)

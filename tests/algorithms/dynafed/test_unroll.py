@@ -83,7 +83,7 @@ def test_meta_gradients_equal_finite_differences(x64, adjoint, distance):
   ],  # 9 is more than there are steps
 )
 def test_adjoints_are_reverse_over_reverse(x64, batch_size, scan_unroll):
-  """The DSA draws of every step (cutout, scale, colour in turn) must be replayed for that to hold."""
+  """The adjoints must replay the DSA draws of every step (cutout, scale, colour in turn)."""
   augment = functools.partial(dsa, operations=('colour', 'cutout', 'scale'))
   plain, syn = problem(plain_unroll, augment=augment, batch_size=batch_size)
   reference = jax.tree.leaves(jax.value_and_grad(plain)(syn))
@@ -96,7 +96,7 @@ def test_adjoints_are_reverse_over_reverse(x64, batch_size, scan_unroll):
 
 
 def test_unroll_by_hand(x64):
-  """One parameter w, loss (w - x)^2 / 2 on the mean image 3, step size 1/2, w_0 = 1: 1 -> 2 -> 2.5 -> 2.75."""
+  """One parameter w, loss (w - x)^2 / 2 on the mean image 3, step size 1/2: 1, 2, 2.5, 2.75."""
   loss = lambda w, x, y, key: 0.5 * (w['w'] - x.mean()) ** 2
   syn = SyntheticSet(jnp.full((2, 1, 1, 1), 3.0), jnp.zeros((2, 1)), jnp.log(jnp.asarray(0.5)))
   start = {'w': jnp.asarray(1.0)}
@@ -132,7 +132,10 @@ def test_distances_by_hand():
   seed=st.integers(0, 99),
 )
 def test_segments_stay_on_the_trajectory(length, segment, first, targets, seed):
-  """With w^c = c the start is t, t + s <= L, and the target lies in t+1 .. t+s (at t + s without averaging)."""
+  """With w^c = c the start is t and t + s <= L.
+
+  The target lies in t+1 .. t+s. Without averaging it is t + s.
+  """
   if length - segment < first:
     return
   path = jnp.arange(length + 1.0)

@@ -1,4 +1,7 @@
-"""FedCOG: labels, disagreement, generation and distillation against hand values, numpy and finite differences."""
+"""FedCOG against hand values, numpy and finite differences.
+
+The tests cover labels, disagreement, generation and distillation.
+"""
 
 import functools
 
@@ -20,7 +23,7 @@ from tests import tiny
 
 
 def test_complementary_labels_of_the_papers_example():
-  """d = [500, 0, 400, 200, 400] lacks [0, 500, 100, 300, 100]; a budget of 20 is dealt 0, 10, 2, 6, 2."""
+  """d = [500, 0, 400, 200, 400] lacks [0, 500, 100, 300, 100]; 20 samples: 0, 10, 2, 6, 2."""
   d = jnp.array([500, 0, 400, 200, 400])
   np.testing.assert_array_equal(generation.complement(d), [0, 500, 100, 300, 100])
   labels = np.asarray(generation.class_labels(generation.complement(d), 20))
@@ -54,7 +57,9 @@ def test_a_client_that_lacks_nothing_gets_equal_shares():
 def test_divergences_by_hand():
   """(1, 0) and (0, 1) are ln 2 apart, (1/2, 1/2) and (1/4, 3/4): m = (3/8, 5/8).
 
-  Clipped: m = (1/2, 1/2) against 0.99 and 0.01: KL(M||P) + KL(M||Q), each 1/2 ln(1/4 / 0.0099), halved and added."""
+  Clipped, P is (0.99, 0.01), Q is (0.01, 0.99) and m = (1/2, 1/2). KL(M||P) and KL(M||Q) are each
+  1/2 ln(1/4 / 0.0099). The divergence is half their sum.
+  """
   sure = jnp.log(jnp.array([[1 - 1e-7, 1e-7]]))
   np.testing.assert_allclose(generation.jensen_shannon(sure, sure[:, ::-1]), [np.log(2)], rtol=1e-5)
   p, q = np.array([0.5, 0.5]), np.array([0.25, 0.75])
@@ -149,7 +154,7 @@ def test_more_samples_than_a_cache_holds_are_generated_in_parts_on_a_cpu(monkeyp
 
 
 def test_sources_of_table_5():
-  """Noise is not moved; without a local model, or before its first training, there is nothing to disagree with."""
+  """Noise is not moved. Without a trained local model nothing disagrees with the global one."""
   client = setup()[1]
   sources = ('noise', 'global', 'global+local')
   x = {source: generated(client, source=source, steps=20).x for source in sources}
@@ -161,8 +166,11 @@ def test_sources_of_table_5():
 
 
 def test_weights_and_loss_by_hand():
-  """Counts 8, 4, 0 lack 0 + 4 + 8 = 12 beside 12: both weights are 1/2. At the start of a round the model is its own
-  teacher, so that only half of the cross-entropy is left (Lemma A.5); elsewhere KL(teacher || model) is added."""
+  """Counts 8, 4, 0 are 12 samples and lack 0 + 4 + 8 = 12: both weights are 1/2.
+
+  At the start of a round the model is its own teacher. So only half of the cross-entropy is left
+  (Lemma A.5). Elsewhere the loss adds KL(teacher || model).
+  """
   layer, client, _ = setup(steps=10, kd_batch=10)
   prepared, model = layer.prepare(client), client.task.model
   np.testing.assert_allclose((prepared.real_weight, prepared.kd_weight), (0.5, 0.5), rtol=1e-6)
@@ -236,7 +244,10 @@ def test_without_distillation_it_is_fedavg_and_with_it_not():
 
 
 def test_the_message_has_fedavgs_form_so_that_masked_sums_give_the_same_model():
-  """Each pair of clients adds and subtracts a random mask: a server that sees sums alone gets the engine's model."""
+  """Each pair of clients adds and subtracts a random mask; the server sees sums alone.
+
+  The sums still give the engine's model.
+  """
   data, model, method = tiny.federated((12, 3, 5)), tiny.net(4, 3), small()
   plain = fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=4)
   engine = tiny.build(method, model, data)

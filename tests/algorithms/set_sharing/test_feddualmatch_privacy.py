@@ -1,4 +1,4 @@
-"""FedDualMatch's differential privacy: bounds, noise, sensitivity, and epsilon against the exact one."""
+"""FedDualMatch's differential privacy: bounds, noise, sensitivity, epsilon and its exact value."""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,10 @@ def mechanism_of(**fields):
 
 
 def test_features_are_cut_to_the_bound_and_short_ones_stay():
-  """(3, 4) with (12) is 13 long: to C = 6.5 it is halved; (0.3, 0.4) with (1.2) stays; zeros have a gradient."""
+  """(3, 4) with (12) has norm 13: C = 6.5 halves it. (0.3, 0.4) with (1.2) stays.
+
+  Zeros have a finite gradient.
+  """
   layers = lambda x: (x[:, :2], x[:, 2:])
   x = jnp.array([[3.0, 4.0, 12.0], [0.3, 0.4, 1.2], [0.0, 0.0, 0.0]])
   a, b = dm.bounded(layers, 6.5)(x)
@@ -57,7 +60,10 @@ def test_one_sample_moves_a_class_s_sum_by_at_most_twice_the_bound():
 
 
 def test_noise_on_class_means_has_its_scale():
-  """sigma 3, C = 2: 6 on the sum, 6 / 4 on the mean of four samples, 6 on that of one; absent classes have none."""
+  """sigma 3, C = 2: the noise on the sum is 6. Absent classes have none.
+
+  The mean of four samples gets 6 / 4, that of one sample 6.
+  """
   counts = jnp.array([4, 0, 1])
   means = (jnp.zeros((3, 4000)), jnp.zeros((3, 3000)))
   for layer in dm.noised_means(jax.random.key(0), means, counts, dm.Noise(2.0, 3.0)):
@@ -68,7 +74,10 @@ def test_noise_on_class_means_has_its_scale():
 
 @pytest.mark.parametrize('sigma', [4.0, 20.0])
 def test_epsilon_agrees_with_the_exact_one(sigma):
-  """T = 7 releases of noise sigma C, which one exchange moves by 2 C: one Gaussian of sigma / (2 sqrt 7)."""
+  """T = 7 releases of noise sigma C, which one exchange of a sample moves by 2 C.
+
+  Together they are one Gaussian of sigma / (2 sqrt 7).
+  """
   found = mechanism_of(clip=1.0, sigma_s=sigma)
   assert found == privacy.Mechanism(sigma, 1e-5, 'example', 1)
   exact = gaussian_epsilon(sigma / 2 / np.sqrt(7), 1e-5)
@@ -78,9 +87,11 @@ def test_epsilon_agrees_with_the_exact_one(sigma):
 
 
 def test_the_paper_s_form_and_its_honest_epsilon():
-  """Client ALL has 10 classes of 4 images: noise sigma / 40 on a gradient that moves by 2 C, in 2 stages of 15 iterations.
+  """Client ALL has 10 classes of 4 images and matches in 2 stages of 15 iterations.
 
-  Seven rounds are 210 releases: for sigma = 4000 one Gaussian of 4000 / 40 / 2 / sqrt(210) = 3.45."""
+  The noise is sigma / 40 on a gradient that moves by 2 C. Seven rounds are 210 releases. For
+  sigma = 4000 they are one Gaussian of 4000 / 40 / 2 / sqrt(210) = 3.45.
+  """
   found = mechanism_of(clip=1.0, sigma_s=4000.0, clipping='set')
   assert found == privacy.Mechanism(100.0, 1e-5, 'example', 30)
   exact = gaussian_epsilon(100 / 2 / np.sqrt(210), 1e-5)
@@ -92,7 +103,7 @@ def test_the_paper_s_form_and_its_honest_epsilon():
 
 
 def test_before_the_data_are_read_the_paper_s_form_only_has_noise():
-  """Its multiplier and its releases follow from the clients' classes; nothing is stated before they are known."""
+  """The multiplier and the releases follow from the clients' classes, which are not known yet."""
   found = fs.FedDualMatch(clip=1.0, sigma_s=1e-20, clipping='set').privacy(None)
   assert found == privacy.Mechanism(1e-20, 1e-5, 'example', releases=0) and privacy.promises(found)
   config = config_lib.check(settings())
@@ -107,7 +118,7 @@ def test_before_the_data_are_read_the_paper_s_form_only_has_noise():
 
 
 def test_from_python_a_target_becomes_a_sigma_too():
-  """The run's rounds and seeds decide; a target without a bound is refused when the chain is built."""
+  """The run's rounds and seeds decide. The chain refuses a target without a bound."""
   layer = fs.FedDualMatch(clip=1.0, target_epsilon=8.0)
   sampling = privacy.Sampling('fixed', 10, 1.0, 7, 3)
   (_, resolved) = fs.chain(layer).resolve(Run(7, sampling, ('feddualmatch',)))
@@ -151,7 +162,7 @@ def test_a_target_in_the_config_becomes_a_sigma(seeds):
 
 @pytest.mark.parametrize('clipping', ['example', pytest.param('set', marks=pytest.mark.slow)])
 def test_a_wide_bound_changes_nothing_and_noise_changes_what_is_sent(clipping):
-  """With sigma 1,000 and C = 1 the set of client SOME is noise: its features are far from the client's."""
+  """With sigma 1,000 and C = 1 the set of client SOME is noise, far from its set without noise."""
 
   def sent(**fields):
     method = fs.FedDualMatch(**SMALL, **fields)

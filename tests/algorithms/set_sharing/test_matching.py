@@ -1,4 +1,7 @@
-"""Distribution and gradient matching: means, distances, the ball, the radius and the noise against hand values."""
+"""Distribution and gradient matching against hand values.
+
+The tests cover means, distances, the ball, the radius and the noise.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -118,7 +121,10 @@ def test_perturbed_weights_lie_in_the_ball():
 
 
 def test_gradient_distance_by_hand():
-  """Columns (3, 4) and (4, 3) have cos 24/25, (1, 0) and (-1, 0) have -1: 1/25 + 2; biases count for nothing."""
+  """Columns (3, 4) and (4, 3) have cos 24/25; (1, 0) and (-1, 0) have -1: 1/25 + 2.
+
+  Biases do not count.
+  """
   a = {'w': jnp.array([[3.0, 1.0], [4.0, 0.0]]), 'b': jnp.array([1.0, 2.0])}
   b = {'w': jnp.array([[4.0, -1.0], [3.0, 0.0]]), 'b': jnp.array([-9.0, 2.0])}
   np.testing.assert_allclose(gradient_matching.distance(a, b), 2.04, rtol=1e-5)
@@ -164,7 +170,7 @@ def test_gradients_on_sets_are_those_of_the_mean_loss():
 
 
 def test_a_matching_step_is_the_gradient_of_the_distance():
-  """By reverse over reverse in float64, where the tangent form must give the same to 1e-10; absent classes stay."""
+  """In float64 the tangent form equals reverse over reverse to 1e-10; absent classes stay."""
   with jax.enable_x64(True):
     model, (w, stats) = net()
     w = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), w)
@@ -206,7 +212,10 @@ def test_radius_against_two_explicit_steps():
 
 
 def test_clipping_bounds_every_update_and_noise_has_its_scale():
-  """Norm 10 becomes C = 2; with sigma 3 the noise on 2 classes of 2 images is N(0, (3 * 2 / 4)^2)."""
+  """Norm 10 becomes C = 2. With sigma 3 the noise is N(0, (3 * 2 / 4)^2).
+
+  2 classes of 2 images are present.
+  """
   present = jnp.array([True, False, True])
   grads = jnp.zeros((3, 2, 50, 50, 1)).at[0].set(10 / np.sqrt(5000))
   clipped = dm.privatise(jax.random.key(0), grads, present, dm.Noise(2.0, 0.0))
@@ -238,7 +247,10 @@ def test_bytes_are_those_of_the_present_images():
 
 
 def test_training_on_the_union_in_pieces_is_training_on_it_at_once(monkeypatch):
-  """20 images of a network with convolutions come in four pieces of five on a CPU; in float64 the end is the same."""
+  """On a CPU, 20 images of a convolutional network are four pieces of five.
+
+  In float64 the end is the same.
+  """
   with jax.enable_x64(True):
     model = create('convnet', shape=(8, 8, 1), num_classes=3, width=2, depth=1)
     x = jax.random.normal(jax.random.key(3), (2, 3, 4, 8, 8, 1))

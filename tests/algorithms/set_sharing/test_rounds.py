@@ -1,4 +1,7 @@
-"""FedDM and FedDualMatch as a whole: on a few digits, with clients of zero, one, some and all classes."""
+"""Whole rounds of FedDM and FedDualMatch on a few digits.
+
+The clients have no class, one, some and all classes.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +70,10 @@ BYTES = {ALL: 10 * 4 * 256 + 10, ONE: 4 * 256 + 10, NONE: 10, SOME: 5 * 4 * 256 
   ids=['feddm', 'feddualmatch', 'without-ggm', 'alternating'],
 )
 def test_the_global_model_learns_from_sets_alone(method):
-  """Twice the share of chance after two rounds, with 16 classes of four images in all; bytes as counted by hand."""
+  """Two rounds, 16 classes of four images in all: the accuracy is over twice chance.
+
+  The bytes are those counted by hand.
+  """
   engine, state, report, accuracy = trained(method)
   assert accuracy > 0.2
   sent = 4 * (10 + 1 + 5)
@@ -112,7 +118,10 @@ def test_what_a_client_sends(make):
 
 @pytest.mark.parametrize('make', [fs.FedDM, fs.FedDualMatch])
 def test_images_that_begin_as_real_ones_are_the_class_s_own(make):
-  """A rate of almost nothing leaves them what they were, of pixels in steps of 1/255 divided by a deviation of 0.38."""
+  """A rate of almost nothing leaves the images as they were.
+
+  Their pixels have steps of 1/255, divided by a deviation of 0.38.
+  """
   fields = {'init': 'real', 'iterations': 1, 'lr': 1e-9, 'images_per_class': 3}
   method = make(**fields)
   engine = tiny.build(method, net(8, 1), data())
@@ -148,7 +157,7 @@ def test_without_any_set_the_model_stays():
 
 
 def test_matching_moves_the_features_of_every_present_class_nearer():
-  """Mean squared distance of the class means, all layers, before (noise) and after; the model as the client drew it."""
+  """Mean squared distance of the class means, all layers, at the start (noise) and at the end."""
   losses = {}
   for iterations in (1, 60):
     method = fs.FedDualMatch(**SMALL | {'iterations': iterations})
@@ -162,7 +171,10 @@ def test_matching_moves_the_features_of_every_present_class_nearer():
   [('backward', True, 30), ('backward', False, 15), ('all', True, 15), ('last', True, 15)],
 )
 def test_iterations_of_the_stages(alignment, per_stage, iterations, monkeypatch):
-  """Two pooled layers are two stages: 15 iterations each, or 15 in all; all layers at once, or the last, are one."""
+  """Two pooled layers are two stages, of 15 iterations each or 15 in all.
+
+  All layers at once are one stage, and so is the last layer.
+  """
   seen = []
 
   def spy(loss, start, steps, **rest):
@@ -177,9 +189,11 @@ def test_iterations_of_the_stages(alignment, per_stage, iterations, monkeypatch)
 
 
 def test_the_order_of_the_layers_in_time(monkeypatch):
-  """The loss of the first half of the iterations looks at the last layer only, that of the second half at both.
+  """In the first half of the iterations the loss uses the last layer, in the second half both.
 
-  With one image x of class 3 its value is the sum of the squared distances of the layers' class means."""
+  For the images x of class 3 the loss is the sum of the squared distances of the layers' class
+  means.
+  """
   caught = {}
 
   def spy(loss, start, steps, **rest):

@@ -15,7 +15,10 @@ from tests import tiny
 
 
 def test_spread_by_hand():
-  """(1, 0), (3, 0) and an absent one: mean (2, 0), both are 1 away: 1 / 2. Equal ones: 0. Over all leaves together."""
+  """(1, 0), (3, 0) and an absent one: the mean is (2, 0), both are 1 away: 1 / 2.
+
+  Equal gradients give 0. The spread is over all leaves together.
+  """
   grads = {'a': jnp.array([[1.0], [3.0], [99.0]]), 'b': jnp.zeros((3, 1))}
   present = jnp.array([True, True, False])
   np.testing.assert_allclose(set_diagnostics.spread(grads, present), 0.5, rtol=1e-6)
@@ -44,9 +47,11 @@ def test_gradients_on_the_clients_data_in_batches_that_do_not_divide():
 
 
 def test_features_by_hand():
-  """h(x) = x of one pixel. D: class 0 at 1, 1, 1, class 1 at 5: mean 2. S: class 0 at 1, class 1 at 7: mean 4.
+  """h(x) = x of one pixel. D: class 0 at 1, 1, 1, class 1 at 5: mean 2.
 
-  As stated they are 2 apart; with the client's shares 3 : 1, S has (3 + 7) / 4 = 2.5, which is 0.5 away."""
+  S: class 0 at 1, class 1 at 7: mean 4. As stated they are 2 apart. With the client's shares
+  3 : 1, S has (3 + 7) / 4 = 2.5, which is 0.5 away.
+  """
   x = np.array([1, 1, 1, 5], np.uint8).reshape(4, 1, 1, 1)
   data = tiny.clients_of(x, np.array([0, 0, 0, 1]), [4], 3)
   images = jnp.array([[1.0, 1.0], [6.0, 8.0], [50.0, 50.0]]).reshape(3, 2, 1, 1, 1)
