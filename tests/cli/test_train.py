@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 class Runs(list):
-  """Stands in for the experiment and remembers its calls."""
+  """Replaces the experiment and remembers its calls."""
 
   status = 0
 

@@ -1,4 +1,4 @@
-"""Puts runs that cost nothing in the place of the experiment."""
+"""Replaces the experiment by runs that cost nothing."""
 
 import sys
 import types

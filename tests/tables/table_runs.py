@@ -1,4 +1,4 @@
-"""Stands in for the experiment: runs that cost nothing and leave the files that tables read."""
+"""Replaces the experiment: runs that cost nothing and leave the files that tables read."""
 
 import json
 import pathlib
