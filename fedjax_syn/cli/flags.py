@@ -1,6 +1,7 @@
 """What the commands have in common: their flags, and errors in one line.
 
-Settings (`--config.key=value`) are applied by `fedjax_syn.config.files.apply`.
+Settings (`--config.key=value`) are applied by `fedjax_syn.config.files.apply`, which
+reads values with `fedjax_syn.config.parsing.override`.
 """
 
 import contextlib

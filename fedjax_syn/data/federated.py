@@ -1,4 +1,7 @@
-"""The clients' data on the device: one array, one flat order, and where each client's rows are."""
+"""The clients' data on the device: one array, one flat order, and where each client's rows are.
+
+`normalise` makes numbers of its pixels, inside the programs.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple

@@ -1,4 +1,4 @@
-"""The engine: rounds as compiled programs, and how clients lie on devices."""
+"""The engine: rounds as compiled programs, and how clients lie on devices (`placement`)."""
 
 from fedjax_syn.core.objectives import cross_entropy
 from fedjax_syn.engine.engine import Engine

@@ -1,4 +1,4 @@
-"""Settings of how sampled clients lie on devices, with measured defaults; `cohort` places them.
+"""Settings of how sampled clients lie on devices, with measured defaults; `placement` places them.
 
 | backend | devices      | lanes | why                                                     |
 |---------|--------------|-------|---------------------------------------------------------|

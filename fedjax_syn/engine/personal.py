@@ -16,9 +16,9 @@ from fedjax_syn.core.mesh import place, replicated
 from fedjax_syn.core.programs import bounded
 from fedjax_syn.core.types import Array, Model, Variables
 from fedjax_syn.data import federated
-from fedjax_syn.engine.cohort import run_clients
 from fedjax_syn.engine.evaluate import into_batches
 from fedjax_syn.engine.inputs import RoundInputs, round_inputs
+from fedjax_syn.engine.placement import run_clients
 from fedjax_syn.engine.static_setting import Setting
 
 ROWS = 500  # test rows that a block of lanes sees at once

@@ -19,8 +19,8 @@ from fedjax_syn.core.types import Array, Params, PyTree, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine import noise
-from fedjax_syn.engine.cohort import run_clients
 from fedjax_syn.engine.inputs import round_inputs
+from fedjax_syn.engine.placement import run_clients
 from fedjax_syn.engine.round_metrics import Report, round_report, server_numbers
 from fedjax_syn.engine.static_setting import Setting
 from fedjax_syn.engine.trace_once import traced

@@ -6,7 +6,7 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn.data.partition import partition
-from fedjax_syn.engine import Engine, Layout, cohort
+from fedjax_syn.engine import Engine, Layout, placement
 from tests import tiny
 
 
@@ -44,6 +44,6 @@ def test_ragged_clients_are_packed(devices, least):
   efficiency = []
   for seed in range(30):
     cost = jnp.asarray(np.random.default_rng(seed).permutation(steps)[:32], jnp.int32)
-    *_, steps_of_longest = cohort.schedule(cost, 1, devices)
+    *_, steps_of_longest = placement.schedule(cost, 1, devices)
     efficiency.append(float(cost.sum() / (devices * steps_of_longest)))
   assert np.mean(efficiency) > least

@@ -1,4 +1,7 @@
-"""Complementary data: inputs that the global model knows and a client's does not (Section 4.1)."""
+"""Complementary data: inputs that the global model knows and a client's does not (Section 4.1).
+
+`FedCOG._generate` puts the parts together; the loss that is minimised (Eqs. 1 and 2) is there.
+"""
 
 from collections.abc import Callable
 
