@@ -19,8 +19,7 @@ from absl.testing import flagsaver
 
 from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
-from fedjax_syn.cli import jax_setup
-from fedjax_syn.cli import train as launcher
+from fedjax_syn.cli import jax_setup, train
 from fedjax_syn.config import files, identity
 from fedjax_syn.core import paths, texts
 from fedjax_syn.runs import assemble, experiment, progress
@@ -102,7 +101,7 @@ def on_command_line(key: str, text: str, workdir: Path) -> Outcome:
   def call():
     words = ['main.py', f'--workdir={workdir}', *base_for(key), f'--config.{key}={text}']
     with flagsaver.flagsaver():
-      status = launcher.main(words)
+      status = train.main(words)
     return configs[0] if status == 0 else status
 
   with (

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.core import tree_encoding as structure_lib
+from fedjax_syn.core import tree_encoding
 from fedjax_syn.core.contexts import State
 from fedjax_syn.core.paths import fsync
 from fedjax_syn.core.types import PyTree
@@ -77,7 +77,7 @@ def save(root: Path, round: int, seed: int, tree: PyTree, note: dict[str, Any]) 
   Raises:
     OSError: if it cannot be written, on a full disk say; nothing of it stays.
   """
-  arrays, structure = structure_lib.encode(tree)
+  arrays, structure = tree_encoding.encode(tree)
   temporary = root / f'.tmp-{os.getpid()}'
   shutil.rmtree(temporary, ignore_errors=True)
   temporary.mkdir(parents=True)
@@ -130,9 +130,9 @@ def read(path: Path) -> Checkpoint:
     raise DamagedError(f'{path} is damaged: it is the one of round {round} and seed {seed}')
   try:
     structure = json.loads(stored_files.read_bytes(path / 'structure.json') or b'')
-    names = structure_lib.leaves(structure)
+    names = tree_encoding.leaves(structure)
     arrays = read_arrays(path / 'arrays', names) if names else {}
-    tree = structure_lib.decode(arrays, structure)
+    tree = tree_encoding.decode(arrays, structure)
   except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
     raise stored_files.StoredError(f'{path} cannot be read ({error})') from error
   return Checkpoint(path, tree, note)

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from absl.testing import flagsaver
 
-from fedjax_syn.cli import jax_setup
-from fedjax_syn.cli import train as launcher
+from fedjax_syn.cli import jax_setup, train
 from tests.bad_data import BAD_DATA, Bad, arrays
 from tests.bad_input import BAD, BAD_OVERRIDES
 
@@ -80,7 +79,7 @@ def test_bad_input_is_one_line_and_status_2_before_any_work(row, here, capsys):
   before = files(here)
   with flagsaver.flagsaver():
     try:
-      status = launcher.main(['main.py', *arguments(row.settings)])
+      status = train.main(['main.py', *arguments(row.settings)])
     except SystemExit as end:
       status = end.code
   out, err = capsys.readouterr()

@@ -11,8 +11,7 @@ from absl.testing import flagsaver
 
 import fedjax_syn.runs
 from fedjax_syn.cli import flags as cli
-from fedjax_syn.cli import jax_setup
-from fedjax_syn.cli import train as launcher
+from fedjax_syn.cli import jax_setup, train
 from fedjax_syn.data import datasets
 from tests.algorithms.test_own_layers import OUTSIDE
 
@@ -43,7 +42,7 @@ def runs(monkeypatch, tmp_path):
 
 def start(*arguments):
   with flagsaver.flagsaver():
-    return launcher.main(['main.py', *arguments])
+    return train.main(['main.py', *arguments])
 
 
 REFUSED = [

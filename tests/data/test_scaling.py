@@ -164,7 +164,7 @@ def bytes_():
   monkeypatch.syspath_prepend(tmp_path)
   np.testing.assert_array_equal(datasets.load('float_data:data').train.x, PIXELS)
   with pytest.raises(
-    ValueError, match=r'ValueError in .*float_data.py:6: data set .f.: pixels of train'
+    ValueError, match=r'ValueError in .*float_data.py:7: data set .f.: pixels of train'
   ):
     datasets.load('float_data:bytes_')
 

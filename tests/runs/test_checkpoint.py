@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjax_syn.core import tree_encoding as structure
+from fedjax_syn.core import tree_encoding
 from fedjax_syn.core.contexts import State
 from fedjax_syn.runs import checkpoint
 
@@ -83,10 +83,10 @@ trees = st.recursive(
 @given(trees)
 @settings(max_examples=40, deadline=None)
 def test_encoding_loses_nothing(tree):
-  arrays, described = structure.encode(tree)
+  arrays, described = tree_encoding.encode(tree)
   described = json.loads(json.dumps(described))
-  assert sorted(structure.leaves(described)) == sorted(arrays)
-  back = structure.decode(arrays, described)
+  assert sorted(tree_encoding.leaves(described)) == sorted(arrays)
+  back = tree_encoding.decode(arrays, described)
 
   def same(a, b):
     assert type(a) is type(b)
@@ -104,14 +104,14 @@ def test_encoding_loses_nothing(tree):
 
 def test_unknown_content_is_refused_by_name():
   with pytest.raises(TypeError, match='set at server/x'):
-    structure.encode({'server': {'x': {1, 2}}})
+    tree_encoding.encode({'server': {'x': {1, 2}}})
 
 
 def test_named_tuple_that_changed_is_refused():
-  _, described = structure.encode(a_state())
+  _, described = tree_encoding.encode(a_state())
   described['fields'].pop('clients')
   with pytest.raises(ValueError, match='fedjax_syn.core.contexts:State'):
-    structure.decode({}, described)
+    tree_encoding.decode({}, described)
 
 
 def test_same_round_gets_a_number_and_order_is_by_serial(tmp_path):

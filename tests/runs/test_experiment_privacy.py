@@ -14,8 +14,7 @@ from fedjax_syn import config as config_lib
 from fedjax_syn.config import identity
 from fedjax_syn.core import privacy
 from fedjax_syn.core.privacy import Mechanism, Sampling
-from fedjax_syn.runs import api, assemble, config_json, experiment, export, progress
-from fedjax_syn.runs import stored_files as stored
+from fedjax_syn.runs import api, assemble, config_json, experiment, export, progress, stored_files
 from tests import tiny
 from tests.run_helpers import config_of
 
@@ -118,10 +117,10 @@ def test_noise_that_was_chosen_for_less_is_not_gone_on_with():
   config.algorithm, config.compare, config.rounds, config.seeds = 'dp', '', 60, (0, 1, 2)
   config.client.sampler, config.dp.target_epsilon = 'poisson', 8.0
   resolved = config_lib.check(config)
-  stored = config_lib.to_dict(resolved)
-  assert not identity.diff(stored, resolved)
-  stored['dp']['noise_multiplier'] = 1.5
-  (line,) = identity.diff(stored, resolved)
+  stored_files = config_lib.to_dict(resolved)
+  assert not identity.diff(stored_files, resolved)
+  stored_files['dp']['noise_multiplier'] = 1.5
+  (line,) = identity.diff(stored_files, resolved)
   assert line.startswith('dp.noise_multiplier: 1.5 -> ')
 
 
@@ -144,21 +143,21 @@ def described(root, folder, **changes):
   problem = assemble.load(resolved)
   (job,) = assemble.jobs(resolved, root, problem, progress.Reporter())
   config_json.write_config(job, problem, 'test')
-  return stored.read_json(root / 'config.json'), problem.model
+  return stored_files.read_json(root / 'config.json'), problem.model
 
 
 def test_an_exported_model_tells_nothing_exact_of_the_clients(tmp_path):
   """The file says the same with another last row, or without it; a run's own files do not."""
   noise = {'dp.target_epsilon': 8.0, 'data.clients': 5, 'client.participation': 0.4}
-  stored, files = [], []
+  stored_files, files = [], []
   for rows in (40, 39):
     folder = folder_of(tmp_path / f'secret{rows}', rows, 'half')
     config, model = described(tmp_path / f'run{rows}', folder, **noise)
     variables = model.init(jax.random.key(0))
-    stored.append(config['dataset'])
+    stored_files.append(config['dataset'])
     files.append(export.save_model(variables, config, tmp_path / f'run{rows}' / 'm.safetensors'))
   for key in ('checksum', 'title', 'rows'):
-    assert stored[0][key] != stored[1][key]
+    assert stored_files[0][key] != stored_files[1][key]
   said = []
   for file in files:
     with safetensors.safe_open(file, 'numpy') as opened:

@@ -10,8 +10,16 @@ import numpy as np
 import optax
 
 from fedjax_syn.algorithms.dynafed import dynamics, synthetic_set
-from fedjax_syn.algorithms.dynafed import unroll as trajectory
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
+from fedjax_syn.algorithms.dynafed.unroll import (
+  ADJOINTS,
+  DISTANCES,
+  augmentation,
+  draw_segment,
+  inner_loss,
+  smallest_move,
+  unroll,
+)
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.chunks import Chunks
 from fedjax_syn.core.contexts import Task
@@ -61,7 +69,7 @@ class DynaFed(Layer):
     2, 'checkpoints whose mean is w* (paper 2, code 2 or 3); 0: w^{t+s}', low=0, high=10_000
   )
   distance: str = field(
-    'squared', "d(w~, w*): 'squared' (code) or 'cosine'", choices=tuple(trajectory.DISTANCES)
+    'squared', "d(w~, w*): 'squared' (code) or 'cosine'", choices=tuple(DISTANCES)
   )
   inner_lr: float = field(0.04, 'initial alpha (paper 1e-5, code 0.04)', above=0.0)
   inner_lr_lr: float = field(1e-2, 'Adam rate of log alpha (code: of alpha, 1e-5)', low=0.0)
@@ -135,12 +143,12 @@ class DynaFed(Layer):
     """Takes one outer iteration n: Algorithm 1, lines 3 to 6."""
     key = fold(key, state.iteration)
     path = state.trajectory, self._first_t, self.length, self.segment, self.targets
-    w_t, w_star = trajectory.draw_segment(fold(key, 0, 0), *path)  # line 3: t ~ U, w^t and w*
-    loss = trajectory.inner_loss(model, stats, trajectory.augmentation(self.augment), *batches)
+    w_t, w_star = draw_segment(fold(key, 0, 0), *path)  # line 3: t ~ U, w^t and w*
+    loss = inner_loss(model, stats, augmentation(self.augment), *batches)
 
     def distance(syn):  # Eq. 3
       # Line 4, Eq. 4: w~ by s' steps w <- w - alpha grad L(w; X, y) from w^t.
-      w_end = trajectory.unroll(
+      w_end = unroll(
         loss,
         w_t,
         syn,
@@ -151,7 +159,7 @@ class DynaFed(Layer):
         scan_unroll=self.together,
       )
       # Line 5: d(w~, w*); for 'squared' ||w~ - w*||^2 / ||w^t - w*||^2.
-      return trajectory.DISTANCES[self.distance](w_end, w_star, w_t)
+      return DISTANCES[self.distance](w_end, w_star, w_t)
 
     # Lines 5 and 6: a step of Adam (Appendix B) for X, y and log alpha.
     step = training_step(distance, self._optimizer())
@@ -242,7 +250,7 @@ class DynaFed(Layer):
   adjoint: str = field(
     'jvp',
     "backward pass of the unroll; 'stored' keeps all activations",
-    choices=tuple(trajectory.ADJOINTS),
+    choices=tuple(ADJOINTS),
   )
   together: int = field(
     1, 'inner steps per iteration of the compiled loop (docs/speed.md)', low=1, high=1000
@@ -277,7 +285,7 @@ def _record(state: Synthesis, number: Array | int, w: Params) -> Synthesis:
   return state._replace(trajectory=jax.tree.map(put, state.trajectory, w))
 
 
-_smallest_move = jax.jit(trajectory.smallest_move, static_argnums=(1, 2, 3))
+_smallest_move = jax.jit(smallest_move, static_argnums=(1, 2, 3))
 
 
 @bounded
@@ -330,7 +338,7 @@ def finetune(
   Returns:
     The parameters, and the records, leaves [steps, ...].
   """
-  inner = trajectory.inner_loss(model, w.stats, trajectory.augmentation(layer.finetune_augment))
+  inner = inner_loss(model, w.stats, augmentation(layer.finetune_augment))
 
   def loss(params, i):
     x, y = synthetic_set.batch(syn, key, layer.finetune_batch, i)
