@@ -1,8 +1,13 @@
 """Runs for tests: a small config, and what a run comes to."""
 
+import sys
+import types
+
 import numpy as np
 
+import fedjax_syn.runs
 from fedjax_syn import config as config_lib
+from fedjax_syn.cli import jax_setup
 from fedjax_syn.core import tree_encoding
 from fedjax_syn.runs import checkpoint, experiment, metrics, work_folder
 from tests.fake_engine import PHASE
@@ -101,3 +106,12 @@ def summary_of(mean, status, seconds=1.0, **more) -> dict:
     'seconds': {'total': seconds, 'rounds': seconds / 2},
     **more,
   }
+
+
+def replace_experiment(monkeypatch, folder, run_experiment):
+  """Lets commands call a function instead of training, in a folder; JAX's settings stay."""
+  fake = types.SimpleNamespace(run_experiment=run_experiment)
+  monkeypatch.setitem(sys.modules, 'fedjax_syn.runs.experiment', fake)
+  monkeypatch.setattr(fedjax_syn.runs, 'experiment', fake, raising=False)
+  monkeypatch.setattr(jax_setup, 'prepare_jax', lambda *_: None)
+  monkeypatch.chdir(folder)

@@ -4,20 +4,16 @@ import contextlib
 import json
 import pathlib
 import signal
-import sys
-import types
 
 import pytest
 from absl.testing import flagsaver
 
-import fedjax_syn.runs
-from fedjax_syn.cli import jax_setup
 from fedjax_syn.cli import sweep as sweep_lib
 from fedjax_syn.core import paths, stopping
 from fedjax_syn.runs import lock
 from fedjax_syn.tables import sweep as search
 from fedjax_syn.tables import work_list
-from tests.run_helpers import summary_of
+from tests.run_helpers import replace_experiment, summary_of
 
 
 class Runs(list):
@@ -53,11 +49,7 @@ class Runs(list):
 @pytest.fixture
 def runs(monkeypatch, tmp_path):
   runs = Runs()
-  fake = types.SimpleNamespace(run_experiment=runs.run_experiment)
-  monkeypatch.setitem(sys.modules, 'fedjax_syn.runs.experiment', fake)
-  monkeypatch.setattr(fedjax_syn.runs, 'experiment', fake, raising=False)
-  monkeypatch.setattr(jax_setup, 'prepare_jax', lambda devices: None)
-  monkeypatch.chdir(tmp_path)
+  replace_experiment(monkeypatch, tmp_path, runs.run_experiment)
   return runs
 
 

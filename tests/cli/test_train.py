@@ -4,16 +4,15 @@ import os
 import pathlib
 import subprocess
 import sys
-import types
 
 import pytest
 from absl.testing import flagsaver
 
-import fedjax_syn.runs
 from fedjax_syn.cli import flags as cli
 from fedjax_syn.cli import jax_setup, train
 from fedjax_syn.data import datasets
 from tests.algorithms.test_own_layers import OUTSIDE
+from tests.run_helpers import replace_experiment
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -32,11 +31,7 @@ class Runs(list):
 def runs(monkeypatch, tmp_path):
   """No training, no change of JAX's settings; the current folder is empty."""
   runs = Runs()
-  fake = types.SimpleNamespace(run_experiment=runs.run_experiment)
-  monkeypatch.setitem(sys.modules, 'fedjax_syn.runs.experiment', fake)
-  monkeypatch.setattr(fedjax_syn.runs, 'experiment', fake, raising=False)
-  monkeypatch.setattr(jax_setup, 'prepare_jax', lambda *_: None)
-  monkeypatch.chdir(tmp_path)
+  replace_experiment(monkeypatch, tmp_path, runs.run_experiment)
   return runs
 
 
