@@ -7,9 +7,11 @@ needs neither a script nor a network to show them.
 
 import html
 import re
+import subprocess
 from collections.abc import Mapping
 from typing import Any
 
+import fedjax_syn
 from fedjax_syn import config as config_lib
 
 FIELDS = re.compile(r'<!-- fields: ([\w.]+) -->')
@@ -82,6 +84,15 @@ def formulas(page: str) -> str:
     return converted
 
   return FORMULA.sub(mathml, page)
+
+
+def on_config(config: Any) -> Any:
+  """Adds the version to the title, and a link to the repository; MkDocs calls it."""
+  config.site_name += f' {fedjax_syn.__version__}'
+  origin = subprocess.run(['git', 'remote', 'get-url', 'origin'], capture_output=True, text=True)
+  if origin.stdout.startswith('https://'):
+    config.repo_url = origin.stdout.strip().removesuffix('.git')
+  return config
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
