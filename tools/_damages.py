@@ -5,8 +5,6 @@ import os
 import random
 import shutil
 import socket
-import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,41 +53,6 @@ def _digit(content: bytearray, rng: random.Random) -> bytearray:
   return content
 
 
-# Other bytes of the same kind of file.
-BYTES: dict[str, Damage] = {
-  'cut off': _bytes(lambda content, rng: content[: rng.randrange(len(content))]),
-  'a bit flipped': _bytes(_flip),
-  'zeros in it': _bytes(_zero),
-  'bytes missing': _bytes(_remove),
-  'bytes behind it': _bytes(lambda content, rng: content + rng.randbytes(1 + rng.randrange(64))),
-  'the second half twice': _bytes(lambda content, rng: content + content[len(content) // 2 :]),
-}
-# Other text.
-JSON = (
-  *(b'', b'[]', b'{}', b'3', b'null', b'"x"', b'{"config": 3}', b'{"config": {"seeds": []}}'),
-  *(b'{"status": [], "test_accuracy": {}}', b'[' * 100_000, b'{"a":' * 500 + b'1' + b'}' * 500),
-  *(b'{"round": NaN}', bytes(range(256))),
-)
-TEXT: dict[str, Damage] = {
-  'another digit': _bytes(_digit),
-  'a line twice': _lines(lambda lines, i: [*lines[: i + 1], *lines[i:]]),
-  'a line missing': _lines(lambda lines, i: [*lines[:i], *lines[i + 1 :]]),
-  'a line first': _lines(lambda lines, i: [lines[i], *lines[:i], *lines[i + 1 :]]),
-  'other JSON': _bytes(lambda content, rng: rng.choice(JSON)),
-}
-# Bytes of another kind of file.
-OTHER: dict[str, Damage] = {
-  'empty': _bytes(lambda content, rng: b''),
-  'text': _bytes(lambda content, rng: b'<html>404 not found</html>\n'),
-  'noise': _bytes(lambda content, rng: rng.randbytes(len(content))),
-  'zeros': _bytes(lambda content, rng: bytes(len(content))),
-  'compressed once more': _bytes(lambda content, rng: gzip.compress(content)),
-  'a pointer of Git LFS': _bytes(
-    lambda content, rng: b'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n'
-  ),
-}
-
-
 def _replaced(create: Callable[[Path], None]) -> Damage:
   def damage(path: Path, rng: random.Random) -> None:
     path.unlink()
@@ -108,8 +71,39 @@ def _socket(path: Path) -> None:
     os.chdir(here)
 
 
-# No files: reading them would fail, never begin or never end.
-SPECIAL: dict[str, Damage] = {
+def _folder_is_a_file(path: Path, rng: random.Random) -> None:
+  shutil.rmtree(path.parent)
+  path.parent.write_bytes(b'x')
+
+
+JSON = (
+  *(b'', b'[]', b'{}', b'3', b'null', b'"x"', b'{"config": 3}', b'{"config": {"seeds": []}}'),
+  *(b'{"status": [], "test_accuracy": {}}', b'[' * 100_000, b'{"a":' * 500 + b'1' + b'}' * 500),
+  *(b'{"round": NaN}', bytes(range(256))),
+)
+LFS = b'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n'
+OF_FILES: dict[str, Damage] = {
+  # Other bytes of the same kind of file.
+  'cut off': _bytes(lambda content, rng: content[: rng.randrange(len(content))]),
+  'a bit flipped': _bytes(_flip),
+  'zeros in it': _bytes(_zero),
+  'bytes missing': _bytes(_remove),
+  'bytes behind it': _bytes(lambda content, rng: content + rng.randbytes(1 + rng.randrange(64))),
+  'the second half twice': _bytes(lambda content, rng: content + content[len(content) // 2 :]),
+  # Other text.
+  'another digit': _bytes(_digit),
+  'a line twice': _lines(lambda lines, i: [*lines[: i + 1], *lines[i:]]),
+  'a line missing': _lines(lambda lines, i: [*lines[:i], *lines[i + 1 :]]),
+  'a line first': _lines(lambda lines, i: [lines[i], *lines[:i], *lines[i + 1 :]]),
+  'other JSON': _bytes(lambda content, rng: rng.choice(JSON)),
+  # Bytes of another kind of file.
+  'empty': _bytes(lambda content, rng: b''),
+  'text': _bytes(lambda content, rng: b'<html>404 not found</html>\n'),
+  'noise': _bytes(lambda content, rng: rng.randbytes(len(content))),
+  'zeros': _bytes(lambda content, rng: bytes(len(content))),
+  'compressed once more': _bytes(lambda content, rng: gzip.compress(content)),
+  'a pointer of Git LFS': _bytes(lambda content, rng: LFS),
+  # No files: reading them would fail, never begin or never end.
   'gone': _replaced(lambda path: None),
   'a pipe': _replaced(os.mkfifo),
   'a socket': _replaced(_socket),
@@ -119,30 +113,8 @@ SPECIAL: dict[str, Damage] = {
   'a link to its folder': _replaced(lambda path: path.symlink_to('.')),
   'a link to a device': _replaced(lambda path: path.symlink_to('/dev/zero')),
 }
-
-
-def _folder_is_a_file(path: Path, rng: random.Random) -> None:
-  shutil.rmtree(path.parent)
-  path.parent.write_bytes(b'x')
-
-
-FOLDER: dict[str, Damage] = {
+OF_FOLDERS: dict[str, Damage] = {
   'its folder gone': lambda path, rng: shutil.rmtree(path.parent),
   'its folder a file': _folder_is_a_file,
 }
-ANY_FILE = BYTES | OTHER | SPECIAL
-
-
-def png_of(width: int, height: int, content: bytes = b'') -> bytes:
-  """Returns a PNG file of a given size in its header and given compressed pixels."""
-  chunk = lambda name, data: (
-    struct.pack('>I', len(data)) + name + data + struct.pack('>I', zlib.crc32(name + data))
-  )
-  header = struct.pack('>IIBBBBB', width, height, 8, 0, 0, 0, 0)
-  parts = (b'IHDR', header), (b'IDAT', zlib.compress(content)), (b'IEND', b'')
-  return b'\x89PNG\r\n\x1a\n' + b''.join(chunk(*part) for part in parts)
-
-
-def replace_by(content: bytes) -> Damage:
-  """Returns the damage that writes other content."""
-  return _bytes(lambda *_: content)
+"""Damages of the folder that has the file."""

@@ -35,7 +35,9 @@ from absl import flags
 
 from fedjax_syn import config as config_lib
 from fedjax_syn.cli import flags as cli
-from tools import _sessions, _small_runs
+from fedjax_syn.config import files
+from fedjax_syn.core import paths
+from tools import _sessions
 from tools._sessions import Command, Interruption
 
 FLAGS = flags.FlagValues()
@@ -73,6 +75,13 @@ SMALL = {
   'feddualmatch.server_steps': '5',
   'dp.noise_multiplier': '0.5',
 }
+# What methods require of the other settings; the first entry with which a config is valid is used.
+REQUIREMENTS: tuple[dict[str, str], ...] = (
+  {},
+  {'client.optimizer': 'sgd', 'client.lr': '0.1'},
+  {'data.proxy': 'held_out'},
+  {'data.proxy': 'held_out', 'client.optimizer': 'sgd'},
+)
 SWEEP = ('rounds=12', 'model.width=8', 'data.clients=6', 'client.participation=1.0')
 SWEEP += ('dynafed.length=4', 'dynafed.segment=2', 'dynafed.iterations=10')
 TABLE = ('--table=dynafed/table5', '--scale=smoke', '--rows=fedavg,dynafed', '--cols=mlp-0.01')
@@ -162,9 +171,21 @@ def plan_stops(stops: int, rng: random.Random) -> list[Interruption]:
 
 
 def small_run(algorithm: str) -> Command:
-  """Returns the command of an algorithm's small run."""
-  settings = _small_runs.settings_of(algorithm, SMALL)
-  return Command(algorithm.replace('+', '_'), ('launch/main.py', *settings), cached=True)
+  """Returns the command of an algorithm's small run.
+
+  Raises:
+    ValueError: no entry of REQUIREMENTS makes its config valid.
+  """
+  for required in REQUIREMENTS:
+    wanted = {**SMALL, **required, 'algorithm': algorithm}
+    settings = [f'--config.{key}={value}' for key, value in wanted.items()]
+    try:
+      config_lib.check(files.load_config(str(paths.DEFAULT_CONFIG), settings))
+    except ValueError as error:
+      refusal = error
+    else:
+      return Command(algorithm.replace('+', '_'), ('launch/main.py', *settings), cached=True)
+  raise ValueError(f'{algorithm}: no settings of REQUIREMENTS are accepted ({refusal})')
 
 
 def main(argv: Sequence[str]) -> int:

@@ -79,6 +79,7 @@ def test_a_refusal_is_one_line_on_stderr_and_status_2(arguments, line, runs, cap
   assert err.startswith(line) and err.count('\n') == 1
 
 
+TEXTLESS = '--config=mine.py:4: E: E (and ZeroDivisionError when asked for its text)'
 HEAD = 'from fedjax_syn.config import get_default\ndef get_config():\n  config = get_default()\n'
 
 
@@ -99,7 +100,18 @@ HEAD = 'from fedjax_syn.config import get_default\ndef get_config():\n  config =
     ('def get_config():\n  return get_config()', '--config=mine.py:2: RecursionError: maximum'),
     ('x = 1\n\0', '--config=mine.py: '),
     (f'{HEAD}  config.client.lr = "fast"\n  return config\n', '--config=mine.py:4: TypeError: '),
+    (f'{HEAD}  raise ValueError("a\\nb\\x1b[31m" * 10**5)', '--config=mine.py:4: ValueError: a b'),
+    (f'{HEAD}  raise type("E", (Exception,), {{"__str__": lambda self: 1 / 0}})', TEXTLESS),
+    (f'{HEAD}  bytearray(10**15)', '--config=mine.py:4: MemoryError'),
+    (f'{HEAD}  config.unlock().client = config\n  return config', 'config: holds itself'),
+    (
+      'import ml_collections as m\ndef get_config():\n  return m.ConfigDict({1: 2})',
+      '1=2: no such',
+    ),
+    ('x = ' + '[' * 5000, '--config=mine.py: SyntaxError: too many nested parentheses'),
+    ('# -*- coding: nosuch -*-', '--config=mine.py: SyntaxError: unknown encoding: nosuch'),
   ],
+  ids=lambda text: text[-40:],
 )
 def test_a_broken_config_file_is_named_in_one_line(source, line, runs, capsys):
   pathlib.Path('mine.py').write_text(source)

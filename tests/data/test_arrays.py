@@ -54,8 +54,14 @@ def test_meta_json(tmp_path):
     ('{"normalisation": {"mean": [0.5], "std": [0]}}', 'positive std'),
     ('{"normalisation": {"mean": [0.5], "std": [NaN]}}', 'positive std'),
     ('{"normalisation": {"mean": [0.5, 0.5], "std": [1]}}', 'positive std'),
+    ('{"normalisation": {"mean": ["a"], "std": [null]}}', 'positive std'),
+    ('{"normalisation": {"mean": [1e999], "std": [1e308]}}', 'positive std'),
+    ('[' * 100_000, 'is not JSON'),
+    ('{"normalisation": ' + '9' * 10_000 + '}', 'is not JSON'),
+    ('null', 'must hold'),
     ('{"normalisation": {"mean": [0.5, 0.5], "std": [1, 1]}}', 'is for 2 channels'),
   ],
+  ids=lambda text: text[:40],
 )
 def test_meta_json_refused(tmp_path, content, message):
   fakes.write_arrays(tmp_path, fakes.arrays(1))
@@ -87,6 +93,13 @@ _X, _Y = fakes.arrays(1)['train_x'], fakes.arrays(1)['train_y']
     (_with(train_y=_Y.astype(int) - 1), r'labels must lie in 0\.\..*, got -1\.\.8'),
     (_with(test_x=_X[:20, :, 1:]), r'training images are \[6, 5, 1\], but test images \[6, 4, 1\]'),
     (_with(train_x=_X.astype(object)), 'train.npz cannot be read: .*allow_pickle'),
+    (_with(train_x=_X * 1j), 'pixels of train.npz are complex128'),
+    (_with(train_x=np.zeros(_X.shape, [('a', 'u1')])), r"of train.npz are \[\('a', 'u1'\)\]"),
+    (_with(train_y=_Y.astype(int).astype('datetime64[D]')), r'got datetime64\[D\] \[40\]'),
+    (_with(train_y=_Y.astype(str)), r'got <U.* np.unique\(y, return_inverse=True\) numbers names'),
+    (_with(train_y=_Y + np.uint64(2**63)), 'labels must lie in .* got 9223372036854775808'),
+    (_with(train_y=_Y + 2**33 * np.ones(1, int)), 'labels must lie in .* got 8589934592'),
+    (_with(train_y=_Y * np.full(1, 10**8)), 'train.npz: no row has label 1, and test rows have'),
   ],
 )
 def test_bad_arrays_are_one_line(tmp_path, values, message):
@@ -94,6 +107,20 @@ def test_bad_arrays_are_one_line(tmp_path, values, message):
   with pytest.raises(ValueError, match=message) as error:
     datasets.load('arrays', str(tmp_path))
   assert str(tmp_path) in _line(error)
+
+
+@pytest.mark.parametrize(
+  'clients, message',
+  [
+    (np.full(40, np.nan), 'clients are float64, and row 0 has nan: use integers or texts'),
+    (np.full(40, None), 'train.npz cannot be read: .*allow_pickle'),
+  ],
+)
+def test_bad_clients_are_one_line(tmp_path, clients, message):
+  fakes.write_arrays(tmp_path, fakes.arrays(1), clients=clients)
+  with pytest.raises(ValueError, match=message) as error:
+    datasets.load('arrays', str(tmp_path))
+  _line(error)
 
 
 @pytest.mark.parametrize('damage', [lambda b: b[: len(b) // 2], lambda b: b'', lambda b: b'PK'])

@@ -1,11 +1,27 @@
-"""Damaged copies of run folders, and every reader of such folders; see `hunt`."""
+"""Hunts for tracebacks, hangs and silent changes in damaged run folders, in this process.
+
+  python -m tools.damage_folders [--count=200] [--share=1] [--seed=0]
+
+  --count  copies of a finished and of a killed run, in turn
+  --share  of the copies that are continued
+  --seed   of the damages
+
+Damages one file or folder of each copy. The report, `fs.load`, the export, the inspection and the
+command that continues the run must refuse the copy in one line, or read what they read without the
+damage. Exit status: 0 without any finding, else 1.
+"""
 
 import argparse
+import collections
 import contextlib
 import io
+import os
 import random
+import resource
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +35,11 @@ from fedjax_syn.core import tree_encoding
 from fedjax_syn.papers.dynafed import inspections
 from fedjax_syn.runs import checkpoint, experiment, metrics, progress, stored_files
 from tests.run_helpers import Killed, config_of
-from tools import _damages, _outcomes
-from tools._outcomes import Outcome, Tally
+from tools import _damages
+from tools._outcomes import Outcome, outcome
 
-READERS = ('report', 'load', 'export', 'inspect', 'continue')
+GOOD = {'accepted', 'refused'}
+LARGEST = 6 << 30  # bytes of this process
 SECONDS = 60.0  # of a reader
 ROUNDS = 4
 SETTINGS = {
@@ -82,10 +99,11 @@ def damage(root: Path, rng: random.Random) -> str:
   files = sorted(p for p in root.rglob('*') if p.is_file() and p.name != '.lock')
   top = [p for p in files if p.parent == root]
   path = rng.choice(top if rng.random() < 0.5 else files)
-  damages: dict[str, _damages.Damage] = _damages.ANY_FILE | _damages.TEXT
-  damages['another file'] = lambda path, rng: another_file(path, rng, root)
-  if path.parent != root:
-    damages |= _damages.FOLDER
+  damages = {
+    **_damages.OF_FILES,
+    **(_damages.OF_FOLDERS if path.parent != root else {}),
+    'another file': lambda path, rng: another_file(path, rng, root),
+  }
   name = rng.choice(sorted(damages))
   damages[name](path, rng)
   return f'{path.relative_to(root)}: {name}'
@@ -205,15 +223,17 @@ def train(folder: Path, show: progress.Reporter) -> None:
     raise RuntimeError(f'{folder.name}: the run did not end as planned')
 
 
-def hunt(options: argparse.Namespace, scratch: Path) -> Iterator[Tally]:
-  """Damages copies of a finished and of a killed run, and reads them.
+def hunt(count: int, share: float, seed: int, scratch: Path) -> dict[str, collections.Counter[str]]:
+  """Damages copies of a finished and of a killed run, reads them, and prints each finding at once.
 
   Args:
-    options: `count` copies, the `share` of them that are continued, and the `seed`.
+    count: copies.
+    share: of them that are continued.
+    seed: of the damages.
     scratch: an empty folder.
 
-  Yields:
-    The outcomes of each reader.
+  Returns:
+    How many outcomes of each kind each reader had.
   """
   jax_setup.prepare_jax(1)
   jax_setup.prepare_jax = lambda *_: None  # once in a process
@@ -228,39 +248,64 @@ def hunt(options: argparse.Namespace, scratch: Path) -> Iterator[Tally]:
       'report': read_report(folder),
       'load': read_model(folder),
       'export': read_export(folder),
-      'inspect': None,
       'continue': results,
     }
     for name, folder in whole.items()
   }
-  tallies = {reader: Tally(reader) for reader in READERS}
-  rng = random.Random(options.seed)
-  for number in range(options.count):
+  copy = scratch / 'copy'
+  readers: dict[str, Callable[[Path], Any]] = {
+    'report': read_report,
+    'load': read_model,
+    'export': read_export,
+    'open': lambda folder: inspections.open_run(folder, None),
+    'inspect': lambda folder: inspect.main(['x', str(folder), '--steps=2']),
+    'continue': continue_run,
+  }
+  kinds = {reader: collections.Counter[str]() for reader in readers}
+  rng = random.Random(seed)
+  for number in range(count):
     name = ('finished', 'killed')[number % 2]
-    copy = scratch / 'copy'
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(whole[name], copy, symlinks=True)
     what = damage(copy, rng)
-    in_full = name == 'finished' and number % 10 == 0
-    readers: dict[str, Callable[[], Any]] = {
-      'report': lambda: read_report(copy),
-      'load': lambda: read_model(copy),
-      'export': lambda: read_export(copy),
-      'inspect': (lambda: inspect.main(['x', str(copy), '--steps=2']))
-      if in_full
-      else (lambda: inspections.open_run(copy, None)),
-      'continue': lambda: continue_run(copy),
-    }
-    if number >= options.share * options.count:
-      del readers['continue']
+    skipped = 'open' if number % 10 == 0 else 'inspect'  # which trains new networks
     for reader, read in readers.items():
-      result = _outcomes.outcome(read, hang=SECONDS)
-      goal, optional = expected[name][reader], ('summary',)
+      if reader == skipped or (reader == 'continue' and number >= share * count):
+        continue
+      result = outcome(lambda read=read: read(copy), SECONDS)
+      goal, optional = expected[name].get(reader), ('summary',)
       if name == 'killed':  # nothing says which files an unfinished run had
         optional = ('clients', 'set', 'counts', 'lines')
         if what.startswith('checkpoints') and reader in ('load', 'export'):
           goal = None  # an older checkpoint is read
       if reader == 'continue':
         optional = ('states',) if result.value and 'states' not in result.value else ()
-      tallies[reader].add(f'{number} {name}: {what}', judged(result, goal, optional))
-  yield from tallies.values()
+      result = judged(result, goal, optional)
+      kinds[reader][result.kind] += 1
+      if result.kind not in GOOD:
+        print(f'{reader}: {result.kind}: {number} {name}: {what}: {result.text[:400]}', flush=True)
+  return kinds
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Hunts; returns the exit status."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument('--count', type=int, default=200, help='copies')
+  parser.add_argument('--share', type=float, default=1.0, help='of the copies that are continued')
+  parser.add_argument('--seed', type=int, default=0, help='of the damages')
+  options = parser.parse_args(argv)
+  with tempfile.TemporaryDirectory() as scratch:
+    kinds = hunt(options.count, options.share, options.seed, Path(scratch))
+  for reader, counts in kinds.items():
+    print(f'{reader}: {", ".join(f"{n} {kind}" for kind, n in counts.most_common())}', flush=True)
+  return int(any(counts.keys() - GOOD for counts in kinds.values()))
+
+
+if __name__ == '__main__':
+  # The results of programs count here, not their speed.
+  os.environ.setdefault('XLA_FLAGS', '--xla_backend_optimization_level=0')
+  # A bomb ends in MemoryError here and ends no other process of the machine.
+  resource.setrlimit(resource.RLIMIT_DATA, (LARGEST, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+  status = main()
+  sys.stdout.flush()
+  os._exit(status)  # the interpreter would wait for a thread that reads from a pipe
