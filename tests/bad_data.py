@@ -191,7 +191,7 @@ BAD_DATA = [
   Bad(
     'a function that returns no data',
     DIGITS | {'data.name': 'tiny_data:number'},
-    "data.name='tiny_data:number' must be a function that returns",
+    "data.name='tiny_data:number' must be, or return, a",
     file('tiny_data.py', TINY),
   ),
   Bad(

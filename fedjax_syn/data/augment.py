@@ -45,7 +45,6 @@ ROTATE = 15.0  # turns by U(-r, r) degrees
 
 def colour_params(u: Array, shape: tuple[int, ...]) -> Array:
   """Returns brightness, saturation and contrast [3]."""
-  del shape
   low = jnp.array([-BRIGHTNESS, 0, 1 - CONTRAST], u.dtype)
   high = jnp.array([BRIGHTNESS, SATURATION, 1 + CONTRAST], u.dtype)
   return low + u * (high - low)

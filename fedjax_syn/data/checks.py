@@ -8,18 +8,18 @@ import numpy as np
 
 from fedjax_syn.core.texts import listed
 from fedjax_syn.data.dataset import Dataset
-from fedjax_syn.data.split import Split, check_split
+from fedjax_syn.data.split import check_split
 
 CHANNELS = 4  # more are legal, but not together with fewer rows or columns
 ONE_LABEL = 'every row of y has one label: taken as several labels per image, of which each has one'
 
 
-def wrong_order(x: np.ndarray, rows: int) -> str:
+def wrong_order(x: np.ndarray, y: np.ndarray) -> str:
   """Returns which order other than NHWC the axes of images seem to have, and what would help.
 
   Args:
     x: images as a user gives them, of any shape.
-    rows: how many labels there are.
+    y: their labels.
 
   Returns:
     The end of a sentence about x, or '' if the axes seem right.
@@ -27,7 +27,7 @@ def wrong_order(x: np.ndarray, rows: int) -> str:
   if x.ndim != 4:
     return ''
   n, height, width, channels = x.shape
-  if n != rows == channels:
+  if n != channels and np.shape(y)[:1] == (channels,):
     order, remedy = 'rows last', 'np.moveaxis(x, -1, 0)'
   elif channels > CHANNELS >= height:
     order, remedy = 'channels first', 'np.transpose(x, (0, 2, 3, 1))'
@@ -56,7 +56,7 @@ def untrained_classes(train: np.ndarray, test: np.ndarray) -> np.ndarray:
 
 
 def check_classes(train: np.ndarray, test: np.ndarray, where: str | Path) -> None:
-  """Refuses `untrained_classes`.
+  """Refuses labels of another shape, and `untrained_classes`.
 
   Args:
     train: labels [n], or multi-hot [n, labels].
@@ -64,8 +64,11 @@ def check_classes(train: np.ndarray, test: np.ndarray, where: str | Path) -> Non
     where: the file of the training rows, for the message.
 
   Raises:
-    ValueError: naming the first.
+    ValueError: naming the shapes, or the first class.
   """
+  if train.shape[1:] != test.shape[1:]:
+    shapes = list(train.shape), list(test.shape)
+    raise ValueError(f'{where}: labels are {shapes[0]}, but test labels {shapes[1]}')
   if (classes := untrained_classes(train, test)).size:
     raise ValueError(f'{where}: no row has label {classes[0]}, and test rows have')
 
@@ -85,7 +88,8 @@ def check(dataset: Any, where: str) -> Dataset:
   """
   if not isinstance(dataset, Dataset):
     raise ValueError(
-      f'{where} must be a fedjax_syn.data.datasets.Dataset, got {type(dataset).__name__}'
+      f'{where} must be, or return, a fedjax_syn.data.datasets.Dataset, '
+      f'got {type(dataset).__name__}'
     )
   classes = dataset.num_classes
   if isinstance(classes, bool) or not isinstance(classes, int | np.integer) or classes < 1:
@@ -95,14 +99,16 @@ def check(dataset: Any, where: str) -> Dataset:
     for name in ('train', 'test', 'validation')
     if (split := getattr(dataset, name)) is not None
   }
-  if dataset.proxy is not None:
-    splits['proxy'] = _proxy(dataset.proxy, f'{where}, proxy')
   for name in ('test', 'validation'):
     if name in splits and splits[name].y.ndim != splits['train'].y.ndim:
       raise ValueError(
         f'{where}, {name}: labels are {splits[name].y.ndim}-d, in training '
         f'{splits["train"].y.ndim}-d'
       )
+  if (proxy := dataset.proxy) is not None:  # whose labels may be -1
+    y = np.asarray(proxy.y)
+    own = check_split(proxy.x, np.maximum(y, 0), f'{where}, proxy')
+    splits['proxy'] = own._replace(y=y.astype(np.int32))
   for name, split in (('clients', 'train'), ('test_clients', 'test'), ('test_domains', 'test')):
     numbers, rows = getattr(dataset, name), len(splits[split].y)
     if numbers is not None and np.shape(numbers) != (rows,):
@@ -116,18 +122,11 @@ def check(dataset: Any, where: str) -> Dataset:
   return dataclasses.replace(checked, notes=(*checked.notes, *doubts(checked)))
 
 
-def _proxy(split: Split, where: str) -> Split:
-  """The server's own rows, whose labels may be -1."""
-  y = np.asarray(split.y)
-  checked = check_split(split.x, np.maximum(y, 0), where)
-  return checked._replace(y=y.astype(np.int32))
-
-
 def doubts(dataset: Dataset) -> tuple[str, ...]:
   """Returns a line for what users probably mean otherwise: axes, one-hot labels, classes."""
   train, test = dataset.train, dataset.test
   lines = []
-  if order := wrong_order(train.x, len(train.y)):
+  if order := wrong_order(train.x, train.y):
     lines.append(f'x {order}; it is read as it is')
   if look_one_hot(train.y, test.y):
     lines.append(f'{ONE_LABEL}; y.argmax(axis=1) if they are classes')

@@ -61,7 +61,7 @@ class Dataset:
         )
     try:
       given: dict[str, Any] = {name: getattr(self, name) for name in _SPLITS}
-      check_shapes({name: split.x for name, split in given.items() if split is not None})
+      check_shapes({name: split for name, split in given.items() if split is not None})
       splits, notes = scale_splits(given)
       constants = constants_for(self.normalisation, splits['train'].x)
     except ValueError as error:

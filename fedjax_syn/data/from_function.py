@@ -46,27 +46,14 @@ def load(name: str) -> Dataset:
       f'{first_line(error)}'
     ) from error
   where = f'data.name={name!r}'
-  if not isinstance(dataset, Dataset):
-    raise ValueError(
-      f'{where} must be a function that returns a fedjax_syn.data.datasets.Dataset, '
-      f'got {type(dataset).__name__}'
-    )
   dataset = checks.check(dataset, where)
   if dataset.client_names or dataset.natural_clients:
     checks.check_clients(dataset, where)
   elif dataset.clients is not None:
-    dataset = _numbered(dataset, where)
+    ids, sizes = (
+      (dataset.clients, dataset.test_clients),
+      (len(dataset.train.y), len(dataset.test.y)),
+    )
+    clients, notes = naming.number_clients(*ids, sizes, (where, where))
+    dataset = dataclasses.replace(dataset, **clients._asdict(), notes=(*dataset.notes, *notes))
   return dataset
-
-
-def _numbered(dataset: Dataset, where: str) -> Dataset:
-  """Numbers natural clients from 0 on."""
-  sizes = len(dataset.train.y), len(dataset.test.y)
-  clients = naming.number_clients(dataset.clients, dataset.test_clients, sizes, (where, where))
-  return dataclasses.replace(
-    dataset,
-    clients=clients.train,
-    test_clients=clients.test,
-    client_names=clients.names,
-    notes=(*dataset.notes, *clients.notes),
-  )

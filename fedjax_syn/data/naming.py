@@ -13,18 +13,19 @@ _MISSING = ('nan', 'none', 'null', 'na', 'n/a', '<na>', '-1', '?')  # words for 
 
 
 class Clients(NamedTuple):
-  """The client of every row."""
+  """The client of every row, by the names of a data set's fields."""
 
-  train: np.ndarray | None = None
+  clients: np.ndarray | None = None
   """int32 [training rows], 0 .. clients - 1; None: unknown."""
-  test: np.ndarray | None = None
+  test_clients: np.ndarray | None = None
   """int32 [test rows], -1 for a client without training rows; None as above."""
-  names: tuple[str, ...] = ()
+  client_names: tuple[str, ...] = ()
   """By number; () where the data say 0, 1, ... themselves."""
-  notes: tuple[str, ...] = ()
 
 
-def number_clients(train: Any, test: Any, rows: tuple[int, int], where: tuple[str, str]) -> Clients:
+def number_clients(
+  train: Any, test: Any, rows: tuple[int, int], where: tuple[str, str]
+) -> tuple[Clients, list[str]]:
   """Numbers the clients of training rows in the order of their ids; test rows refer to them.
 
   Args:
@@ -34,8 +35,8 @@ def number_clients(train: Any, test: Any, rows: tuple[int, int], where: tuple[st
     where: what a message names, for both.
 
   Returns:
-    The numbers. Numbers are ordered by value, texts by their characters, in Unicode's composed
-    form.
+    The numbers, and notes. Numbers are ordered by value, texts by their characters, in Unicode's
+    composed form.
 
   Raises:
     ValueError: if ids are missing, of another type, or differ in spaces alone.
@@ -65,7 +66,7 @@ def number_clients(train: Any, test: Any, rows: tuple[int, int], where: tuple[st
         f'({listed(unknown)}): they count in the whole test split alone'
       )
   named = names != [str(i) for i in range(len(names))]
-  return Clients(owners, test_owners, tuple(names) if named else (), tuple(notes))
+  return Clients(owners, test_owners, tuple(names) if named else ()), notes
 
 
 def _unique(ids: Any, rows: int, where: str) -> tuple[np.ndarray, np.ndarray]:

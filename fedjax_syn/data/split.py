@@ -95,26 +95,26 @@ def scale_splits(
   return {name: s and s._replace(x=scaled.get(name, s.x)) for name, s in splits.items()}, notes
 
 
-def check_shapes(arrays: Mapping[str, np.ndarray]) -> None:
+def check_shapes(splits: Mapping[str, Split]) -> None:
   """Refuses splits that are neither images nor tokens, or not of one shape.
 
   Args:
-    arrays: what each split has in `x`, by its name; the first is the one that others must be like.
+    splits: by name; the first is the one that others must be like.
 
   Raises:
     ValueError: naming the first that is not.
   """
-  first = next(iter(arrays))
-  for name, x in arrays.items():
-    shape, kind = list(np.shape(x)), np.asarray(x[:1]).dtype
+  first, (like, _) = next(iter(splits.items()))
+  for name, (x, _) in splits.items():
+    shape, kind = list(np.shape(x)), np.asarray(x).dtype
     if len(shape) != 4 and not (len(shape) == 2 and kind.kind in 'iu'):
       helps = {2: 'x.reshape(-1, height, width, channels)', 3: 'x[..., None] if they are grey'}
       raise ValueError(
         f'{name}: x must be images [rows, height, width, channels] or integers [rows, length], got '
         f'{kind} {shape}; {helps.get(len(shape), "another shape")} would work'
       )
-    if shape[1:] != list(np.shape(arrays[first]))[1:]:
-      raise ValueError(f'{name}: x is {shape}, but that of {first} {list(np.shape(arrays[first]))}')
+    if shape[1:] != list(np.shape(like))[1:]:
+      raise ValueError(f'{name}: x is {shape}, but that of {first} {list(np.shape(like))}')
 
 
 def _label_help(y: np.ndarray) -> str:

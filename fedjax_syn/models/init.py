@@ -42,7 +42,6 @@ def _he_fan_out(key: PRNGKey, shape: tuple, fan_in: int) -> Array:
 
 
 def _zeros(key: PRNGKey, shape: tuple, fan_in: int) -> Array:
-  del key, fan_in
   return jnp.zeros(shape)
 
 

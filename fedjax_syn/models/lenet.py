@@ -21,7 +21,6 @@ class PlainCNN(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
-    del train, mask
     z = self.form.swap(x)
     for i, channels in enumerate(self.channels):
       z = Conv(channels, self.size, self.form, self.weights, name=f'conv_{i}')(z)
@@ -35,7 +34,6 @@ class PlainCNN(nn.Module):
 
 def lenet(*, shape: tuple[int, int, int], form: Form, weights: Init, **unused: Any) -> PlainCNN:
   """Returns the body of FedCOG's CNN for Fashion-MNIST and CIFAR-10 (A.3.1)."""
-  del unused
   check_fits(shape, 'lenet', *[(5, 1, 0), (2, 2, 0)] * 2)
   return PlainCNN(5, (6, 16), (120, 84), form, weights)
 
@@ -46,6 +44,5 @@ def cnn3(*, shape: tuple[int, int, int], form: Form, weights: Init, **unused: An
   The text (A.3.1) leaves out the pooling after the third convolution; the 69,380 parameters that
   A.5.2 quotes need it.
   """
-  del unused
   check_fits(shape, 'cnn3', *[(3, 1, 0), (2, 2, 0)] * 3)
   return PlainCNN(3, (16, 32, 64), (128,), form, weights)

@@ -18,7 +18,6 @@ class MLP(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
-    del train, mask
     z = x.reshape(x.shape[0], -1)
     for i in range(self.depth):
       z = nn.relu(Dense(self.width, self.weights, name=f'dense_{i}')(z))
@@ -28,5 +27,4 @@ class MLP(nn.Module):
 
 def mlp(*, width: int, depth: int, weights: Init, **unused: Any) -> MLP:
   """Returns the body of an MLP. Defaults: 128 wide, 2 hidden layers."""
-  del unused
   return MLP(width or 128, depth or 2, weights)

@@ -178,7 +178,6 @@ class GroupNorm(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
-    del train, mask  # no sample sees another
     channel, channels = self.form.channel, x.shape[self.form.channel]
 
     def moment(z):  # mean over space and, of these small arrays, over the channels of a group
@@ -237,7 +236,6 @@ class NoNorm(nn.Module):
   form: Form
 
   def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
-    del train, mask
     return x
 
 

@@ -77,5 +77,4 @@ def resnet18(
   **unused: Any,
 ) -> ResNet18:
   """Returns the body of a ResNet-18. Default width of the first stage: 64."""
-  del unused
   return ResNet18(width or 64, norm, min(shape[:2]) < SMALL, form, weights)

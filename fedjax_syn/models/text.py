@@ -26,7 +26,6 @@ class TextCNN(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
-    del train, mask
     shape = VOCABULARY, self.width
     table = self.param('embedding', nn.initializers.normal(1.0), shape)  # PyTorch's nn.Embedding
     z = _look_up(table, x) if jnp.issubdtype(x.dtype, jnp.integer) else x
@@ -46,5 +45,4 @@ def embed(params: Params, x: Array) -> Array:
 
 def text(*, width: int, depth: int, weights: Init, **unused: Any) -> TextCNN:
   """Returns the body of a text classifier. Defaults: 64 wide, one convolution."""
-  del unused
   return TextCNN(width or 64, depth or 1, weights)

@@ -123,7 +123,7 @@ def problem_of(dataset: datasets.Dataset, data: Data, build: Callable[[], Model]
     partition_lib.class_counts(part, dataset.train.y, dataset.num_classes),
     federated.from_partition(dataset, part),
     model,
-    partition_lib.owners_of(part, dataset.test_clients, len(dataset.test.y)),
+    partition_lib.owners_of(part, dataset.test_clients),
     partition_lib.names_of(part, dataset.client_names),
   )
 

@@ -242,7 +242,7 @@ def test_multi_hot_arrays_are_checked(tmp_path):
   x = np.zeros((4, 2, 2, 1), np.uint8)
   np.savez(tmp_path / 'train.npz', x=x, y=np.eye(4, dtype=int)[:, :3])
   np.savez(tmp_path / 'test.npz', x=x, y=np.eye(4, dtype=int))
-  with pytest.raises(ValueError, match=r'training labels are \[4, 3\], but test labels \[4, 4\]'):
+  with pytest.raises(ValueError, match=r'train.npz: labels are \[4, 3\], but test labels \[4, 4\]'):
     datasets.load('arrays', str(tmp_path))
   np.savez(tmp_path / 'test.npz', x=x, y=2 * np.eye(4, dtype=int)[:, :3])
   with pytest.raises(ValueError, match=r'labels must lie in 0\.\.1, got 0\.\.2'):

@@ -206,7 +206,7 @@ def test_many_channels_are_legal_and_few_rows_can_be_said(tmp_path):
 
 
 def test_grey_images_without_channels_are_told_what_helps(tmp_path):
-  with pytest.raises(ValueError, match=r'got uint8 \[40, 6, 5\]; grey images: x\[..., None\]'):
+  with pytest.raises(ValueError, match=r'got uint8 \[40, 6, 5\]; x\[..., None\] if they are grey'):
     load(write(tmp_path, train_x=VALUES['train_x'][..., 0]))
 
 

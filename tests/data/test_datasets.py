@@ -257,8 +257,8 @@ def test_a_function_as_data_set():
     ('no_such_package:make', "No module named 'no_such_package'"),
     (f'{__name__}:missing', "no attribute 'missing'"),
     (':', 'must be package.module:function'),
-    (f'{__name__}:wrong', 'must be a function that returns a .*Dataset, got int'),
-    (f'{__name__}:ROOT', 'must be a function that returns a .*Dataset, got .*Path'),
+    (f'{__name__}:wrong', 'must be, or return, a .*Dataset, got int'),
+    (f'{__name__}:ROOT', 'must be, or return, a .*Dataset, got .*Path'),
   ],
 )
 def test_a_function_refused(name, message):

@@ -182,12 +182,12 @@ def test_without_a_network_one_line_at_once(tmp_path, monkeypatch):
   assert not data_dir.exists()  # a refusal leaves nothing behind
 
 
-def test_trap_stock_builder_stays_registered():
+def test_trap_stock_builder_stays_registered(tmp_path):
   """An own builder of a stock name must not take its place, nor be refused because of it."""
   import tensorflow_datasets as tfds
 
   mnist = dataclasses.replace(datasets.load('digits'), name='mnist')
-  assert image_records.make_builder(mnist, Path('unused')).name == 'mnist'
+  assert image_records.write(mnist, tmp_path) == tmp_path / 'mnist' / '1.0.0'
   assert tfds.builder_cls('mnist').__module__ == 'tensorflow_datasets.image_classification.mnist'
 
 

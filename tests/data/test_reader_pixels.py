@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from fedjax_syn.data.builders import cinic, digit_five, flair, office_home
+from fedjax_syn.data.builders import cinic, digit_five, office_home, pixels
 from tests.data.image_bytes import POSTSCRIPT, saved, turned
 
 X = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
@@ -16,16 +16,16 @@ READERS = {
     32, 32, 3
   ),
   'office_home': lambda content: office_home._pixels('a.jpg', content),
-  'flair': lambda content: flair._pixels(content, 64),
+  'flair': lambda content: pixels.read_rgb(content, 64, ('JPEG',), draft=True),
 }
 
 
 @pytest.mark.parametrize('name', READERS)
 def test_images_are_turned_upright(name):
   """Stored upside down with EXIF's 3, which says so."""
-  kind, pixels = ('PNG', X) if name == 'cinic' else ('JPEG', SMOOTH)
-  upright = READERS[name](saved(pixels, kind))
-  found = READERS[name](turned(pixels[::-1, ::-1], kind, 3))
+  kind, values = ('PNG', X) if name == 'cinic' else ('JPEG', SMOOTH)
+  upright = READERS[name](saved(values, kind))
+  found = READERS[name](turned(values[::-1, ::-1], kind, 3))
   assert upright.shape[-1] == 3 and abs(found.astype(int) - upright).max() <= 2
   assert abs(found.astype(int) - upright[::-1, ::-1]).max() > 100
 

@@ -22,7 +22,7 @@ from fedjax_syn.data.checks import ONE_LABEL, check_classes, look_one_hot, wrong
 from fedjax_syn.data.dataset import Dataset, make
 from fedjax_syn.data.naming import Clients, number_clients
 from fedjax_syn.data.normalisation import UNMEASURED, Normalisation, parse
-from fedjax_syn.data.split import Split, check_split, same_rows, scale_splits
+from fedjax_syn.data.split import Split, check_shapes, check_split, same_rows, scale_splits
 
 FILES = ('train.npz', 'test.npz')
 _CHOICES = {'labels': ('classes', 'several'), 'layout': ('NHWC',)}  # keys of meta.json, and values
@@ -79,13 +79,13 @@ def load(
   paths = [p.name for p in folder.iterdir() if p.suffix in suffixes and p.name not in FILES]
   notes += [f'{listed(sorted(paths))} beside {FILES[0]} not read'] if paths else []
   line = f'read {len(train.y)} training and {len(test.y)} test rows'
-  clients = Clients()
+  clients, numbering = Clients(), list[str]()
   train_ids, test_ids = (arrays.get('clients') for arrays, _ in files.values())
   if train_ids is not None:
     sizes, where = (len(train.y), len(test.y)), (str(folder / FILES[0]), str(folder / FILES[1]))
-    clients = number_clients(train_ids, test_ids, sizes, where)
-    line += f' of {1 + int(np.asarray(clients.train).max())} clients'
-    line += f' ({listed(clients.names)})' if clients.names else ''
+    clients, numbering = number_clients(train_ids, test_ids, sizes, where)
+    line += f' of {1 + int(np.asarray(clients.clients).max())} clients'
+    line += f' ({listed(clients.client_names)})' if clients.client_names else ''
   elif test_ids is not None:
     notes.append(f"'clients' of {FILES[1]} is not used, as {FILES[0]} has none")
   notes += _label_notes(train.y, test.y, meta.labels)
@@ -96,10 +96,8 @@ def load(
     test,
     num_classes or _count_classes(train.y, test.y, folder / FILES[0]),
     UNMEASURED if meta.normalisation == 'auto' else meta.normalisation or default,
-    clients=clients.train,
-    client_names=clients.names,
-    test_clients=clients.test,
-    notes=(line, *scalings, *notes, *clients.notes, *same_rows(train, test)),
+    **clients._asdict(),
+    notes=(line, *scalings, *notes, *numbering, *same_rows(train, test)),
   )
   title = f'{name if num_classes else folder.resolve().name} (arrays {dataset.checksum[:8]})'
   return dataclasses.replace(dataset, title=meta.title or title)
@@ -110,14 +108,11 @@ def _read_splits(
 ) -> tuple[Split, Split, tuple[str, ...]]:
   """Returns the training and the test rows, and what was scaled."""
   for file, split in raw.items():
-    for name, array in split._asdict().items():
-      if not array.ndim:
-        raise ValueError(
-          f'{folder / file}: {name} must have a row for every image, and is one value'
-        )
-    if meta.layout != 'NHWC':
-      _check_order(split.x, len(split.y), folder / file)
+    if meta.layout != 'NHWC' and (order := wrong_order(*split)):
+      remedy = '{"layout": "NHWC"} in meta.json if it is right'
+      raise ValueError(f'{folder / file}: x {order}, or {remedy}')
   try:
+    check_shapes(raw)
     scaled, notes = scale_splits(raw)
   except ValueError as error:
     raise ValueError(f'{folder}: {error}') from error
@@ -126,25 +121,8 @@ def _read_splits(
     check_split(x, _classes_of(y, folder / file) if one_hot else y, str(folder / file), num_classes)
     for file, (x, y) in scaled.items()
   )
-  if train.x.shape[1:] != test.x.shape[1:]:
-    shapes = [list(split.x.shape[1:]) for split in (train, test)]
-    raise ValueError(f'{folder}: training images are {shapes[0]}, but test images {shapes[1]}')
-  if train.y.shape[1:] != test.y.shape[1:]:
-    shapes = [list(split.y.shape) for split in (train, test)]
-    raise ValueError(f'{folder}: training labels are {shapes[0]}, but test labels {shapes[1]}')
   check_classes(train.y, test.y, folder / FILES[0])
   return train, test, notes
-
-
-def _check_order(x: np.ndarray, rows: int, where: Path) -> None:
-  """Refuses images whose axes are in another order; the message names what would help."""
-  if x.ndim == 3 and len(x) == rows and x.dtype == np.uint8:
-    raise ValueError(
-      f'{where}: x must be uint8 [n, height, width, channels], got uint8 {list(x.shape)}; '
-      'grey images: x[..., None]'
-    )
-  if order := wrong_order(x, rows):
-    raise ValueError(f'{where}: x {order}, or {{"layout": "NHWC"}} in meta.json if it is right')
 
 
 def _classes_of(y: np.ndarray, where: Path) -> np.ndarray:

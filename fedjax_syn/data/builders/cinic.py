@@ -3,15 +3,14 @@
 It is the one archive that is streamed: unpacked it is larger than the arrays that come out of it.
 """
 
-import io
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from fedjax_syn.data.builders import pixels as pixels_lib
 from fedjax_syn.data.builders.archive_formats import Arrays
+from fedjax_syn.data.builders.pixels import read_rgb
 
 CLASSES = ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck')
 SPLITS = ('train', 'test')
@@ -73,10 +72,9 @@ def _files(path: Path) -> Iterator[tuple[str, str, str, bytes]]:
 
 def _pixels(name: str, content: bytes) -> bytes:
   try:
-    with pixels_lib.open_image(io.BytesIO(content), ('PNG',)) as image:
-      size, pixels = image.size, pixels_lib.to_rgb(image).tobytes()
+    x = read_rgb(content, formats=('PNG',))
   except ValueError as error:
     raise ValueError(f'{name} is no PNG file that can be read') from error
-  if size != (SIDE, SIDE):
-    raise ValueError(f'{name} has {size[0]} x {size[1]} pixels, expected {SIDE} x {SIDE}')
-  return pixels
+  if x.shape[:2] != (SIDE, SIDE):
+    raise ValueError(f'{name} has {x.shape[1]} x {x.shape[0]} pixels, expected {SIDE} x {SIDE}')
+  return x.tobytes()

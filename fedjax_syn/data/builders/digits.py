@@ -36,7 +36,6 @@ def read() -> tuple[Split, Split]:
 
 def load(name: str, data_dir: Path) -> Dataset:
   """Returns the digits; no folder is read."""
-  del data_dir
   return make(name, 'digits', *read(), 10, 'digits')
 
 
@@ -46,7 +45,6 @@ def load_styles(name: str, data_dir: Path) -> Dataset:
   They serve to try data sets of several domains where no other is at hand. Every third row, in the
   order of `read`, goes to the same domain. No folder is read.
   """
-  del data_dir
   styles = {'plain': lambda x: x, 'inverted': lambda x: 255 - x, 'faint': lambda x: 96 + x // 4}
   splits = read()
   parts = [

@@ -12,7 +12,6 @@ side of 64, 17 for 128, 68 for 256. From there only the rows of the clients that
 device (`natural_sample`: those of a few hundred users).
 """
 
-import io
 import json
 import os
 import shutil
@@ -23,19 +22,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from fedjax_syn.core.texts import listed
-from fedjax_syn.data.builders import flair_records, pixels, records
+from fedjax_syn.data.builders import flair_records, records
 from fedjax_syn.data.builders.flair_records import (
   CLASSES,
   IMAGES,
   METADATA,
   NAME,
   SPLITS,
-  VERSION,
   Record,
 )
+from fedjax_syn.data.builders.pixels import read_rgb
+from fedjax_syn.data.builders.records import VERSION
 from fedjax_syn.data.checks import untrained_classes
 from fedjax_syn.data.dataset import Dataset
 from fedjax_syn.data.facts import FLAIR
@@ -118,7 +117,7 @@ def _write(splits: dict[str, tuple[int, Iterator[list[Record]]]], ready: Path, s
       with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
         start = 0
         for batch in batches:
-          images = pool.map(lambda row: _pixels(row['image'], side), batch)
+          images = pool.map(lambda row: read_rgb(row['image'], side, ('JPEG',), draft=True), batch)
           for i, (row, image) in enumerate(zip(batch, images, strict=True), start):
             x[i] = image
             y[i, row['labels']] = 1
@@ -158,9 +157,3 @@ def _load(folder: Path) -> dict[str, Any]:
     x = np.load(folder / f'{split}_x.npy', mmap_mode='r', allow_pickle=False)
     arrays[split] = check_split(x, y, str(folder), len(CLASSES))
   return arrays
-
-
-def _pixels(content: bytes, side: int) -> np.ndarray:
-  with pixels.open_image(io.BytesIO(content), ('JPEG',)) as image:
-    image.draft('RGB', (side, side))  # decodes at a half, a quarter ... of the size: no aliases
-    return np.asarray(pixels.to_rgb(image).resize((side, side), Image.Resampling.BILINEAR))

@@ -10,17 +10,14 @@ import contextlib
 import functools
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PIL import Image
 
 from fedjax_syn.data.builders import bounded, records
-
-if TYPE_CHECKING:  # slow to import
-  import tensorflow_datasets as tfds
 
 _CLASSES = (
   'animal art celebration equipment fire food games interior_room light liquid material music '
@@ -30,7 +27,6 @@ CLASSES = tuple(_CLASSES.split())
 SPLITS = ('train', 'val', 'test')
 NAME = 'flair'  # of the builder, whatever the side
 METADATA, IMAGES = 'labels_and_metadata.json', 'small_images'
-VERSION = '1.0.0'  # of what is written here
 SIDE = 256  # of the published images, in pixels
 BATCH = 1024  # images decoded in parallel
 KEYS = ('image_id', 'user_id', 'partition', 'labels')
@@ -51,55 +47,23 @@ def prepare(layout: Path, data_dir: Path) -> Path:
     ValueError: if the label file or an image is not as published.
     OSError: if the folder cannot be written.
   """
-  read_labels(layout / METADATA)  # errors come before a folder is made
+  tfds = records.import_tfds(f'data.name={NAME!r}')
+  labels = read_labels(layout / METADATA)  # errors come before a folder is made
+  rows = {split: [row for row in labels if row['partition'] == split] for split in SPLITS}
+  shards = {split: _shards(layout / IMAGES, part) for split, part in rows.items() if part}
+  features = {
+    'image': tfds.features.Image(shape=(SIDE, SIDE, 3), encoding_format='jpeg'),
+    'labels': tfds.features.Sequence(tfds.features.ClassLabel(names=CLASSES)),
+    'user_id': tfds.features.Text(),
+    'image_id': tfds.features.Text(),
+  }
+  description = 'FLAIR, coarse labels, rows in the order of the label file.'
   try:
-    return records.prepare(make_builder(data_dir), layout)
+    return records.write(NAME, data_dir, features, shards, description)
   except BaseException:
     with contextlib.suppress(OSError):
       (data_dir / NAME).rmdir()  # if nothing else is in it
     raise
-
-
-def make_builder(data_dir: Path) -> 'tfds.core.ShardBasedBuilder':
-  """Makes the builder.
-
-  Args:
-    data_dir: where it is prepared: `data_dir/flair/VERSION`.
-
-  Returns:
-    A builder that reads the published folder as its `manual_dir` and writes `array_record`,
-    unregistered.
-  """
-  tfds = records.import_tfds(f'data.name={NAME!r}')
-
-  class Flair(tfds.core.ShardBasedBuilder, skip_registration=True):  # type: ignore[call-arg, name-defined]
-    name = NAME
-    VERSION = tfds.core.Version(VERSION)
-    MANUAL_DOWNLOAD_INSTRUCTIONS = f'manual_dir must hold {METADATA} and {IMAGES}/ as published.'
-
-    def _info(self) -> Any:
-      return tfds.core.DatasetInfo(
-        builder=self,
-        description='FLAIR, coarse labels, rows in the order of the label file.',
-        features=tfds.features.FeaturesDict(
-          {
-            'image': tfds.features.Image(shape=(SIDE, SIDE, 3), encoding_format='jpeg'),
-            'labels': tfds.features.Sequence(tfds.features.ClassLabel(names=CLASSES)),
-            'user_id': tfds.features.Text(),
-            'image_id': tfds.features.Text(),
-          }
-        ),
-        supervised_keys=('image', 'labels'),
-        disable_shuffling=True,
-      )
-
-    def _shard_iterators_per_split(self, dl_manager: Any) -> dict[str, list]:
-      layout = Path(dl_manager.manual_dir)
-      labels = read_labels(layout / METADATA)
-      rows = {split: [r for r in labels if r['partition'] == split] for split in SPLITS}
-      return {split: _shards(layout / IMAGES, part) for split, part in rows.items() if part}
-
-  return Flair(data_dir=data_dir, file_format='array_record')
 
 
 def read(folder: Path, split: str) -> tuple[int, Iterator[list[Record]]]:
@@ -169,18 +133,18 @@ def read_labels(path: Path) -> list[Record]:
   return labels
 
 
-def _shards(images: Path, records: Sequence[Record]) -> list[Callable[[], Iterator[tuple]]]:
+def _shards(images: Path, rows: Sequence[Record]) -> list[records.Shard]:
   """Returns what yields the examples of each shard, `BATCH` of them."""
 
   def generate(start: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    part = records[start : start + BATCH]
+    part = rows[start : start + BATCH]
     with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
       contents = pool.map(lambda r: _content(images / f'{r["image_id"]}.jpg'), part)
       for i, (record, content) in enumerate(zip(part, contents, strict=True)):
         example = {'image': content, 'labels': list(record['labels'])}
         yield start + i, example | {k: str(record[k]) for k in ('user_id', 'image_id')}
 
-  return [functools.partial(generate, start) for start in range(0, len(records), BATCH)]
+  return [functools.partial(generate, start) for start in range(0, len(rows), BATCH)]
 
 
 def _content(path: Path) -> bytes:

@@ -216,9 +216,7 @@ def _walk(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Pa
 def _stat(path: Path) -> os.stat_result:
   try:
     return path.stat()
-  except FileNotFoundError as error:
-    raise ValueError(f'{path} is a link that leads nowhere') from error
-  except OSError as error:  # a link to itself
+  except OSError as error:  # FileNotFoundError, or that of a link to itself
     if not path.is_symlink():
       raise
     raise ValueError(f'{path} is a link that leads nowhere ({error.strerror})') from error

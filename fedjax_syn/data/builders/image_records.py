@@ -1,10 +1,10 @@
 """Images with a label, and perhaps a domain, as records of tensorflow-datasets, without TensorFlow.
 
-The stock builders extract archives with TensorFlow. Builders made here keep the rows in their
-original order and write `array_record`, the one format that tensorflow-datasets reads without
-TensorFlow and without losing rows. The checksum of the arrays is stored with them.
+The stock builders extract archives with TensorFlow. What is written here keeps the rows in their
+original order. The checksum of the arrays is stored with them.
 """
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from fedjax_syn.data.dataset import Dataset
 if TYPE_CHECKING:  # slow to import
   import tensorflow_datasets as tfds
 
-VERSION = '1.0.0'  # of what is written here; the stock builders' 3.x beside it is left alone
 READ_ROWS = 5000
 
 
@@ -27,15 +26,19 @@ def import_tfds(name: str) -> Any:
   return records.import_tfds(f'data.name={name!r} as records', instead)
 
 
-def make_builder(dataset: Dataset, data_dir: Path) -> 'tfds.core.GeneratorBasedBuilder':
-  """Makes the tensorflow-datasets builder of a data set: image, label and, if it has any, domain.
+def write(dataset: Dataset, data_dir: Path) -> Path:
+  """Writes a data set as records: image, label and, if it has any, domain.
 
   Args:
-    dataset: what it writes.
-    data_dir: where it is prepared: `data_dir/NAME/VERSION`.
+    dataset: what is written; its checksum is stored with the records.
+    data_dir: records are written to `data_dir/NAME/VERSION`.
 
   Returns:
-    A builder that writes `array_record`, unregistered: a stock one of this name stays available.
+    The folder that was written.
+
+  Raises:
+    ValueError: if tensorflow-datasets is not installed.
+    OSError: if the folder cannot be written.
   """
   tfds = import_tfds(dataset.name)
   features = {
@@ -52,43 +55,15 @@ def make_builder(dataset: Dataset, data_dir: Path) -> 'tfds.core.GeneratorBasedB
     numbers = {'train': dataset.clients, 'test': dataset.test_domains}
     columns = {split: (*rows, numbers[split]) for split, rows in columns.items()}
 
-  class Images(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg, name-defined]
-    name = dataset.name
-    VERSION = tfds.core.Version(VERSION)
+  def rows(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for row, (image, *numbers) in enumerate(zip(*columns[split], strict=True)):
+      yield row, dict(zip(features, (image, *map(int, numbers)), strict=True))
 
-    def _info(self) -> Any:
-      return tfds.core.DatasetInfo(
-        builder=self,
-        description=f'{dataset.title}, rows in the order of the published files.',
-        features=tfds.features.FeaturesDict(features),
-        supervised_keys=('image', 'label'),
-        disable_shuffling=True,
-        metadata=tfds.core.MetadataDict(checksum=dataset.checksum),
-      )
-
-    def _split_generators(self, dl_manager: Any) -> dict[str, Iterator]:
-      del dl_manager  # nothing is downloaded
-      return {split: self._generate_examples(split) for split in columns}
-
-    def _generate_examples(self, split: str) -> Iterator[tuple[int, dict[str, Any]]]:
-      for row, (image, *numbers) in enumerate(zip(*columns[split], strict=True)):
-        values = (image, *map(int, numbers))
-        yield row, dict(zip(features, values, strict=True))
-
-  return Images(data_dir=data_dir, file_format='array_record')
-
-
-def write(dataset: Dataset, data_dir: Path) -> Path:
-  """Writes a data set as records; see `make_builder`.
-
-  Returns:
-    The folder that was written, `data_dir/NAME/VERSION`.
-
-  Raises:
-    ValueError: if tensorflow-datasets is not installed.
-    OSError: if the folder cannot be written.
-  """
-  return records.prepare(make_builder(dataset, data_dir))
+  shards = {split: [functools.partial(rows, split)] for split in columns}
+  description = f'{dataset.title}, rows in the order of the published files.'
+  return records.write(
+    dataset.name, data_dir, features, shards, description, checksum=dataset.checksum
+  )
 
 
 def read(

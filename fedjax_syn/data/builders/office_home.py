@@ -9,16 +9,15 @@ file, so that the split is the same everywhere.
 
 import contextlib
 import hashlib
-import io
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from fedjax_syn.core.texts import first_line
-from fedjax_syn.data.builders import bounded, pixels
+from fedjax_syn.data.builders import bounded
+from fedjax_syn.data.builders.pixels import read_rgb
 from fedjax_syn.data.domains import Domain
 from fedjax_syn.data.split import Split, smallest_digests
 
@@ -112,7 +111,6 @@ def _opened(path: Path) -> Iterator[tuple[list[str], Callable[[str], bytes]]]:
 
 def _pixels(name: str, content: bytes) -> np.ndarray:
   try:
-    with pixels.open_image(io.BytesIO(content)) as image:
-      return np.asarray(pixels.to_rgb(image).resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+    return read_rgb(content, SIDE)
   except ValueError as error:
     raise ValueError(f'{name} is no image that can be read') from error

@@ -5,6 +5,7 @@ wrapped.
 """
 
 import contextlib
+import io
 import re
 import threading
 import warnings
@@ -140,25 +141,30 @@ def open_image(
     raise ValueError(texts.first_line(error, 200)) from error
 
 
-def to_array(image: Image.Image, size: int = 0) -> np.ndarray:
-  """Returns an image as uint8 [height, width, 1 or 3], upright, scaled by the range of its type.
+def read_rgb(
+  content: bytes, side: int = 0, formats: tuple[str, ...] = FORMATS, draft: bool = False
+) -> np.ndarray:
+  """Returns an image as 8-bit RGB, upright, scaled by the range of its type and stretched.
 
   Args:
-    image: as `open_image` gives it.
-    size: side in pixels of the middle square to return; 0 returns all of it.
+    content: of a file.
+    side: height and width to which it is scaled, in pixels; 0 takes it as it is.
+    formats: as in `open_image`.
+    draft: whether a JPEG file may be decoded at a half, a quarter ... of its size: no aliases.
 
   Returns:
-    One channel where the file is grey, three otherwise.
+    uint8 [height, width, 3].
 
   Raises:
-    ValueError: if its values have no range: floats beyond 0..1, 32-bit integers.
+    ValueError: if it is no such image, or its values have no range: floats beyond 0..1, 32-bit
+      integers.
   """
-  return narrow(decode(image, size).array, 16)
-
-
-def to_rgb(image: Image.Image) -> Image.Image:
-  """Returns an image as 8-bit RGB, upright; as `to_array`."""
-  return Image.fromarray(_channels(to_array(image), 3))
+  with open_image(io.BytesIO(content), formats) as image:
+    if draft:
+      image.draft('RGB', (side, side))
+    rgb = _channels(narrow(decode(image).array, 16), 3)
+    scaled = Image.fromarray(rgb).resize((side, side), Image.Resampling.BILINEAR) if side else rgb
+    return np.asarray(scaled)
 
 
 def read(paths: Sequence[Path], where: str, size: int = 0) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -167,7 +173,7 @@ def read(paths: Sequence[Path], where: str, size: int = 0) -> tuple[np.ndarray, 
   Args:
     paths: the files.
     where: what a message begins with.
-    size: as `to_array`.
+    size: as `decode`.
 
   Returns:
     uint8 [n, height, width, channels], one channel if all of them are grey, and what was decided
@@ -241,7 +247,15 @@ def _channels(array: np.ndarray, channels: int) -> np.ndarray:
 
 
 def decode(image: Image.Image, size: int = 0) -> Pixels:
-  """Returns an image upright, with as many bits as it has; see `to_array`."""
+  """Returns an image upright, with as many bits as it has.
+
+  Args:
+    image: as `open_image` gives it.
+    size: side in pixels of the middle square to return; 0 returns all of it.
+
+  Raises:
+    ValueError: if its values have no range: floats beyond 0..1, 32-bit integers.
+  """
   notes = []
   if getattr(image, 'is_animated', False):
     image.seek(0)

@@ -6,13 +6,13 @@ them keeps their arrays; the checksum that is stored with the records holds for 
 """
 
 import contextlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedjax_syn.core import paths
 from fedjax_syn.core.texts import first_line
 from fedjax_syn.data import domains
 from fedjax_syn.data.builders import archives, arrays, bounded, image_records
@@ -51,8 +51,8 @@ def read(source: Source, data_dir: Path) -> Dataset:
   ready = find(source, data_dir)
   if ready and (ready / CACHE).exists():
     return read_prepared(source, ready)
-  if paths := locate(source, data_dir):
-    return archives.read(source, paths)
+  if located := locate(source, data_dir):
+    return archives.read(source, located)
   return prepare(source, data_dir)
 
 
@@ -71,8 +71,8 @@ def prepare(source: Source, data_dir: Path) -> Dataset:
   ready = find(source, data_dir)
   if ready is None:
     image_records.import_tfds(source.name)  # before anything is downloaded
-    paths = locate(source, data_dir) or _download(source, data_dir)
-    ready = image_records.write(archives.read(source, paths), data_dir)
+    located = locate(source, data_dir) or _download(source, data_dir)
+    ready = image_records.write(archives.read(source, located), data_dir)
   return read_prepared(source, ready)
 
 
@@ -141,13 +141,8 @@ def write_cache(path: Path, dataset: Dataset) -> None:
   """
   values = (*dataset.train, *dataset.test, np.array(dataset.checksum))
   named: dict[str, Any] = dict(zip(_CACHED, values, strict=True))
-  partial = path.with_name(f'.{os.getpid()}.tmp')
-  try:
-    with partial.open('wb') as file:
-      np.savez(file, **named)
-    partial.replace(path)
-  finally:
-    partial.unlink(missing_ok=True)
+  with paths.replacing(path) as file:
+    np.savez(file, **named)
 
 
 def load_domains(name: str, data_dir: Path) -> Dataset:

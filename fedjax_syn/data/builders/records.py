@@ -1,4 +1,4 @@
-"""Folders that tensorflow-datasets has prepared: found by name, and opened after a check.
+"""Folders that tensorflow-datasets prepares: written here, found by name, opened after a check.
 
 `features.json` names a class for every feature, and tensorflow-datasets imports the module that it
 says. Names and templates of files may lead out of the folder. Both are refused unless the caller
@@ -9,7 +9,7 @@ import contextlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from fedjax_syn.data.builders import bounded
 if TYPE_CHECKING:  # slow to import
   import tensorflow_datasets as tfds
 
+VERSION = '1.0.0'  # of what is written here; the stock builders' 3.x beside it is left alone
+Shard = Callable[[], Iterator[tuple[int, dict[str, Any]]]]
 OWN = 'tensorflow_datasets.core.features.'  # where its own features are
 _CLASS_KEYS = ('pythonClassName', 'python_class_name', 'type')  # as both generations write it
 _FILE_KEYS = ('name', 'filepathTemplate', 'filepath_template')
@@ -49,10 +51,56 @@ def import_tfds(what: str, instead: str = '') -> Any:
   return tensorflow_datasets
 
 
-def prepare(builder: 'tfds.core.DatasetBuilder', manual_dir: Path | None = None) -> Path:
-  """Writes a builder's records, downloading nothing; returns their folder."""
-  tfds = import_tfds(builder.name)
-  config = tfds.download.DownloadConfig(try_download_gcs=False, manual_dir=manual_dir)
+def write(
+  dataset: str,
+  data_dir: Path,
+  features: dict[str, Any],
+  shards: Mapping[str, Sequence[Shard]],
+  description: str,
+  **metadata: str,
+) -> Path:
+  """Writes records of images as `array_record`, in order and shard by shard.
+
+  `array_record` is the one format that tensorflow-datasets reads without TensorFlow and without
+  losing rows. One shard is held in memory at a time: `GeneratorBasedBuilder` would sort a whole
+  split, and needs TensorFlow for more than 1 GB of it. The builder is not registered: a stock one
+  of its name stays available.
+
+  Args:
+    dataset: its name.
+    data_dir: records are written to `data_dir/DATASET/VERSION`, unless they are there already.
+    features: of tensorflow-datasets, by name: the image, what is predicted, others.
+    shards: by split, functions that yield the number and the features of each row.
+    description: is kept with the records.
+    **metadata: is kept with the records.
+
+  Returns:
+    The folder.
+
+  Raises:
+    OSError: if it cannot be written.
+  """
+  tfds = import_tfds(f'data.name={dataset!r}')
+
+  class Images(tfds.core.ShardBasedBuilder, skip_registration=True):  # type: ignore[call-arg, name-defined]
+    name = dataset
+    VERSION = tfds.core.Version(VERSION)
+
+    def _info(self) -> Any:
+      return tfds.core.DatasetInfo(
+        builder=self,
+        description=description,
+        features=tfds.features.FeaturesDict(features),
+        supervised_keys=tuple(features)[:2],
+        disable_shuffling=True,
+        metadata=tfds.core.MetadataDict(metadata),
+      )
+
+    def _shard_iterators_per_split(self, dl_manager: Any) -> Mapping[str, Sequence[Shard]]:
+      return shards
+
+  builder = Images(data_dir=data_dir, file_format='array_record')
+  config = tfds.download.DownloadConfig(try_download_gcs=False)
   with tempfile.TemporaryDirectory() as scratch:  # tensorflow-datasets makes folders for downloads
     builder.download_and_prepare(download_dir=scratch, download_config=config)
   return Path(builder.data_dir)

@@ -174,29 +174,19 @@ def class_counts(partition: Partition, y: np.ndarray, num_classes: int) -> np.nd
   return counts
 
 
-def owners_of(
-  partition: Partition, natural_clients: np.ndarray | None, rows: int
-) -> np.ndarray | None:
+def owners_of(partition: Partition, natural_clients: np.ndarray | None) -> np.ndarray | None:
   """Returns the client of the partition that has each row, test rows for instance.
 
   Args:
     partition: who takes part.
     natural_clients: the natural client of each row, -1 for nobody's [rows]; None if unknown.
-    rows: how many rows there are.
 
   Returns:
     int32 [rows], -1 for a row of nobody who takes part. None if all rows are such, or clients are
     not the data set's own.
-
-  Raises:
-    ValueError: if there are more or fewer clients than rows.
   """
   if partition.natural is None or natural_clients is None:
     return None
-  if np.shape(natural_clients) != (rows,):
-    raise ValueError(
-      f'test_clients must be numbers [{rows}], one a test row: got {np.shape(natural_clients)}'
-    )
   number = {int(client): i for i, client in enumerate(partition.natural)}
   owners = np.array([number.get(int(client), -1) for client in natural_clients], np.int32)
   return owners if (owners >= 0).any() else None

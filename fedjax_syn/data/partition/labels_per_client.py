@@ -14,7 +14,6 @@ def labels_per_client(spec: Spec, rng: np.random.Generator) -> np.ndarray:
   10 classes, k = 2, 10 clients: i and i + 5 halve classes 2 (i mod 5) and 2 (i mod 5) + 1, its
   'noniid-skew-2'. 100 classes, k = 10, 10 clients: i owns 10 i .. 10 i + 9, its 'noniid-skew-10'.
   """
-  del rng  # a client's classes are fixed; `partition` draws their rows
   k, classes, pairs = spec.labels, spec.classes, spec.clients * spec.labels
   if not 1 <= k <= classes:
     raise ValueError(f'labels_per_client: data.labels = {k}, but 1 to {classes} classes would work')

@@ -7,7 +7,6 @@ from fedjax_syn.data.partition.spec import Spec
 
 def natural(spec: Spec, rng: np.random.Generator) -> np.ndarray:
   """Returns all clients of the data set, int [clients]."""
-  del rng
   existing = _natural_clients(spec)
   if existing != spec.clients:
     raise ValueError(
