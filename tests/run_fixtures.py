@@ -11,7 +11,7 @@ from PIL import Image
 
 from fedjax_syn.core import paths
 from fedjax_syn.plotting import figures
-from fedjax_syn.runs import assemble, checkpoint, experiment, final_files, recorder
+from fedjax_syn.runs import assemble, checkpoint, experiment, recorder
 from tests.fake_engine import Fake
 from tests.run_helpers import config_of, outcome
 
@@ -22,8 +22,8 @@ def put_fake(patch, **behaviour):
 
 def put_stubs(patch):
   """Draws no figures, and writes each checkpoint that is due, independent of its time."""
-  patch.setattr(final_files, 'draw_partition', lambda *_: None)
-  patch.setattr(final_files, 'draw_curves', lambda *_: None)
+  patch.setattr(figures, 'partition_bubbles', lambda *_: None)
+  patch.setattr(figures, 'accuracy_curve', lambda *_: None)
   patch.setattr(figures, 'synthetic_sets', lambda *args: Image.new('L', (2, 2)).save(args[4]))
   patch.setattr(recorder, 'SHARE', math.inf)
 

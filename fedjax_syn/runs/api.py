@@ -12,7 +12,6 @@ from fedjax_syn import engine as engine_lib
 from fedjax_syn.algorithms import chain
 from fedjax_syn.chains import Chain
 from fedjax_syn.config import Resolved, combinations, parsing
-from fedjax_syn.config import trusted as trust
 from fedjax_syn.core import paths, privacy
 from fedjax_syn.core.contexts import Run, State
 from fedjax_syn.core.texts import shown
@@ -20,14 +19,7 @@ from fedjax_syn.core.types import Model, Variables
 from fedjax_syn.data import checks, datasets
 from fedjax_syn.data.settings import Data
 from fedjax_syn.layer import Layer
-from fedjax_syn.runs import (
-  assemble,
-  checkpoint,
-  loop,
-  restore,
-  stored_files,
-  work_folder,
-)
+from fedjax_syn.runs import assemble, checkpoint, loop, restore, stored_files, work_folder
 from fedjax_syn.runs.clock import Clock
 
 # Arguments of `run` that are fields of a config.
@@ -174,21 +166,11 @@ def prepare(
     raise ValueError(f'model={shown(model)}: must be a Model or the name of one')
   if isinstance(model, str):
     model = models.create(model, shape=dataset.shape, num_classes=dataset.num_classes)
-  names = {
-    'partition': 'partition',
-    'clients': 'clients',
-    'alpha': 'alpha',
-    'seed': 'partition_seed',
-  }
-  data = Data(**{field: checked[name] for field, name in names.items()})
+  of_data = {key: checked[key] for key in ('partition', 'clients', 'alpha')}
+  data = Data(**of_data, seed=checked['partition_seed'])
   problem = assemble.problem_of(dataset, data, lambda: model)
   engine = engine_lib.Engine(
-    method,
-    model,
-    problem.data,
-    participation=sampling.participation,
-    layout=layout,
-    rounds=rounds,
+    method, model, problem.data, participation=sampling.participation, layout=layout, rounds=rounds
   )
   if (mechanism := engine.mechanism) is not None and privacy.promises(mechanism):
     assemble.check_noise([mechanism], problem, sampling)
@@ -251,11 +233,8 @@ def load(workdir: str | Path, seed: int | None = None, *, trusted: bool = False)
     ValueError: if something in it is damaged, or names code and is not trusted.
   """
   folder = paths.given(workdir, 'workdir')
-  stored = work_folder.config(folder)
-  if stored is None:
-    raise FileNotFoundError(f'workdir={folder}: holds no config.json; name the folder of a run')
-  config = trust.check(stored['config'], folder, trusted)
-  opened = restore.Opened(folder, config, stored)
+  opened = restore.read(folder, trusted)
+  config, stored = opened.config, opened.stored
   seeds = config.seeds if seed is None else (seed,)
   last = opened.last(seeds, earlier=seed is not None)
   if last is None:

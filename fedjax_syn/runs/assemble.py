@@ -41,6 +41,7 @@ class Job(NamedTuple):
 
   config: Resolved
   folder: Path
+  problem: Problem
   engine: Engine
   beside: tuple[privacy.Mechanism, ...] = ()
   """Noise of the methods whose folders lie in this one."""
@@ -284,7 +285,7 @@ def job(
       ' here on'
     )
     layout = configured
-  return Job(config, folder, bind(config, problem, layout, number))
+  return Job(config, folder, problem, bind(config, problem, layout, number))
 
 
 def bind(config: Resolved, problem: Problem, layout: Layout, number: int = 0) -> Engine:

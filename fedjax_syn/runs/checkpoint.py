@@ -218,26 +218,24 @@ def seed_of(path: Path) -> int:
   return int(path.name.removeprefix('seed_').partition('+')[0])
 
 
-def latest(root: Path, warn: Callable[[str], None], repair: bool = True) -> Checkpoint | None:
-  """Returns the newest checkpoint that is whole.
+def latest(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+  """Returns the newest whole checkpoint; removes half-written ones, and sets damaged ones aside.
 
   Args:
     root: the folder of all checkpoints of a run.
     warn: told about every damaged checkpoint.
-    repair: set damaged checkpoints aside under another name, and remove half-written ones.
 
   Returns:
     The checkpoint, or None if there is none.
   """
-  for leftover in root.glob('.t*-*') if repair else ():
+  for leftover in root.glob('.t*-*'):
     shutil.rmtree(leftover, ignore_errors=True)
   for path in reversed(list_sorted(root)):
     try:
       return read(path)
     except DamagedError as error:
       warn(f'WARNING: {error}; using the one before')
-      if repair:
-        set_aside(path)
+      set_aside(path)
   return None
 
 

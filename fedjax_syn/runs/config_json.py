@@ -15,20 +15,19 @@ import fedjax_syn
 from fedjax_syn import config as config_lib
 from fedjax_syn.config import identity
 from fedjax_syn.runs import resume, start_from, stored_files, work_folder
-from fedjax_syn.runs.assemble import Job, Problem
+from fedjax_syn.runs.assemble import Job
 
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'chex', 'orbax-checkpoint', 'numpy')
 
 
-def write_config(job: Job, problem: Problem, config_name: str) -> None:
+def write_config(job: Job, config_name: str) -> None:
   """Writes config.json; of a run that resumes only what may have changed since it began.
 
   Args:
     job: the run.
-    problem: its data.
     config_name: of the config file.
   """
-  path, config, dataset = job.folder / 'config.json', job.config, problem.dataset
+  path, config, dataset = job.folder / 'config.json', job.config, job.problem.dataset
   now = {  # where data lie and the number of rounds may change
     'hash': identity.hash8(config),
     'config': config_lib.to_dict(config),
@@ -49,7 +48,7 @@ def write_config(job: Job, problem: Problem, config_name: str) -> None:
     'checksum': dataset.checksum,
     'num_classes': dataset.num_classes,
     'class_names': list(dataset.class_names),
-    'client_names': list(problem.client_names or dataset.client_names),
+    'client_names': list(job.problem.client_names or dataset.client_names),
     'shape': list(dataset.shape),
     'rows': {'train': len(dataset.train.y), 'test': len(dataset.test.y)},
     'normalisation': {

@@ -23,7 +23,7 @@ from fedjax_syn.runs import (
   training,
   work_folder,
 )
-from fedjax_syn.runs.assemble import Job, Problem
+from fedjax_syn.runs.assemble import Job
 
 
 def run_experiment(
@@ -81,12 +81,12 @@ def _run(config: Any, workdir: str | Path, config_name: str, show: progress.Repo
       assemble.check_privacy(resolved)
       stack.enter_context(jax.default_matmul_precision(resolved.precision))
       stop = stack.enter_context(stopping.stoppable())
-      problem, jobs = _prepare(resolved, folder, config_name, show)
+      jobs = _prepare(resolved, folder, config_name, show)
     except (ValueError, OSError) as error:
       return _refuse(error)
-    _describe(resolved, problem, jobs, show)
+    _describe(resolved, jobs, show)
     try:
-      summary = training.train(jobs, problem, show, stop)
+      summary = training.train(jobs, show, stop)
     except stored_files.StoredError as error:
       return _refuse(error)
     if summary is None:
@@ -121,7 +121,7 @@ def _finished_at(folder: Path) -> str:
 
 def _prepare(
   resolved: Resolved, folder: Path, config_name: str, show: progress.Reporter
-) -> tuple[Problem, list[Job]]:
+) -> list[Job]:
   """Loads data, builds the engines, checks that the folders fit them and writes config.json."""
   problem = processes.on_all_processes(lambda: assemble.load(resolved))
   jobs = assemble.jobs(resolved, folder, problem, show)
@@ -130,14 +130,13 @@ def _prepare(
     start_from.check(job.engine, job.config, job.folder)
   for job in reversed(jobs):  # the main folder first: it is what a resumed run checks
     on_process_0(lambda: resume.rename_old_summary(job.folder, job.config.rounds))
-    on_process_0(lambda: config_json.write_config(job, problem, config_name))
-  return problem, jobs
+    on_process_0(lambda: config_json.write_config(job, config_name))
+  return jobs
 
 
-def _describe(
-  resolved: Resolved, problem: Problem, jobs: Sequence[Job], show: progress.Reporter
-) -> None:
+def _describe(resolved: Resolved, jobs: Sequence[Job], show: progress.Reporter) -> None:
   """Shows what was read and what a stated epsilon covers."""
+  problem = jobs[0].problem
   show.read(assemble.describe_data(resolved, problem))
   for line in filter(None, (*problem.dataset.notes, assemble.privacy_line(resolved, jobs))):
     show.read(line)

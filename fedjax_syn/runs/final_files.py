@@ -5,21 +5,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from fedjax_syn.core import processes, texts
 from fedjax_syn.core.contexts import State
-from fedjax_syn.data.dataset import Dataset
 from fedjax_syn.engine.measures import END, Measure, Values, take
 from fedjax_syn.runs import assemble, checkpoint, metrics, stored_files, work_folder
-from fedjax_syn.runs.assemble import Job, Problem
+from fedjax_syn.runs.assemble import Job
 
 Say = Callable[[str], None]
 
 
-def measures(job: Job, problem: Problem) -> tuple[Measure, ...]:
+def measures(job: Job) -> tuple[Measure, ...]:
   """Returns what a run measures in evaluated rounds and at the end of a seed."""
-  config, engine, dataset = job.config, job.engine, problem.dataset
+  config, engine, problem, dataset = job.config, job.engine, job.problem, job.problem.dataset
   splits = {'test': dataset.test, 'validation': dataset.validation}
   splits |= {f'test/{name}': split for name, split in dataset.test_by_domain().items()}
   evaluators = assemble.evaluators(engine, splits)
@@ -63,9 +63,7 @@ def own_accuracy(counts: np.ndarray, by_class: np.ndarray) -> np.ndarray:
   return np.divide(right, total, out=np.full(len(total), np.nan), where=total > 0)
 
 
-def write(
-  job: Job, problem: Problem, seed: int, measured: Mapping[str, Values], say: Say
-) -> dict[str, str]:
+def write(job: Job, seed: int, measured: Mapping[str, Values], say: Say) -> dict[str, str]:
   """Writes what a seed leaves after its last round.
 
   `clients/seed_<seed>.npz` has 'class_accuracy', the global model's test accuracy by class,
@@ -75,7 +73,6 @@ def write(
 
   Args:
     job: the run.
-    problem: its data.
     seed: which.
     measured: its last state, by measure.
     say: told what cannot be drawn.
@@ -83,7 +80,7 @@ def write(
   Returns:
     Digests of the files by their path in the folder; see `work_folder.digests`.
   """
-  folder, dataset, seeds = job.folder, problem.dataset, job.config.seeds
+  folder, problem, dataset, seeds = job.folder, job.problem, job.problem.dataset, job.config.seeds
   arrays = {key: value for values in measured.values() for key, value in values.items()}
   clients = work_folder.clients_file(seed)
   kept = ('class_accuracy', 'global_accuracy', 'personal_accuracy')
@@ -92,36 +89,42 @@ def write(
     stored_files.write_arrays(folder / clients, own | names)
   learned = Path(work_folder.set_file(seed, seeds))
   picture, copy = learned.with_suffix('.png'), Path(f'figures/{learned.stem}.png')
-  if arrays['set'] is not None:
+  if (own_set := arrays['set']) is not None:
     normalisation = dataset.normalisation
     mean, std = (np.asarray(v, np.float32) for v in (normalisation.mean, normalisation.std))
-    stored_files.write_arrays(folder / learned, {**arrays['set'], 'mean': mean, 'std': std})
-    pictures = folder / picture, folder / copy
-    attempt(say, _draw_set, dataset, seed, arrays['set'], *pictures)
+    stored_files.write_arrays(folder / learned, {**own_set, 'mean': mean, 'std': std})
+
+    def draw_set(figures):
+      sets = [own_set[key] for key in ('x', 'y', 'iterations')]
+      title = f'{dataset.title}, seed {seed}'
+      figures.synthetic_sets(*sets, normalisation, folder / picture, title)
+      (folder / copy).parent.mkdir(exist_ok=True)
+      shutil.copyfile(folder / picture, folder / copy)
+
+    draw(say, draw_set)
   written = [clients, str(learned), str(picture), str(copy)]
   if seed == seeds[0]:
-    attempt(say, _draw_dynamics, folder, dataset, seed, arrays['distances'])
-    written.append('figures/dynamics.png')
+    dynamics = 'figures/dynamics.png'
+    title = f'{dataset.title}, seed {seed}: distance to later rounds'
+    if distances := arrays['distances']:  # cosine, [draws] by label
+      draw(say, lambda figures: figures.cosine_distances(distances, folder / dynamics, title))
+    written.append(dynamics)
   return work_folder.digests(folder, written)
 
 
 def restore(
   job: Job,
-  problem: Problem,
   measures: tuple[Measure, ...],
   summary: Mapping[str, Any],
   say: Say,
-  writes: bool,
 ) -> dict[str, dict[str, str]]:
   """Writes the missing or damaged files of finished seeds again, from their last checkpoints.
 
   Args:
     job: the run.
-    problem: its data.
     measures: of the run.
     summary: the run's; `files` has digests by seed, and none in an older version's.
     say: told what cannot be restored.
-    writes: whether this process writes.
 
   Returns:
     The digests of all files by seed.
@@ -143,8 +146,8 @@ def restore(
       say(f'WARNING: {error}; nothing of seed {seed} can be made again from it')
       continue
     measured = take(measures, END, seed, checkpoint.to_device(last))
-    if writes:
-      out[str(seed)] = write(job, problem, seed, measured, say)
+    if jax.process_index() == 0:
+      out[str(seed)] = write(job, seed, measured, say)
   return out
 
 
@@ -167,74 +170,46 @@ def last_state(folder: Path, seed: int, rounds: int) -> State:
   return state
 
 
-def write_partition(folder: Path, problem: Problem, say: Say) -> None:
+def write_partition(job: Job, say: Say) -> None:
   """Writes which client has what: `partition.npz` with 'counts', [clients, classes]; a figure."""
-  counts = problem.counts.astype(np.int32)
+  folder, dataset, names = job.folder, job.problem.dataset, job.problem.client_names
+  counts = job.problem.counts.astype(np.int32)
   stored_files.write_arrays(folder / work_folder.PARTITION, {'counts': counts})
-  attempt(say, draw_partition, folder, problem)
+  title, path = f'{dataset.title}: {len(counts)} clients', folder / 'figures' / 'partition.png'
+  classes = dataset.class_names or None
+  draw(say, lambda figures: figures.partition_bubbles(counts, path, title, classes, names or None))
 
 
-def attempt(say: Say, draw: Callable[..., None], *arguments: Any) -> None:
+def draw_curves(job: Job, runs: Mapping[str, Path], mark_round: int | None, say: Say) -> None:
+  """Draws the accuracy of a run and of those that it is compared with, into figures/accuracy.png.
+
+  Args:
+    job: the run.
+    runs: by label, the folders whose metrics.jsonl are drawn.
+    mark_round: the round after which the data set was synthesised.
+    say: told why there is no figure.
+  """
+  path, title = job.folder / 'figures' / 'accuracy.png', job.problem.dataset.title
+  read = lambda: {label: metrics.read(run / 'metrics.jsonl') for label, run in runs.items()}
+  draw(say, lambda figures: figures.accuracy_curve(read(), path, mark_round, title))
+
+
+def draw(say: Say, figure: Callable[[Any], object]) -> None:
   """Draws; says in one line what cannot be drawn, because a run is worth more than its figures.
 
   Args:
     say: told why there is no figure.
-    draw: writes a figure; matplotlib and its fonts, settings and folders may fail in any way.
-    *arguments: of `draw`.
+    figure: called with `plotting.figures`; matplotlib and its fonts, settings and folders may fail
+      in any way.
   """
   try:
     import matplotlib  # slow to import
 
+    from fedjax_syn.plotting import figures
+
     # A matplotlibrc in the current folder could start LaTeX.
     with matplotlib.rc_context({'text.usetex': False}):
-      draw(*arguments)
+      figure(figures)
   except Exception as error:
     reason = texts.shorten(texts.one_line(error), 300)
     say(f'WARNING: a figure is left out ({type(error).__name__}: {reason})')
-
-
-def draw_partition(folder: Path, problem: Problem) -> None:
-  """Draws how many samples of each class every client has, into figures/partition.png."""
-  from fedjax_syn.plotting import figures  # matplotlib is slow to import
-
-  dataset, counts, names = problem.dataset, problem.counts, problem.client_names
-  title, path = f'{dataset.title}: {len(counts)} clients', folder / 'figures' / 'partition.png'
-  figures.partition_bubbles(counts, path, title, dataset.class_names or None, names or None)
-
-
-def draw_curves(
-  folder: Path, dataset: Dataset, runs: Mapping[str, Path], mark_round: int | None
-) -> None:
-  """Draws the accuracy of a run and of those that it is compared with, into figures/accuracy.png.
-
-  Args:
-    folder: the run's.
-    dataset: gives the title.
-    runs: by label, the folders whose metrics.jsonl are drawn.
-    mark_round: the round after which the data set was synthesised.
-  """
-  from fedjax_syn.plotting import figures
-
-  histories = {label: metrics.read(run / 'metrics.jsonl') for label, run in runs.items()}
-  figures.accuracy_curve(histories, folder / 'figures' / 'accuracy.png', mark_round, dataset.title)
-
-
-def _draw_dynamics(folder: Path, dataset: Dataset, seed: int, distances: Mapping[str, Any]) -> None:
-  """Draws cosine distances [draws] by label; nothing without any."""
-  if not distances:
-    return
-  from fedjax_syn.plotting import figures
-
-  title = f'{dataset.title}, seed {seed}: distance to later rounds'
-  figures.cosine_distances(distances, folder / 'figures' / 'dynamics.png', title)
-
-
-def _draw_set(
-  dataset: Dataset, seed: int, learned: Mapping[str, Any], picture: Path, copy: Path
-) -> None:
-  from fedjax_syn.plotting import figures
-
-  sets = learned['x'], learned['y'], learned['iterations']
-  figures.synthetic_sets(*sets, dataset.normalisation, picture, f'{dataset.title}, seed {seed}')
-  copy.parent.mkdir(exist_ok=True)
-  shutil.copyfile(picture, copy)

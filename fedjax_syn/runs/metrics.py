@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_syn.config import Resolved
 from fedjax_syn.core import texts
 from fedjax_syn.runs import work_folder
 
@@ -262,22 +263,13 @@ def widest_gap(lines: Sequence[Line], key: str = 'test/accuracy') -> int:
 
 
 def summarise(
-  lines: Sequence[Line],
-  *,
-  seeds: Sequence[int],
-  rounds: int,
-  targets: Sequence[float],
-  eval_every: int,
-  status: Mapping[str, Mapping[str, Any]],
+  lines: Sequence[Line], config: Resolved, status: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
   """What a run's metrics lines come to.
 
   Args:
     lines: metrics lines of all seeds.
-    seeds: the run's seeds, in order.
-    rounds: how many rounds the run has.
-    targets: accuracies for `rounds_to_accuracy`.
-    eval_every: rounds between evaluations; `best` and `rounds_to_accuracy` see no other rounds.
+    config: the run's; `best` and `rounds_to_accuracy` see no rounds but those of `eval_every`.
     status: by seed, 'status' ('finished' or 'diverged') and details.
 
   Returns:
@@ -287,6 +279,7 @@ def summarise(
     'rounds_to_accuracy', 'eval_every', 'padding_efficiency' (mean over the lines that have one) and
     'status'.
   """
+  seeds, rounds = config.seeds, config.rounds
   diverged = [seed for seed in seeds if status[str(seed)]['status'] == 'diverged']
   result: dict[str, Any] = {}
   for split in ('test', 'validation'):
@@ -314,8 +307,8 @@ def summarise(
     result['personal'] = {
       name.partition('/')[2]: statistics([line.get(name) for line in ended]) for name in names
     }
-  result['rounds_to_accuracy'] = rounds_to_accuracy(lines, seeds, targets)
-  result['eval_every'] = eval_every
+  result['rounds_to_accuracy'] = rounds_to_accuracy(lines, seeds, config.targets)
+  result['eval_every'] = config.eval_every
   efficiency = [line['padding_efficiency'] for line in lines if 'padding_efficiency' in line]
   result['padding_efficiency'] = float(np.mean(efficiency)) if efficiency else None
   result['status'] = dict(status)

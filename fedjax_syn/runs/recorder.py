@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedjax_syn.core import processes
+import jax
+
+from fedjax_syn.config import Resolved, identity
 from fedjax_syn.core.contexts import State
-from fedjax_syn.core.processes import on_process_0
+from fedjax_syn.core.processes import on_process_0, tree_from_process_0
 from fedjax_syn.core.types import PyTree
 from fedjax_syn.runs import checkpoint, clock, metrics, stored_files, trackers
 from fedjax_syn.runs.loop import Step
@@ -38,19 +40,14 @@ class Recorder:
     files: by seed, digests of its files beside the checkpoints; see `final_files`.
     synthesis_rounds: by seed, the round after which the server worked.
     seconds: of the run when it was last saved, by part; None for a new run.
-    write: whether this process writes.
+    write: whether this process writes: process 0 alone does.
   """
 
   def __init__(
     self,
     folder: Path,
-    checkpoint_every: int,
+    config: Resolved,
     say: Callable[[str], None],
-    write: bool,
-    tracked: Sequence[str],
-    settings: Mapping[str, Any],
-    *,
-    rounds: int,
     logged: Callable[[list[metrics.Line]], list[metrics.Line]],
   ):
     """Opens a folder at its newest whole checkpoint, and removes what was logged after it.
@@ -60,22 +57,19 @@ class Recorder:
 
     Args:
       folder: the run's folder.
-      checkpoint_every: rounds between checkpoints.
+      config: the run's.
       say: told what is wrong.
-      write: whether this process writes: True in process 0 alone.
-      tracked: trackers besides TensorBoard.
-      settings: what trackers show of the config, by dotted key.
-      rounds: of the run.
       logged: takes metrics lines and returns those that a run of so many rounds logs.
     """
-    self.folder, self.checkpoint_every, self.say, self.write = folder, checkpoint_every, say, write
+    self.folder, self.say, self.checkpoint_every = folder, say, config.checkpoint_every
+    self.write = jax.process_index() == 0
     self.checkpoints = folder / 'checkpoints'
     self.path = folder / 'metrics.jsonl'
-    self.last = self._from_process_0(self._newest)
+    self.last = tree_from_process_0(self._newest)
     note = self.last.note if self.last else {}
     status = note.get('status', {})
     shorter = {  # seeds that finished a run of fewer rounds
-      k: s for k, s in status.items() if s['status'] == 'finished' and s['round'] < rounds
+      k: s for k, s in status.items() if s['status'] == 'finished' and s['round'] < config.rounds
     }
     self.status: dict[str, dict[str, Any]] = {k: s for k, s in status.items() if k not in shorter}
     self.ends: dict[str, str] = on_process_0(lambda: self._last_checkpoints(shorter))
@@ -89,44 +83,44 @@ class Recorder:
     before = on_process_0(lambda: metrics.read(self.path, size))
     lost = {*shorter} - {*self.ends}
     self.lines = logged([line for line in before if str(line['seed']) not in lost])
-    content = stored_files.read_bytes(self.path, size) if write else b''
+    content = stored_files.read_bytes(self.path, size) if self.write else b''
     self.digest = hashlib.sha256(content or b'')
     self.saved_at, self.save_cost = time.monotonic(), 0.0
     self.board = None
-    if write:
+    if self.write:
       metrics.truncate(self.path, size)
       if self.last and self.lines != before:
         self._log_again(self.last)
-      self.board = trackers.Trackers(folder, tracked, settings, self.lines, say)
+      settings = identity.settings_in_use(config)
+      self.board = trackers.Trackers(folder, config.trackers, settings, self.lines, say)
 
   def _newest(self) -> Saved | None:
     """Reads the newest whole moment; process 0 alone does, the others may not see the folder."""
     root = self.checkpoints
     had_some = bool(checkpoint.list_unsorted(root))
     while last := checkpoint.latest(root, self.say):
-      if wrong := self._fault_of_metrics(last):
-        self.say(f'WARNING: {wrong}; using the checkpoint before')
-      elif trees := self._trees(last):
-        return Saved(trees, last.note)
+      try:
+        self._check_metrics(last)
+        if trees := self._trees(last):
+          return Saved(trees, last.note)
+      except stored_files.DamagedError as error:
+        self.say(f'WARNING: {error}; using the checkpoint before')
       checkpoint.set_aside(last.path)
     if had_some:
       self.say(f'WARNING: no checkpoint in {root} is whole; beginning again from round 0')
     return None
 
-  def _fault_of_metrics(self, last: checkpoint.Checkpoint) -> str:
-    """Says what is wrong with the metrics lines that a checkpoint knows; '' if nothing is."""
+  def _check_metrics(self, last: checkpoint.Checkpoint) -> None:
+    """Raises DamagedError if the metrics lines that a checkpoint knows have changed."""
     size = last.note['metrics_bytes']
     content = stored_files.read_bytes(self.path, size) or b''
-    if len(content) < size:
-      return f'{self.path} is shorter than {last.path} says'
     digest = hashlib.sha256(content).hexdigest()
-    if digest != last.note.get('metrics_sha256', digest):  # older versions have none
-      return f'{self.path} is damaged: it is not what it was when {last.path} was saved'
-    try:
-      metrics.read(self.path, size)
-    except stored_files.DamagedError as error:
-      return str(error)
-    return ''
+    # Older versions kept no digest.
+    if len(content) < size or digest != last.note.get('metrics_sha256', digest):
+      raise stored_files.DamagedError(
+        f'{self.path} is damaged: it is not what it was when {last.path} was saved'
+      )
+    metrics.read(self.path, size)
 
   def _trees(self, last: checkpoint.Checkpoint) -> dict[int, PyTree] | None:
     """Returns the trees of the newest checkpoint's moment; None if one is missing after a kill."""
@@ -184,31 +178,18 @@ class Recorder:
     os.replace(self.path, path)
     self.path = path
 
-  @staticmethod
-  def _from_process_0(read: Callable[[], Saved | None]) -> Saved | None:
-    def encodable():
-      last = read()
-      return last and {'trees': {str(k): v for k, v in last.trees.items()}, 'note': last.note}
-
-    if not processes.is_distributed():
-      return read()
-    shared = processes.tree_from_process_0(encodable)
-    return shared and Saved({int(k): v for k, v in shared['trees'].items()}, shared['note'])
-
   def resume(self, seeds: Sequence[int]) -> dict[int, State]:
     """Returns the states to resume from, by seed; {} if these seeds were not saved yet.
 
     Args:
       seeds: side by side, of which none is over.
     """
-    trees = self.last.trees if self.last else {}
+    trees = dict(self.last.trees) if self.last else {}
     for seed in seeds:
       self.ended.pop(str(seed), None)  # in training again
-    ended = [seed for seed in seeds if str(seed) in self.ends and seed not in trees]
-    at_end = lambda seed: checkpoint.read(Path(self.ends[str(seed)])).tree
-    read = lambda: Saved({seed: at_end(seed) for seed in ended}, {})
-    if ended and (saved := self._from_process_0(read)):
-      trees = {**trees, **saved.trees}
+      if str(seed) in self.ends and seed not in trees:
+        end = Path(self.ends[str(seed)])
+        trees[seed] = tree_from_process_0(lambda: checkpoint.read(end).tree)
     if any(trees.get(seed) is None for seed in seeds):
       return {}
     return {seed: checkpoint.to_device(trees[seed]) for seed in seeds}
@@ -280,12 +261,9 @@ class Recorder:
 
   def last_good(self, seed: int) -> str | None:
     """Returns the newest checkpoint of a seed, relative to the folder, or None."""
-
-    def newest():
-      saved = checkpoint.list_sorted(self.checkpoints, seed)
-      return saved[-1].relative_to(self.folder).as_posix() if saved else None
-
-    return on_process_0(newest)
+    saved = lambda: list(map(str, checkpoint.list_sorted(self.checkpoints, seed)))
+    last = on_process_0(saved)[-1:]
+    return Path(last[0]).relative_to(self.folder).as_posix() if last else None
 
   def finish(self, summary: Mapping[str, Any]) -> None:
     """Passes the results of a finished run and its figures to the trackers."""

@@ -64,11 +64,12 @@ def read(folder: Path, trusted: bool = False) -> Opened:
     trusted: whether code that it names may be imported and called.
 
   Raises:
-    ValueError: if it is no run's folder, or names code and is not trusted.
+    FileNotFoundError: if it is no run's folder.
+    ValueError: if its config is damaged, or names code and is not trusted.
   """
   stored = work_folder.config(folder)
   if stored is None:
-    raise ValueError(f'{folder}: holds no config.json; name the folder of a run')
+    raise FileNotFoundError(f'workdir={folder}: holds no config.json; name the folder of a run')
   return Opened(folder, trust.check(stored['config'], folder, trusted), stored)
 
 
@@ -90,7 +91,8 @@ def restore(
     trusted: whether code that the folder names may be imported and called.
 
   Raises:
-    ValueError: if it is no run's folder, has no such checkpoint, or its data set does not exist.
+    ValueError: if it has no such checkpoint, or as `read`.
+    FileNotFoundError: if it is no run's folder, or its data set does not exist.
   """
   opened = folder if isinstance(folder, Opened) else read(folder, trusted)
   seeds = opened.config.seeds if seed is None else (seed,)
@@ -119,12 +121,13 @@ def bind(opened: Opened, seed: int, state: State, data_dir: str | None = None) -
     data_dir: where the data set lies; None: where it lay for the run.
 
   Raises:
-    ValueError: if the data set does not exist, or is not the run's.
+    FileNotFoundError: if the data set does not exist.
+    ValueError: if it is not the run's.
   """
   config = opened.config
   if data_dir is not None:
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, dir=data_dir))
-  problem = _load(config)
+  problem = assemble.load(config)
   if problem.dataset.checksum != opened.stored['dataset']['checksum']:
     raise ValueError(f'data.name={config.data.name!r}: differs from the data set of the run')
   engine = assemble.bind(config, problem, Layout(devices=1))
@@ -139,17 +142,11 @@ def begin(config: Any, seed: int | None = None) -> Restored:
     seed: of the initial model; None: the config's first.
 
   Raises:
-    ValueError: if the config is refused, or its data set does not exist.
+    ValueError: if the config is refused.
+    FileNotFoundError: if its data set does not exist.
   """
   config = config_lib.check(config)
   seed = config.seeds[0] if seed is None else seed
-  problem = _load(config)
+  problem = assemble.load(config)
   engine = assemble.bind(config, problem, Layout(devices=1))
   return Restored(config, problem, engine, seed, engine.init(seed))
-
-
-def _load(config: config_lib.Resolved) -> assemble.Problem:
-  try:
-    return assemble.load(config)
-  except OSError as error:
-    raise ValueError(str(error)) from error

@@ -1,37 +1,25 @@
 """The content of summary.json."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from fedjax_syn import config as config_lib
 from fedjax_syn.core import privacy
-from fedjax_syn.data.datasets import Dataset
 from fedjax_syn.engine import Engine
 from fedjax_syn.runs import metrics
+from fedjax_syn.runs.assemble import Job
 from fedjax_syn.runs.clock import Clock, peak_memory_bytes
 from fedjax_syn.runs.recorder import Recorder
 
 
-def summarise(
-  config: config_lib.Resolved,
-  dataset: Dataset,
-  engine: Engine,
-  recorder: Recorder,
-  clock: Clock,
-  beside: Sequence[privacy.Mechanism] = (),
-) -> dict[str, Any]:
+def summarise(job: Job, recorder: Recorder, clock: Clock) -> dict[str, Any]:
   """Makes the content of summary.json.
 
   Args:
-    config: the run's config.
-    dataset: the data set.
-    engine: the run's engine.
+    job: the run.
     recorder: holds the metrics lines and the seeds' status.
     clock: holds the seconds.
-    beside: noise of the methods whose folders lie in this run's.
 
   Returns:
     JSON values. `empty_rounds`: by seed, the rounds in which nobody with a sample took part.
@@ -42,23 +30,16 @@ def summarise(
     differ in, what is counted; null without noise. `metrics_sha256`: the digest of metrics.jsonl.
     `files`: digests of the content of the npz files.
   """
+  config, engine = job.config, job.engine
   shapes = jax.eval_shape(engine.model.init, jax.random.key(0)).params
   up, down = engine.bytes_per_round()
-  measured = metrics.summarise(
-    recorder.lines,
-    seeds=config.seeds,
-    rounds=config.rounds,
-    targets=config.targets,
-    eval_every=config.eval_every,
-    status=recorder.status,
-  )
   return {
     'algorithm': config.algorithm,
-    'dataset': dataset.name,
+    'dataset': job.problem.dataset.name,
     'rounds': config.rounds,
     'seeds': list(config.seeds),
     'parameters': sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes)),
-    **measured,
+    **metrics.summarise(recorder.lines, config, recorder.status),
     'empty_rounds': [_empty_rounds(engine, recorder, seed) for seed in config.seeds],
     'seconds': clock.seconds(),
     'bytes_up': engine.bytes_before + up * config.rounds,
@@ -66,7 +47,7 @@ def summarise(
     'bytes_down': down * config.rounds,
     'client_state_bytes': engine.client_state_bytes,
     'client_state_place': engine.client_state_place,
-    **_privacy(config, engine.mechanism, beside),
+    **_privacy(job),
     'peak_memory_bytes': max(recorder.peak, peak_memory_bytes()),
     'metrics_sha256': recorder.digest.hexdigest(),
     'files': recorder.files,
@@ -79,15 +60,12 @@ def _empty_rounds(engine: Engine, recorder: Recorder, seed: int) -> int:
   return engine.empty_rounds(seed, begun, recorder.status[str(seed)]['round'])
 
 
-def _privacy(
-  config: config_lib.Resolved,
-  mechanism: privacy.Mechanism | None,
-  beside: Sequence[privacy.Mechanism],
-) -> dict[str, Any]:
+def _privacy(job: Job) -> dict[str, Any]:
   """What is stated of noise: nulls without it."""
+  mechanism, beside = job.engine.mechanism, job.beside
   if mechanism is None or not privacy.promises(mechanism):
     return dict.fromkeys(('epsilon', 'epsilon_per_seed', 'privacy'))
-  sampling = privacy.sampling_of(config)
+  sampling = privacy.sampling_of(job.config)
   return {
     'epsilon': privacy.composed([(m, sampling) for m in (mechanism, *beside)]),
     'epsilon_per_seed': privacy.epsilon(mechanism, sampling._replace(seeds=1)),

@@ -2,12 +2,12 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from fedjax_syn.config import identity
 from fedjax_syn.core import processes, stopping
 from fedjax_syn.core.contexts import State
 from fedjax_syn.core.processes import on_process_0
@@ -24,19 +24,18 @@ from fedjax_syn.runs import (
   work_folder,
 )
 from fedjax_syn.runs import summary as results
-from fedjax_syn.runs.assemble import Job, Problem
+from fedjax_syn.runs.assemble import Job
 from fedjax_syn.runs.clock import Clock
 from fedjax_syn.runs.recorder import Recorder
 
 
 def train(
-  jobs: Sequence[Job], problem: Problem, show: progress.Reporter, stop: stopping.StopRequest
+  jobs: Sequence[Job], show: progress.Reporter, stop: stopping.StopRequest
 ) -> dict[str, Any] | None:
   """Trains jobs to their end, one after the other.
 
   Args:
     jobs: what a run is compared with, and the run itself last.
-    problem: their data.
     show: told how far it is.
     stop: asks for an end after the current step.
 
@@ -46,7 +45,6 @@ def train(
   Raises:
     StoredError: if a stored file cannot be used.
   """
-  write = jax.process_index() == 0
   # New runs only: one that resumes may be past a program. One process only: several would have to
   # compile in the same order.
   for job in jobs if not processes.is_distributed() else ():
@@ -54,22 +52,19 @@ def train(
       job.engine.warm_up(min(job.engine.layout.seeds, len(job.config.seeds)))
   done: dict[str, Path] = {}
   for job in jobs:
-    if write:
-      final_files.write_partition(job.folder, problem, show.say)
-    measures = final_files.measures(job, problem)
+    if jax.process_index() == 0:
+      final_files.write_partition(job, show.say)
+    measures = final_files.measures(job)
     summary = on_process_0(lambda: resume.finished_summary(job.folder, job.config.rounds))
-    summary = summary or _train_job(job, problem, measures, show, stop, write)
+    summary = summary or _train_job(job, measures, show, stop)
     if summary is None:
       return None
     stop.pause()
     done = {job.config.algorithm: job.folder, **done}
-    files = final_files.restore(job, problem, measures, summary, show.say, write)
-    if write:
+    files = final_files.restore(job, measures, summary, show.say)
+    if jax.process_index() == 0:
       marks = [s['synthesis_round'] for s in summary['status'].values() if 'synthesis_round' in s]
-      mark = min(marks, default=None)
-      final_files.attempt(
-        show.say, final_files.draw_curves, job.folder, problem.dataset, done, mark
-      )
+      final_files.draw_curves(job, done, min(marks, default=None), show.say)
       files[work_folder.RUN] = work_folder.digests(job.folder, work_folder.OF_RUN)
       stored_files.write_json(job.folder / 'summary.json', {**summary, 'files': files})
   return summary
@@ -77,26 +72,16 @@ def train(
 
 def _train_job(
   job: Job,
-  problem: Problem,
   measures: tuple[Measure, ...],
   show: progress.Reporter,
   stop: stopping.StopRequest,
-  write: bool,
 ) -> dict[str, Any] | None:
   """Trains all seeds of a job; returns the summary, or None if it was interrupted."""
   config, engine = job.config, job.engine
   plan = loop.Plan(config.rounds, config.eval_every, config.checkpoint_every, measures)
   try:
-    recorder = Recorder(
-      job.folder,
-      config.checkpoint_every,
-      show.say,
-      write,
-      config.trackers,
-      identity.settings_in_use(config),
-      rounds=config.rounds,
-      logged=lambda lines: loop.lines_of(plan, lines, engine.next_stop),
-    )
+    logged = lambda lines: loop.lines_of(plan, lines, engine.next_stop)
+    recorder = Recorder(job.folder, config, show.say, logged)
   except (ValueError, OSError) as error:  # of process 0, in every process
     raise stored_files.StoredError(str(error)) from error
   with contextlib.closing(recorder), Clock(recorder.seconds) as clock:
@@ -113,35 +98,31 @@ def _train_job(
       states = states or {seed: engine.init(seed) for seed in seeds}
       label = progress.label(config.algorithm, seeds, config.seeds)
       show.begin(label, config.rounds, int(states[seeds[0]].round))
-      run = SeedGroup(job, problem, plan, recorder, clock, show, states)
+      run = SeedGroup(job, plan, recorder, clock, show, states)
       finished = run.train(resumed, stop)
       if not finished or (seeds[-1] != config.seeds[-1] and processes.any_process(bool(stop))):
         return None
-    summary = results.summarise(config, problem.dataset, engine, recorder, clock, job.beside)
+    summary = results.summarise(job, recorder, clock)
     recorder.finish(summary)
     return summary
 
 
+@dataclass
 class SeedGroup:
   """Seeds that are trained side by side to their end, and what is saved of them."""
 
-  def __init__(
-    self,
-    job: Job,
-    problem: Problem,
-    plan: loop.Plan,
-    recorder: Recorder,
-    clock: Clock,
-    show: progress.Reporter,
-    states: dict[int, State],
-  ):
-    """Takes the states over: training consumes them."""
-    self.job, self.problem, self.plan = job, problem, plan
-    self.recorder, self.clock, self.show = recorder, clock, show
-    self.live = states  # by seed
-    self.ended: dict[int, tuple[int, State | None]] = {}  # to be saved once more: round, state
-    self.measured: dict[int, Mapping[str, Values]] = {}  # by seed, in its last evaluation
-    self.collapsed: set[int] = set()  # seeds of which it was said
+  job: Job
+  plan: loop.Plan
+  recorder: Recorder
+  clock: Clock
+  show: progress.Reporter
+  live: dict[int, State]  # by seed; training consumes them
+  ended: dict[int, tuple[int, State | None]] = field(default_factory=dict)
+  """To be saved once more: round and state, by seed."""
+  measured: dict[int, Mapping[str, Values]] = field(default_factory=dict)
+  """By seed, in its last evaluation."""
+  collapsed: set[int] = field(default_factory=set)
+  """Seeds of which it was said."""
 
   def train(self, resumed: bool, stop: stopping.StopRequest) -> bool:
     """Trains to the end; returns False if the seeds were interrupted and saved.
@@ -202,7 +183,7 @@ class SeedGroup:
 
   def _fail(self, step: loop.Step) -> None:
     """Records that a seed diverged."""
-    recorder, names = self.recorder, self.problem.client_names
+    recorder, names = self.recorder, self.job.problem.client_names
     client = step.report.get('diverged_client', -1)
     status = {
       'status': 'diverged',
@@ -239,5 +220,4 @@ class SeedGroup:
     others = [measure for measure in self.plan.measures if measure.name not in known]
     values = {**known, **take(others, END, seed, self.live[seed])}
     if self.recorder.write:
-      files = final_files.write(self.job, self.problem, seed, values, self.show.say)
-      self.recorder.files[str(seed)] = files
+      self.recorder.files[str(seed)] = final_files.write(self.job, seed, values, self.show.say)

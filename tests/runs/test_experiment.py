@@ -12,13 +12,8 @@ import sys
 import numpy as np
 import pytest
 
-from fedjax_syn.runs import (
-  checkpoint,
-  experiment,
-  final_files,
-  lock,
-  recorder,
-)
+from fedjax_syn.plotting import figures
+from fedjax_syn.runs import checkpoint, experiment, final_files, lock, recorder
 from tests.fake_engine import PHASE
 from tests.run_helpers import config_of, lines_of, outcome
 
@@ -85,13 +80,13 @@ def test_a_figure_that_cannot_be_drawn_costs_a_line_and_not_the_run(
   def fail(*_):
     raise RuntimeError('Failed to process string\nwith tex')
 
-  for name in ('draw_partition', 'draw_curves', '_draw_dynamics', '_draw_set'):
-    monkeypatch.setattr(final_files, name, fail)
+  for name in ('partition_bubbles', 'accuracy_curve', 'synthetic_sets'):
+    monkeypatch.setattr(figures, name, fail)
   assert experiment.run_experiment(config_of(), tmp_path / 'W') == 0
   assert outcome(tmp_path / 'W') == whole
   said = capsys.readouterr().out.splitlines()
   warned = [line for line in said if 'WARNING' in line]
-  assert len(warned) == 5  # one of them for each of two seeds
+  assert len(warned) == 4  # one of them for each of two seeds
   assert set(warned) == {
     'WARNING: a figure is left out (RuntimeError: Failed to process string with tex)'
   }
@@ -239,7 +234,7 @@ def test_compare_is_trained_first_into_its_own_folder(fake, tmp_path, capsys, mo
   stored = json.loads((other / 'config.json').read_text())
   assert stored['config']['algorithm'] == 'fedavg' and stored['config']['compare'] == ''
   assert lines_of(other)[0] == lines_of(tmp_path)[0]  # the same initial model
-  (_, _, runs, mark) = drawn[-1]
+  (_, runs, mark, _) = drawn[-1]
   assert runs == {'dynafed': tmp_path, 'fedavg': other} and mark == PHASE
   shown = capsys.readouterr().out
   assert re.search(r'dynafed +0\.\d{4} ± ', shown) and re.search(r'fedavg +0\.\d{4} ± ', shown)

@@ -142,7 +142,7 @@ def described(root, folder, **changes):
   resolved = config_lib.check(config_of(**DP | own | changes))
   problem = assemble.load(resolved)
   (job,) = assemble.jobs(resolved, root, problem, progress.Reporter())
-  config_json.write_config(job, problem, 'test')
+  config_json.write_config(job, 'test')
   return stored_files.read_json(root / 'config.json'), problem.model
 
 

@@ -1,6 +1,7 @@
 """Summaries against numbers worked by hand."""
 
 import math
+import types
 
 import pytest
 
@@ -46,13 +47,17 @@ def test_comparison_is_a_table_with_a_row_for_each_run():
   ]
 
 
+def settings(seeds, rounds=7):
+  return types.SimpleNamespace(seeds=seeds, rounds=rounds, targets=(), eval_every=1)
+
+
 def test_a_summary_tells_precision_recall_and_f1_where_they_are_measured():
   status = {'0': {'status': 'finished', 'round': 7}}
-  settings = {'seeds': (0,), 'rounds': 7, 'targets': (), 'eval_every': 1, 'status': status}
+  config = settings(seeds=(0,))
   lines = [{**line, 'test/o_f1': line['test/accuracy'] / 2} for line in lines_of(0, SEED0)]
-  summary = metrics.summarise(lines, **settings)
+  summary = metrics.summarise(lines, config, status)
   assert summary['test_o_f1']['mean_last_5']['mean'] == pytest.approx(0.3)
-  assert 'test_o_f1' not in metrics.summarise(lines_of(0, SEED0), **settings)
+  assert 'test_o_f1' not in metrics.summarise(lines_of(0, SEED0), config, status)
 
 
 def test_one_seed_has_no_std():
@@ -141,11 +146,11 @@ def test_too_few_evaluations_have_no_running_mean():
 
 def test_summary_has_a_validation_part_only_with_a_validation_split():
   status = {'0': {'status': 'finished'}}
-  common = {'seeds': (0,), 'rounds': 7, 'targets': (), 'eval_every': 1, 'status': status}
+  config = settings(seeds=(0,))
   lines = lines_of(0, SEED0)
-  assert 'validation_accuracy' not in metrics.summarise(lines, **common)
+  assert 'validation_accuracy' not in metrics.summarise(lines, config, status)
   lines = [{**line, 'validation/accuracy': 0.25} for line in lines]
-  summary = metrics.summarise(lines, **common)
+  summary = metrics.summarise(lines, config, status)
   assert summary['validation_accuracy']['best']['mean'] == 0.25
   assert summary['test_accuracy']['best']['mean'] == 0.9
   assert summary['padding_efficiency'] is None  # never measured: null, not 0
@@ -154,11 +159,11 @@ def test_summary_has_a_validation_part_only_with_a_validation_split():
 def test_summary_has_a_personal_part_only_where_it_was_measured():
   """Of the last round, by seed; a seed that diverged has none."""
   status = {'0': {'status': 'finished'}, '1': {'status': 'diverged'}}
-  common = {'seeds': (0, 1), 'rounds': 7, 'targets': (), 'eval_every': 1, 'status': status}
+  config = settings(seeds=(0, 1))
   lines = lines_of(0, SEED0)
-  assert 'personal' not in metrics.summarise(lines, **common)
+  assert 'personal' not in metrics.summarise(lines, config, status)
   lines = [{**line, 'personal/test/accuracy': line['round'] / 8} for line in lines]
-  personal = metrics.summarise(lines, **common)['personal']
+  personal = metrics.summarise(lines, config, status)['personal']
   assert personal == {'test/accuracy': {'mean': None, 'std': None, 'per_seed': [7 / 8, None]}}
 
 
@@ -167,7 +172,7 @@ def test_padding_efficiency_is_averaged_over_the_lines_that_have_it():
   lines = lines_of(0, {0: 0.1}) + [
     {'round': r, 'seed': 0, 'padding_efficiency': p} for r, p in ((1, 0.5), (2, 1.0))
   ]
-  summary = metrics.summarise(lines, seeds=(0,), rounds=2, targets=(), eval_every=1, status=status)
+  summary = metrics.summarise(lines, settings(seeds=(0,), rounds=2), status)
   assert summary['padding_efficiency'] == 0.75
 
 

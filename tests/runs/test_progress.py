@@ -2,6 +2,7 @@
 
 import io
 import re
+import types
 
 import pytest
 from rich.console import Console
@@ -12,13 +13,13 @@ from fedjax_syn.runs import metrics, progress
 def summary_of(accuracies: dict[int, float], **status) -> dict:
   lines = [{'round': 1, 'seed': s, 'test/accuracy': a} for s, a in accuracies.items()]
   status = {str(s): status.get(f'seed{s}', {'status': 'finished', 'round': 1}) for s in accuracies}
-  common = {'seeds': tuple(accuracies), 'rounds': 1, 'targets': (), 'eval_every': 5}
+  config = types.SimpleNamespace(seeds=tuple(accuracies), rounds=1, targets=(), eval_every=5)
   return {
     'algorithm': 'dynafed',
     'dataset': 'digits',
     'rounds': 1,
     'seeds': list(accuracies),
-    **metrics.summarise(lines, status=status, **common),
+    **metrics.summarise(lines, config, status),
     'seconds': {'total': 12.34, 'compile': 3.0, 'synthesis': 0.0},
   }
 

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+from fedjax_syn import config as config_lib
 from fedjax_syn import report
 from fedjax_syn.runs import (
   checkpoint,
@@ -73,7 +74,7 @@ def test_damaged_metrics_are_said_and_the_checkpoint_before_is_used(interrupted,
   newest = checkpoint.list_sorted(tmp_path / 'w/checkpoints')[-1]
   LOG_DAMAGES[what](tmp_path / 'w/metrics.jsonl')
   said = []
-  opened = recorder.Recorder(tmp_path / 'w', 2, said.append, True, (), {}, rounds=7, logged=list)
+  opened = recorder.Recorder(tmp_path / 'w', config_lib.check(config_of()), said.append, list)
   opened.close()
   assert said[0].startswith(f'WARNING: {tmp_path / "w/metrics.jsonl"}')
   assert not newest.exists()  # set aside

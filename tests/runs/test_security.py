@@ -128,11 +128,9 @@ def test_settings_of_figures_start_no_latex(tmp_path, monkeypatch):
   """A matplotlibrc in the current folder may set text.usetex, which runs LaTeX on class names."""
   import matplotlib
 
-  from fedjax_syn.plotting import figures
-
   monkeypatch.setattr('subprocess.check_output', lambda *_, **__: pytest.fail('LaTeX was started'))
   said = []
   with matplotlib.rc_context({'text.usetex': True}):
-    draw = lambda: figures.cosine_distances({'a': [0.1, 0.2]}, tmp_path / 'a.png', 'title')
-    final_files.attempt(said.append, draw)
+    draw = lambda figures: figures.cosine_distances({'a': [0.1]}, tmp_path / 'a.png', 'title')
+    final_files.draw(said.append, draw)
   assert (tmp_path / 'a.png').exists() and not said
