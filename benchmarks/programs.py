@@ -145,7 +145,9 @@ def prepare_unroll(work: Unroll, variant: Variant) -> Program:
   start, target = (model.init(jax.random.key(seed)) for seed in (SEED, SEED + 1))
   segment = unroll.Segment(start.params, target.params)
   mesh = mesh_of(jax.device_count())
-  batches = microbatches.synthetic_microbatches(variant.pieces, work.images, model, mesh, 'pieces')
+  batches = microbatches.Microbatches(variant.pieces)
+  if not variant.pieces:
+    batches = microbatches.synthetic_microbatches(work.images, model, mesh)
   augment = dsa if variant.dsa else None
   loss = unroll.inner_loss(model, start.stats, augment, *batches)
   labels = synthetic_set.SyntheticSet('x', 'y', 'step')

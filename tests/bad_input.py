@@ -141,11 +141,7 @@ BAD = [
   ),
   (
     {'algorithm': 'fedcog', 'fedcog.shared': True},
-    "fedcog.shared=True needs fedcog.source='global' or 'noise'",
-  ),
-  (
-    {'algorithm': 'fedcog', 'fedcog.generator': True, 'fedcog.batch': 8},
-    'fedcog.batch=8: with a generator samples depend on each other; use 0',
+    'fedcog.shared=True: is False in this version (CHANGELOG.md)',
   ),
   (
     {'algorithm': 'feddualmatch', 'feddualmatch.sigma_s': 1.0},

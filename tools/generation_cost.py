@@ -20,10 +20,12 @@ import sys
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 from absl import app, flags
 
+from fedjax_syn.algorithms.fedcog.generation import AT_A_TIME
 from fedjax_syn.cli import flags as cli
 from fedjax_syn.cli import jax_setup
 from fedjax_syn.config import files
@@ -62,12 +64,12 @@ def operations(run: Restored, client: int = 0) -> Cost:
   """
   context, data = generation.context_of(run, client), run.problem.data
   block = run.engine.chain[generation.FedCOG]
-  # Samples in batches need as many operations, in a loop that contains the steps.
-  batch = 0 if block.generator else block.samples
 
   def generating(steps):
-    one_batch = generation.with_fields(run, steps=steps, batch=batch)
-    return compiler_count(generation.generator(one_batch), context, data)
+    program = generation.generator(generation.with_fields(run, steps=steps))
+    # Samples in batches need as many operations, in a loop that contains the steps.
+    with mock.patch.dict(AT_A_TIME, clear=True):
+      return compiler_count(program, context, data)
 
   steps = 0 if block.source == 'noise' else block.steps
   outside_steps = generating(0)

@@ -8,7 +8,7 @@ from fedjax_syn.core.contexts import ClientContext, Task
 from fedjax_syn.core.fields import field
 from fedjax_syn.core.types import Array, Params, Step, Variables
 from fedjax_syn.data import federated
-from fedjax_syn.layer import Layer, when
+from fedjax_syn.layer import Layer
 
 
 class FedReg(Layer):
@@ -16,8 +16,7 @@ class FedReg(Layer):
 
   g2 and g3 are gradients at beta w + (1 - beta) w_global: g2 on pseudo data (far from the batch,
   labelled by the global model), g3 on perturbed data (near it, with its labels); see `coefficients`
-  for a and b. A step costs 2 `iterations` + 3 times a step without this layer. gamma = 1 without
-  projection changes nothing.
+  for a and b. A step costs 2 `iterations` + 3 times a step without this layer.
 
   The gradient of all layers before this one is taken at gamma w + (1 - gamma) w_global, so
   FedProx's term is multiplied by gamma. The logged loss is that at the same point.
@@ -31,7 +30,6 @@ class FedReg(Layer):
   gamma: float = field(
     0.5, 'share of w where the gradient is taken (code 0.5, CIFAR-100 0.25)', low=0.0, high=1.0
   )
-  projection: bool = field(True, 'project every step by pseudo and perturbed data')
   iterations: int = field(10, 'ascent steps on an input (code 10)', low=0, high=10**6)
   eta_s: float = field(0.1, 'ascent step for pseudo data, normalised pixels (code 0.1)', low=0.0)
   eta_p: float = field(1e-3, 'ascent step for perturbed data (code 1e-3)', low=0.0)
@@ -52,7 +50,6 @@ class FedReg(Layer):
   def grad(self, client, grad_fn, w, step):
     return grad_fn(mix(self.gamma, w, client.params), step)
 
-  @when(lambda self, task: self.projection)
   def step(self, client, old, new, grads, step):
     g2 = self._gradient(client, new, step, self.eta_s, soft=True)  # pseudo data
     g3 = self._gradient(client, new, step, self.eta_p, soft=False)  # perturbed data

@@ -1,7 +1,7 @@
 """VHL: clients align their features with those of common noise (Tang et al., 2022)."""
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,17 +17,14 @@ from fedjax_syn.models.extra_outputs import extra_logits, with_extra_outputs
 ORDER = 7  # the use of a client's key in a round; local training has the first ones
 NOISE_CONTRAST = 0.1  # weight, within the alignment, of the contrastive loss on noise alone (code)
 SPREAD = 0.5  # standard deviation within a class, the class means having 1 (code, Gaussian noise)
-SOURCES = ('gaussian', 'generator')
 GRID = 8  # pixels of the coarse images, as in the authors' Gaussian noise
-LATENT, CHANNELS = 64, 16  # of the generator; latent size as in the authors' scripts
 
 
 class Virtual(NamedTuple):
   """Noise images as small latent vectors; `render` computes the pixels."""
 
-  z: Array  # [images, latent]
+  z: Array  # [images, pixels of a coarse image]
   y: Array  # [images], 0 .. classes - 1
-  generator: Any  # the generator's fixed random weights; () for Gaussian noise
 
 
 class VHL(Layer):
@@ -37,14 +34,14 @@ class VHL(Layer):
   `align_epochs` passes of every round, steps 0 .. align_epochs ceil(size / batch) - 1, real
   features are aligned with those of the noise of their class; the latter get no gradient from it.
 
-  The noise follows from `seed` alone: it is the same for all clients and rounds, and nobody sends
+  The noise follows from a fixed key: it is the same for all clients and rounds, and nobody sends
   it. Models are evaluated by their first C outputs. The loss of real samples is over these C too,
   or with `joint` over all 2C, as in the code: then the extra outputs change the loss even with all
   weights at 0. Without `joint`, lambda_noise = alignment = 0 changes nothing.
 
-  Deviations: noise is drawn in normalised pixels, not stored as clipped images; the generator is a
-  small random network; noise is not augmented; BatchNorm takes its statistics from the real samples
-  only.
+  Deviations: the noise is Gaussian (paper: images of an untrained StyleGAN), drawn in normalised
+  pixels instead of stored as clipped images, and not augmented; BatchNorm takes its statistics from
+  the real samples only.
   """
 
   lambda_noise: float = field(1.0, 'weight of the cross-entropy on noise (scripts 1.0)', low=0.0)
@@ -53,11 +50,7 @@ class VHL(Layer):
   align_epochs: int = field(5, 'passes of a round that are aligned (code 5)', low=0, high=1000)
   noise_batch: int = field(128, 'noise images in a local step (code 128)', low=1, high=10**9)
   images_per_class: int = field(100, 'noise images of a class (code 5000)', low=1, high=10**5)
-  source: str = field(
-    'gaussian', "'gaussian', or an untrained 'generator' (paper: StyleGAN)", choices=SOURCES
-  )
   joint: bool = field(False, 'cross-entropy of real samples over all 2C outputs (code)')
-  seed: int = field(0, 'seed of the noise, for all seeds of a run', low=0, high=2**31 - 1)
 
   def requires(self):
     return frozenset({'one class', 'pixels'})
@@ -67,8 +60,8 @@ class VHL(Layer):
 
   def common(self, task, key, round, w):
     """Returns the noise; the argument `key` differs by round and is not used."""
-    key, shape = stream(self.seed, Purpose.COMMON), task.data.x.shape[1:]
-    return noise_set(key, self.source, shape, task.num_classes, self.images_per_class)
+    key, shape = stream(0, Purpose.COMMON), task.data.x.shape[1:]
+    return noise_set(key, shape, task.num_classes, self.images_per_class)
 
   def prepare(self, client):  # the key of the noise's order, and the number of aligned steps
     per_pass = -(-client.shard.size // client.task.local.batch_size)
@@ -129,18 +122,11 @@ class VHL(Layer):
 _with_extra_outputs = functools.cache(with_extra_outputs)
 
 
-def noise_set(
-  key: PRNGKey,
-  source: str,
-  shape: tuple[int, int, int],
-  classes: int,
-  per_class: int,
-) -> Virtual:
+def noise_set(key: PRNGKey, shape: tuple[int, int, int], classes: int, per_class: int) -> Virtual:
   """Draws the set: z = m_y + 0.5 e, with a mean m_c ~ N(0, 1) for every class and e ~ N(0, 1).
 
   Args:
     key: of the set; the same key gives the same set.
-    source: 'gaussian': z is an image of 8 x 8 pixels; 'generator': z enters an untrained network.
     shape: (height, width, channels) of an image.
     classes: C.
     per_class: images of a class.
@@ -149,35 +135,18 @@ def noise_set(
     The set, C * per_class images in the order of their labels.
   """
   height, width, channels = shape
-  if source == 'gaussian':
-    size = min(GRID, height) * min(GRID, width) * channels
-    generator: Any = ()
-  else:
-    size = LATENT
-    first = jax.random.normal(fold(key, 0, 2), (LATENT, GRID * GRID * CHANNELS)) / LATENT**0.5
-    second = jax.random.normal(fold(key, 0, 3), (3, 3, CHANNELS, channels))
-    generator = first, second * (2 / (9 * CHANNELS)) ** 0.5
+  size = min(GRID, height) * min(GRID, width) * channels
   y = jnp.repeat(jnp.arange(classes, dtype=jnp.int32), per_class)
   means = jax.random.normal(fold(key, 0), (classes, size))
   z = means[y] + SPREAD * jax.random.normal(fold(key, 0, 1), (y.shape[0], size))
-  return Virtual(z, y, generator)
+  return Virtual(z, y)
 
 
 def render(virtual: Virtual, rows: Array, shape: tuple[int, int, int]) -> Array:
   """Returns images of rows [batch], normalised, [batch, height, width, channels]."""
   height, width, channels = shape
-  z = virtual.z[rows]
-  if virtual.generator:
-    first, second = virtual.generator
-    z = jax.nn.leaky_relu(z @ first, 0.2).reshape(-1, GRID, GRID, CHANNELS)
-  else:
-    z = z.reshape(-1, min(GRID, height), min(GRID, width), channels)
-  x = jax.image.resize(z, (z.shape[0], height, width, z.shape[-1]), 'bilinear')
-  if virtual.generator:
-    x = jax.lax.conv_general_dilated(
-      x, second, (1, 1), 'SAME', dimension_numbers=('NHWC', 'HWIO', 'NHWC')
-    )
-  return x
+  z = virtual.z[rows].reshape(-1, min(GRID, height), min(GRID, width), channels)
+  return jax.image.resize(z, (z.shape[0], *shape), 'bilinear')
 
 
 def contrastive_loss(features: Array, y: Array, mask: Array, temperature: Array | float) -> Array:

@@ -65,38 +65,28 @@ def num_microbatches(
 
 
 def synthetic_microbatches(
-  number: int, images: int, model: Model, mesh: jax.sharding.Mesh | None, key: str
+  images: int, model: Model, mesh: jax.sharding.Mesh | None
 ) -> Microbatches:
   """Returns how a step on a synthetic set divides its images.
 
+  On a CPU, for a network with convolutions and without batch statistics, all devices share the
+  images in microbatches of about `LEAST_SYNTHETIC`; elsewhere there is one.
+
   Args:
-    number: of microbatches in all. 0: on a CPU, for a network with convolutions and without batch
-      statistics, all devices share the images in microbatches of about `LEAST_SYNTHETIC`;
-      elsewhere there is one.
     images: of a step.
     model: the network.
     mesh: the run's devices; None: one.
-    key: of the setting, for the error.
-
-  Raises:
-    ValueError: if the number does not divide the images, or the network has batch statistics.
   """
-  if number > 1 and jax.eval_shape(model.init, jax.random.key(0)).stats:
-    raise ValueError(
-      f'{key}={number}: the network has batch statistics, so that images see each other; use 1'
-    )
-  if number and images % number:
-    raise ValueError(f'{key}={number}: {images} images do not divide into as many pieces')
-  if not number and not _helps(model):
+  if not _helps(model):
     return Microbatches()
   devices = mesh.devices.size if mesh is not None and not processes.is_distributed() else 1
-  shards = math.gcd(devices, number or images)
+  shards = math.gcd(devices, images)
   own = images // shards
   fit = (n for n in range(1, own + 1) if own % n == 0 and own // n >= LEAST_SYNTHETIC)
-  own_number = number // shards if number else max(fit, default=1)
+  number = max(fit, default=1)
   if mesh is None or shards == 1:
-    return Microbatches(own_number)
-  return Microbatches(own_number, jax.sharding.Mesh(mesh.devices.flat[:shards], mesh.axis_names))
+    return Microbatches(number)
+  return Microbatches(number, jax.sharding.Mesh(mesh.devices.flat[:shards], mesh.axis_names))
 
 
 def _sum_over(

@@ -180,9 +180,8 @@ def test_training_learns_and_is_evaluated_as_scikit_learn_does():
   assert got['o_f1'] > before['o_f1'] and got['loss'] < before['loss']
 
 
-@pytest.mark.parametrize('shared', [pytest.param(False, marks=pytest.mark.slow), True])
-def test_uniform_targets_and_a_shared_set(shared):
-  fields = {'source': 'global', 'labels': 'uniform', 'shared': shared}
+def test_uniform_targets():
+  fields = {'source': 'global', 'labels': 'uniform'}
   method = fs.chain(base(), fs.FedCOG(start=0, samples=6, steps=5, kd_batch=3, **fields))
   assert np.isfinite(train(method, 1)[2]['train/loss'])
 

@@ -60,7 +60,7 @@ def test_every_class_has_a_distribution_of_its_own():
 
   The means are of N(0, 1).
   """
-  virtual = noise_set(jax.random.key(3), 'gaussian', (8, 8, 1), 4, 2000)
+  virtual = noise_set(jax.random.key(3), (8, 8, 1), 4, 2000)
   np.testing.assert_array_equal(virtual.y, np.repeat(np.arange(4), 2000))
   x = np.asarray(render(virtual, jnp.arange(8000), (8, 8, 1))).reshape(4, 2000, 64)
   means = np.asarray(jax.random.normal(jax.random.fold_in(jax.random.key(3), 0), (4, 64)))
@@ -71,7 +71,7 @@ def test_every_class_has_a_distribution_of_its_own():
 
 
 def test_coarse_noise_is_stretched_to_the_image():
-  virtual = noise_set(jax.random.key(0), 'gaussian', (16, 16, 3), 2, 3)
+  virtual = noise_set(jax.random.key(0), (16, 16, 3), 2, 3)
   assert virtual.z.shape == (6, 8 * 8 * 3)
   flat = virtual._replace(z=jnp.ones_like(virtual.z))
   np.testing.assert_allclose(render(flat, jnp.array([4]), (16, 16, 3)), np.ones((1, 16, 16, 3)))
@@ -80,29 +80,18 @@ def test_coarse_noise_is_stretched_to_the_image():
   np.testing.assert_allclose(x[:, 0, 0], virtual.z[jnp.array([5, 1]), :3], rtol=1e-6)
 
 
-def test_untrained_generator_separates_the_classes():
-  """A nearest-mean rule, learnt from half of the images, is right on nearly all of the others."""
-  virtual = noise_set(jax.random.key(1), 'generator', (12, 12, 3), 5, 40)
-  x = np.asarray(render(virtual, jnp.arange(200), (12, 12, 3))).reshape(5, 2, 20, -1)
-  means = x[:, 0].mean(1)
-  nearest = ((x[:, 1, :, None] - means) ** 2).sum(-1).argmin(-1)
-  assert (nearest == np.arange(5)[:, None]).mean() > 0.9
-  assert 0.3 < x.std() < 3
-
-
 def test_noise_is_the_same_in_every_round_and_costs_no_bytes():
   """4 * 5 + 5 + 5 * 3 = 40 parameters, 5 * 3 + 3 = 18 for the extra outputs.
 
   Four clients, 4 bytes: 928.
   """
 
-  def common(round, **fields):
-    method = fs.VHL(**fields)
+  def common(round):
+    method = fs.VHL()
     task = tiny.build(method, tiny.net(4, 3), tiny.federated([3, 2])).task(round)
     return method.common(task, jax.random.key(round), jnp.int32(round), None)
 
   jax.tree.map(np.testing.assert_array_equal, common(1), common(7))
-  assert np.abs(common(1).z - common(1, seed=1).z).max() > 0.1
   engine = tiny.build(fs.VHL(images_per_class=1000), tiny.net(4, 3), tiny.federated([3, 3, 3, 3]))
   assert engine.bytes_per_round() == (928, 928)
   assert 'vhl' not in engine.init(0).server
@@ -136,7 +125,7 @@ def local_loss(index, padding=0.0, **fields):
   engine = tiny.build(method, tiny.net(4, 3), tiny.federated([3, 2]))
   params = engine.model.init(jax.random.key(2)).params
   params['extra']['bias'] = jnp.array([0.3, -0.2, 0.1])
-  virtual = noise_set(jax.random.key(1), 'gaussian', SHAPE, 3, 4)
+  virtual = noise_set(jax.random.key(1), SHAPE, 3, 4)
   x = np.random.default_rng(1).normal(size=(4, *SHAPE)).astype(np.float32)
   x[3] += padding
   y, mask = np.array([0, 2, 0, 1]), jnp.array([1.0, 1.0, 1.0, 0.0])
@@ -238,7 +227,7 @@ def test_neutral_setting_is_fedavg_and_others_are_not(optimizer):
   assert away(lambda_noise=0.0, alignment=0.0) <= 1e-6
   if optimizer == 'sgd':
     assert away(alignment=0.0) > 1e-4
-    assert away(lambda_noise=0.0, source='generator') > 1e-4
+    assert away(lambda_noise=0.0) > 1e-4
 
 
 def test_neutral_setting_is_fedavg_with_batch_norm():

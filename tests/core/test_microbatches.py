@@ -1,4 +1,4 @@
-"""Images in pieces give the same values and derivatives as at once, on one and several devices."""
+"""Microbatches give the values and derivatives of the whole, on one and several devices."""
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ def test_value_gradient_and_its_tangent_are_those_of_the_whole(x64, count, devic
 
 @pytest.mark.parametrize('adjoint', unroll.ADJOINTS)
 def test_meta_gradients_are_those_of_the_whole(x64, adjoint):
-  """An augmentation sees all images together, so its draws do not depend on the pieces."""
+  """An augmentation sees all images together, so its draws do not depend on the microbatches."""
   model = tiny.net(9, 3)
   w, x, y = drawn(model)
   target = model.init(jax.random.key(1)).params
@@ -84,33 +84,25 @@ def convnet(norm='group'):
 
 
 @pytest.mark.parametrize(
-  ('count', 'images', 'devices', 'expected'),
+  ('images', 'devices', 'expected'),
   [
-    (0, 150, 2, (15, 2)),  # 75 images on each: 15 pieces of 5
-    (0, 150, 4, (15, 2)),  # four devices cannot share 150 equally
-    (0, 7, 2, (1, 1)),  # one piece of 7: no divisor has 5 or more
-    (0, 20, 1, (4, 1)),
-    (1, 150, 2, (1, 1)),
-    (6, 150, 4, (3, 2)),
+    (150, 2, (15, 2)),  # 75 images on each: 15 microbatches of 5
+    (150, 4, (15, 2)),  # four devices cannot share 150 equally
+    (7, 2, (1, 1)),  # one microbatch of 7: no divisor has 5 or more
+    (20, 1, (4, 1)),
   ],
 )
-def test_split(count, images, devices, expected):
-  split = microbatches.synthetic_microbatches(
-    count, images, convnet(), mesh_of(devices), 'dynafed.pieces'
-  )
+def test_split(images, devices, expected):
+  split = microbatches.synthetic_microbatches(images, convnet(), mesh_of(devices))
   assert (split.number, split.mesh.devices.size if split.mesh else 1) == expected
 
 
 def test_networks_that_gain_nothing_or_whose_images_see_each_other_are_not_split():
-  assert microbatches.synthetic_microbatches(0, 150, tiny.net(9, 3), mesh_of(2), '') == (1, None)
-  assert microbatches.synthetic_microbatches(0, 150, convnet('batch'), mesh_of(2), '') == (1, None)
-  with pytest.raises(ValueError, match='dynafed.pieces=5: .*batch statistics'):
-    microbatches.synthetic_microbatches(5, 150, convnet('batch'), None, 'dynafed.pieces')
-  with pytest.raises(ValueError, match='dynafed.pieces=7: 150 images do not divide'):
-    microbatches.synthetic_microbatches(7, 150, convnet(), None, 'dynafed.pieces')
+  for model in (tiny.net(9, 3), convnet('batch')):
+    assert microbatches.synthetic_microbatches(150, model, mesh_of(2)) == (1, None)
 
 
-def test_synthesis_on_two_devices_is_that_on_one():
+def test_synthesis_on_two_devices_is_that_on_one(monkeypatch):
   """Compares one iteration, by its loss and by the start of the next one.
 
   More iterations would differ: where a gradient is nearly 0, Adam's first step enlarges rounding
@@ -118,7 +110,9 @@ def test_synthesis_on_two_devices_is_that_on_one():
   """
   data = tiny.federated([6, 6, 5, 7])
   states = []
-  for count in (1, 6):
+  for number in (1, 3):  # on one device, and on each of two
+    split = microbatches.Microbatches(number, mesh_of(2) if number > 1 else None)
+    monkeypatch.setattr(microbatches, 'synthetic_microbatches', lambda *_, split=split: split)
     method = fs.chain(
       fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2),
       fs.DynaFed(
@@ -130,7 +124,6 @@ def test_synthesis_on_two_devices_is_that_on_one():
         image_lr=1e-6,
         label_lr=1e-6,
         inner_lr_lr=1e-6,
-        pieces=count,
       ),
     )
     engine = Engine(method, tiny.net(4, 3), data, layout=Layout(1, 'blocks', 2))

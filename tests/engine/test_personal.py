@@ -112,9 +112,7 @@ METHODS = {
   'persistent': lambda: fs.FedAvg(lr=0.01, batch_size=2, persistent=True),
   'scaffold': lambda: fs.chain(sgd(), fs.SCAFFOLD()),
   'fedcog': lambda: fs.chain(sgd(), fs.FedCOG(start=1, samples=4, steps=2)),
-  'shared': lambda: fs.chain(
-    sgd(), fs.FedCOG(start=1, samples=4, steps=2, source='global', shared=True)
-  ),
+  'common': lambda: fs.chain(sgd(), fs.VHL(images_per_class=2, noise_batch=4)),
   'fedrep': lambda: fs.chain(sgd(), fs.FedRep(head=2)),
   'ditto': lambda: fs.chain(sgd(), fs.Ditto()),
 }

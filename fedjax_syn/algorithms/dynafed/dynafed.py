@@ -13,16 +13,15 @@ from fedjax_syn.algorithms.dynafed import dynamics, synthetic_set
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
 from fedjax_syn.algorithms.dynafed.unroll import (
   ADJOINTS,
-  DISTANCES,
   augmentation,
   draw_segment,
   inner_loss,
   smallest_move,
+  squared_distance,
   unroll,
 )
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.chunks import Chunks
-from fedjax_syn.core.contexts import Task
 from fedjax_syn.core.fields import field
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.mesh import place, replicated
@@ -68,9 +67,6 @@ class DynaFed(Layer):
   targets: int = field(
     2, 'checkpoints whose mean is w* (paper 2, code 2 or 3); 0: w^{t+s}', low=0, high=10_000
   )
-  distance: str = field(
-    'squared', "d(w~, w*): 'squared' (code) or 'cosine'", choices=tuple(DISTANCES)
-  )
   inner_lr: float = field(0.04, 'initial alpha (paper 1e-5, code 0.04)', above=0.0)
   inner_lr_lr: float = field(1e-2, 'Adam rate of log alpha (code: of alpha, 1e-5)', low=0.0)
   image_lr: float = field(5e-2, 'Adam rate of the images (paper and code 5e-2)', low=0.0)
@@ -81,7 +77,6 @@ class DynaFed(Layer):
   finetune_augment: str = field('', "DSA operations of fine-tuning; '': none")
 
   def server_init(self, task, key, params, messages):
-    self._microbatches(task)  # raises ValueError before round 1 if `pieces` does not fit
     images, shape = self.images_per_class * task.num_classes, task.data.x.shape[1:]
     # Algorithm 1, line 1
     syn = synthetic_set.noise(key, images, shape, task.num_classes, self.inner_lr)
@@ -119,7 +114,11 @@ class DynaFed(Layer):
           f' (smallest squared move {move}): nothing to match'
         )
         return w.params, state, self._diverged(reason)
-    batches, stats = self._microbatches(task), w.stats
+    images = self.images_per_class * task.num_classes
+    batches = microbatches.synthetic_microbatches(
+      min(self.inner_batch or images, images), task.model, task.mesh
+    )
+    stats = w.stats
     if batches.mesh:
       key, state, stats = place((key, state, stats), replicated(batches.mesh))
     chunks, ok = Chunks(seconds), True
@@ -158,8 +157,7 @@ class DynaFed(Layer):
         adjoint=self.adjoint,
         scan_unroll=self.together,
       )
-      # Line 5: d(w~, w*); for 'squared' ||w~ - w*||^2 / ||w^t - w*||^2.
-      return DISTANCES[self.distance](w_end, w_star, w_t)
+      return squared_distance(w_end, w_star, w_t)  # line 5: d(w~, w*)
 
     # Lines 5 and 6: a step of Adam (Appendix B) for X, y and log alpha.
     step = training_step(distance, self._optimizer())
@@ -255,25 +253,11 @@ class DynaFed(Layer):
   together: int = field(
     1, 'inner steps per iteration of the compiled loop (docs/speed.md)', low=1, high=1000
   )
-  pieces: int = field(
-    0,
-    'microbatches of an inner step, shared by the devices; 1: one, on one device; 0: the fastest',
-    low=0,
-    high=10**5,
-  )
 
   @property
   def _first_t(self) -> int:
     """The smallest t of a segment."""
     return 0 if self.include_initial else 1
-
-  def _microbatches(self, task: Task) -> Microbatches:
-    """Returns how an inner step divides its images; raises ValueError if `pieces` does not fit."""
-    images = self.images_per_class * task.num_classes
-    step_images = min(self.inner_batch or images, images)
-    return microbatches.synthetic_microbatches(
-      self.pieces, step_images, task.model, task.mesh, 'dynafed.pieces'
-    )
 
   def _diverged(self, reason: str) -> dict[str, Any]:
     return {'diverged_round': self.length, 'diverged_client': -1, 'reason': reason}

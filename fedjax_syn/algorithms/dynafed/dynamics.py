@@ -9,9 +9,10 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
-from fedjax_syn.algorithms.dynafed.unroll import cosine_distance, draw_segment, inner_loss, unroll
+from fedjax_syn.algorithms.dynafed.unroll import draw_segment, inner_loss, unroll
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.types import Array, Model, Params, PRNGKey, Stats
 from fedjax_syn.data import federated
@@ -75,9 +76,15 @@ def _distances(
     own = fold(key, i)
     drawn = draw_segment(fold(own, 0), trajectory, first, length, segment, targets)
     end = unroll(loss, drawn.start, syn, fold(own, 1), steps)
-    return cosine_distance(end, drawn.target, drawn.start)
+    return cosine_distance(end, drawn.target)
 
   return jax.lax.map(distance, jnp.arange(draws))
+
+
+def cosine_distance(end: Params, target: Params) -> Array:
+  """Returns 1 - cos(w~, w*), [], over all parameters as one vector."""
+  norms = jnp.sqrt(optax.tree.vdot(end, end) * optax.tree.vdot(target, target))
+  return 1 - optax.tree.vdot(end, target) / norms
 
 
 @functools.partial(jax.jit, static_argnames='num_classes')

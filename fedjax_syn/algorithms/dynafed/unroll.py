@@ -166,16 +166,6 @@ def squared_distance(end: Params, target: Params, start: Params) -> Array:
   return _squared_norm(optax.tree.sub(end, target)) / _squared_norm(optax.tree.sub(start, target))
 
 
-def cosine_distance(end: Params, target: Params, start: Params) -> Array:
-  """1 - cos(w~, w*), [], over all parameters as one vector; the start is not used."""
-  del start
-  norms = jnp.sqrt(_squared_norm(end) * _squared_norm(target))
-  return 1 - optax.tree.vdot(end, target) / norms
-
-
-DISTANCES = {'squared': squared_distance, 'cosine': cosine_distance}
-
-
 class Segment(NamedTuple):
   """A drawn piece of the trajectory."""
 

@@ -19,7 +19,6 @@ SOURCES = ('noise', 'global', 'global+local')
 
 # Rounds after T0: `phases` ends a phase after round T0, and `first_round` is that of the phase.
 generating = when(lambda self, task: task.first_round > self.start)
-generating_shared = when(lambda self, task: self.shared and task.first_round > self.start)
 
 
 class Generated(NamedTuple):
@@ -98,31 +97,25 @@ class FedCOG(Layer):
     'soft', "the global model's predictions, or 'hard': the target labels", choices=('soft', 'hard')
   )
   kd_batch: int = field(64, 'generated samples in a local step (code 64)', low=1, high=10**9)
-  shared: bool = field(False, "one set for all clients (A.2); source 'global' or 'noise'")
   generator: bool = field(False, 'a convolutional generator between noise and images (A.5.1)')
 
   def client_init(self, task, initial, shard):
     return Previous(initial, jnp.zeros((), bool))
 
-  @generating_shared
-  def common(self, task, key, round, w):  # line 5 as in A.2: one set for all clients
-    y = generation.target_labels(None, 1.0, self.samples, task.num_classes, task.data.y.ndim > 1)
-    return self._generate(task, key, w, None, y)
-
   @generating
   def prepare(self, client):  # line 5: D^_k, and the weights of L_c and L_kd
     task, counts = client.task, client.shard.class_counts
-    if self.shared:
-      generated = client.broadcast
+    labels_each = counts.sum() / jnp.maximum(client.shard.size, 1)  # labels per sample
+    lacking = generation.complement(counts)
+    if self.labels == 'uniform':
+      lacking = jnp.zeros(task.num_classes)
+    if task.data.y.ndim > 1:
+      y = generation.label_sets(lacking, labels_each, self.samples)
     else:
-      labels_each = counts.sum() / jnp.maximum(client.shard.size, 1)  # labels per sample
-      d = counts if self.labels == 'complementary' else None  # A.1.1: d_k
-      y = generation.target_labels(
-        d, labels_each, self.samples, task.num_classes, task.data.y.ndim > 1
-      )
-      w = Variables(client.params, client.stats)
-      previous = client.state if self.source == 'global+local' else None
-      generated = self._generate(task, fold(client.key, 0), w, previous, y)
+      y = generation.class_labels(lacking, self.samples)
+    w = Variables(client.params, client.stats)
+    previous = client.state if self.source == 'global+local' else None
+    generated = self._generate(task, fold(client.key, 0), w, previous, y)
     weights = generation.loss_weights(counts) if self.weights == 'free' else (1.0, self.lambda_kd)
     return Prepared(fold(client.key, 0, 1), generated, *weights)
 
@@ -151,9 +144,8 @@ class FedCOG(Layer):
     shape = generation.input_shape(task.model, w.params, task.data.x)
     inputs, images = generation.starting_point(key, self.samples, shape, self.generator)
     steps, loss = 0 if self.source == 'noise' else self.steps, lambda x, y: l_gen(images(x), y)
-    inputs = generation.minimise(
-      loss, inputs, y, steps=steps, lr=self.lr, batch_size=self._at_a_time()
-    )
+    batch_size = 0 if self.generator else generation.AT_A_TIME.get(jax.default_backend(), 0)
+    inputs = generation.minimise(loss, inputs, y, steps=steps, lr=self.lr, batch_size=batch_size)
     x = images(inputs)
     return Generated(x, y, log_p(w, x))
 
@@ -189,16 +181,6 @@ class FedCOG(Layer):
     recognised = jnp.argmax(generated.log_p, axis=-1) == generated.y
     return {'recognised': recognised.mean(), 'kd_weight': client.prepared.kd_weight}
 
-  def check(self):
-    if self.shared and self.source == 'global+local':
-      raise ValueError(
-        "fedcog.shared=True needs fedcog.source='global' or 'noise': local models differ by client"
-      )
-    if self.batch and self.generator:
-      raise ValueError(
-        f'fedcog.batch={self.batch}: with a generator samples depend on each other; use 0'
-      )
-
   def resolve(self, run):
     if self.start >= run.rounds:
       raise ValueError(
@@ -221,14 +203,3 @@ class FedCOG(Layer):
       " and fedcog.weights='free' scales it by client: use fedcog.weights='fixed', or"
       ' fedcog+fedprox'
     }
-
-  batch: int = field(
-    0,
-    'samples generated at a time, which does not change the result; 0: 32 on a CPU, else all',
-    low=0,
-    high=10**9,
-  )
-
-  def _at_a_time(self) -> int:
-    """Returns the number of samples generated at a time; 0: all, as a generator needs."""
-    return 0 if self.generator else self.batch or generation.AT_A_TIME.get(jax.default_backend(), 0)

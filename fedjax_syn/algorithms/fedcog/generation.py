@@ -24,26 +24,6 @@ def complement(class_counts: Array) -> Array:
   return class_counts.max() - class_counts
 
 
-def target_labels(
-  class_counts: Array | None, each: float | Array, budget: int, classes: int, several: bool
-) -> Array:
-  """Chooses the target labels of generated samples.
-
-  Args:
-    class_counts: d, [classes], the client's samples of each class, to be complemented (A.1.1);
-      None: equal shares.
-    each: [], labels per sample.
-    budget: number of samples.
-    classes: number of classes.
-    several: whether a sample has several labels.
-
-  Returns:
-    int32 [budget], or multi-hot [budget, classes].
-  """
-  lacking = jnp.zeros(classes) if class_counts is None else complement(class_counts)
-  return label_sets(lacking, each, budget) if several else class_labels(lacking, budget)
-
-
 def loss_weights(class_counts: Array) -> tuple[Array, Array]:
   """Returns the weights of real and generated data: N_real and N_gen over their sum (A.3.2)."""
   lacking, held = complement(class_counts).sum(), jnp.maximum(class_counts.sum(), 1)

@@ -141,7 +141,7 @@ def test_without_the_initial_model_the_trajectory_starts_at_one():
   assert np.isfinite(engine.artifacts(state)['losses']).all()
 
 
-def test_minibatches_augmentation_and_cosine():
+def test_minibatches_and_augmentation():
   engine = engine_of(
     fs.chain(
       base(),
@@ -149,7 +149,6 @@ def test_minibatches_augmentation_and_cosine():
         **FIELDS,
         inner_batch=4,
         finetune_batch=4,
-        distance='cosine',
         augment='cutout',
         finetune_augment='flip',
       ),
@@ -212,8 +211,3 @@ def test_refusals(fields, rounds, message):
 
 def test_length_of_exactly_a_segment_works_with_the_initial_model():
   resolved(6, length=5, segment=5)
-
-
-def test_pieces_that_do_not_divide_the_images_are_refused_before_the_run():
-  with pytest.raises(ValueError, match='dynafed.pieces=4: 6 images do not divide'):
-    engine_of(fs.chain(base(), fs.DynaFed(**FIELDS, pieces=4)))
