@@ -106,9 +106,8 @@ class FedCOG(Layer):
   def prepare(self, client):  # line 5: D^_k, and the weights of L_c and L_kd
     task, counts = client.task, client.shard.class_counts
     labels_each = counts.sum() / jnp.maximum(client.shard.size, 1)  # labels per sample
-    lacking = generation.complement(counts)
-    if self.labels == 'uniform':
-      lacking = jnp.zeros(task.num_classes)
+    uniform = self.labels == 'uniform'  # else A.1.1
+    lacking = jnp.zeros(task.num_classes) if uniform else generation.complement(counts)
     if task.data.y.ndim > 1:
       y = generation.label_sets(lacking, labels_each, self.samples)
     else:
