@@ -79,9 +79,7 @@ def main(argv: Sequence[str]) -> int:
     if len(cells) < total:
       print(f'{len(cells)} of {total} cells, chosen at random by data.seed={config.data.seed}')
     jax_setup.prepare_jax(config.layout.devices)
-  from fedjax_syn.runs import experiment  # only now, so that refusals are quick
-
-  records = sweep.sweep(cells, workdir, experiment.run_experiment, name)
+  records = sweep.sweep(cells, workdir, name)
   statuses = {record['status'] for record in records}
   if exit_status.DISK_FULL in statuses:
     return exit_status.DISK_FULL

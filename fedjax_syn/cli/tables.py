@@ -93,12 +93,10 @@ def main(argv: Sequence[str]) -> int:
     jax_setup.prepare_jax(runs[0].config.layout.devices)
   import jax
 
-  from fedjax_syn.runs import default_folder, experiment
-
   # Many small runs use the same small programs; by default JAX keeps those that took a second.
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
   budget = math.inf if FLAGS.budget_minutes is None else 60 * FLAGS.budget_minutes
-  results, stopped = runner.run_table(table, runs, experiment.run_experiment, budget)
+  results, stopped = runner.run_table(table, runs, budget)
   selected = [run.key for run in runs]
   print(output.write(table, results, selected), end='')
   if stopped:

@@ -31,6 +31,7 @@ def _fields(name: str) -> Mapping[str, Any]:
 class Run(NamedTuple):
   """One seed of one cell."""
 
+  entry: Entry
   row: Row
   column: Column
   seed: int
@@ -90,11 +91,11 @@ class Table(NamedTuple):
     folder = self.workdir / spec.folder_of(self.entry, row, column) / f'seed{seed}'
     config = self.configure(row, column, seed)
     if (cell := warm_start.find(self.entry, row, column, self.entries)) is None:
-      return Run(row, column, seed, config, folder)
+      return Run(self.entry, row, column, seed, config, folder)
     first = self._replace(entry=cell[0]).run(*cell[1:], seed)
     start = warm_start.checkpoint(first.config, first.folder, config, folder, self.workdir)
     config = config_lib.check(dataclasses.replace(config, start_from=start))
-    return Run(row, column, seed, config, folder, first)
+    return Run(self.entry, row, column, seed, config, folder, first)
 
   def existing(self) -> list[Run]:
     """Returns the runs of this table that have a folder, of this call or an earlier one."""
@@ -124,12 +125,11 @@ class Table(NamedTuple):
     return runs
 
 
-def read(run: Run, without_metrics: frozenset[str], probe: bool = True) -> Result:
+def read(run: Run, probe: bool = True) -> Result:
   """Returns the state of a run's folder, and where there is one its result.
 
   Args:
     run: the run.
-    without_metrics: methods that log no number of their own; another one without a number failed.
     probe: whether to look for another process in a folder without a result.
   """
   try:
@@ -148,6 +148,7 @@ def read(run: Run, without_metrics: frozenset[str], probe: bool = True) -> Resul
   if summary is None or summary.get('rounds', run.config.rounds) != run.config.rounds:
     return Result('elsewhere' if probe and lock.owner(run.folder) else 'missing')
   state = summary['status'][str(run.seed)]['status']
+  without_metrics = run.entry.without_metrics
   silent = unlogged(run.config.algorithm, lines, without_metrics) if state == 'finished' else []
   if silent:
     return Result('failed', f'no trace of {", ".join(silent)} in its metrics', summary, lines)

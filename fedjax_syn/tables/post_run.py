@@ -14,7 +14,7 @@ from fedjax_syn.tables.work_list import POLL
 
 
 def compute(post_run: spec.PostRun, folder: pathlib.Path, seed: int, scale: spec.Scale) -> None:
-  """Computes a file of a finished run, unless it is there and whole.
+  """Computes a file of a finished run unless it is whole; waits for another process in the folder.
 
   Args:
     post_run: what is computed.
@@ -24,13 +24,17 @@ def compute(post_run: spec.PostRun, folder: pathlib.Path, seed: int, scale: spec
 
   Raises:
     ValueError: if the run does not hold what is needed, or its data set is not there.
-    InUseError: if another process works in the folder.
   """
-  with lock.hold(folder):
-    if not _is_whole(folder / post_run.file):
-      config = (work_folder.config(folder) or {})['config']
-      with jax.default_matmul_precision(config['precision']):
-        post_run.compute(folder, seed, scale)
+  while True:
+    try:
+      with lock.hold(folder):
+        if not _is_whole(folder / post_run.file):
+          config = (work_folder.config(folder) or {})['config']
+          with jax.default_matmul_precision(config['precision']):
+            post_run.compute(folder, seed, scale)
+      return
+    except lock.InUseError:  # another process writes the file
+      time.sleep(POLL)
 
 
 def compute_missing(
@@ -47,19 +51,9 @@ def compute_missing(
   for run in runs:
     if results[run.key].state == 'finished':
       try:
-        _compute_after_others(post_run, run.folder, run.seed, scale)
+        compute(post_run, run.folder, run.seed, scale)
       except Exception as error:
         results[run.key] = failure(error, results[run.key].summary)
-
-
-def _compute_after_others(
-  post_run: spec.PostRun, folder: pathlib.Path, seed: int, scale: spec.Scale
-) -> None:
-  while True:
-    try:
-      return compute(post_run, folder, seed, scale)
-    except lock.InUseError:  # another process writes the file
-      time.sleep(POLL)
 
 
 def _is_whole(path: pathlib.Path) -> bool:

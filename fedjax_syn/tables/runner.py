@@ -10,9 +10,7 @@ import pathlib
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
-from fedjax_syn import config as config_lib
 from fedjax_syn.core import exit_status, stopping
 from fedjax_syn.tables import post_run, progress, warm_start
 from fedjax_syn.tables.cells import Run, Table, read
@@ -21,15 +19,6 @@ from fedjax_syn.tables.spec import Key, Result, failure
 from fedjax_syn.tables.work_list import work_through
 
 OUT_OF_TIME = 'the budget is used up'
-
-
-class Execute(Protocol):
-  """`fedjax_syn.runs.experiment.run_experiment`."""
-
-  def __call__(
-    self, config: config_lib.Resolved, workdir: pathlib.Path, *, config_name: str, show: Watch
-  ) -> int:
-    """Runs an experiment in a folder; returns the exit status."""
 
 
 def expected_seconds(run: Run, known: Mapping[Key, float]) -> float:
@@ -52,25 +41,23 @@ def expected_seconds(run: Run, known: Mapping[Key, float]) -> float:
 
 
 def run_table(
-  table: Table, runs: Sequence[Run], execute: Execute, budget: float = math.inf
+  table: Table, runs: Sequence[Run], budget: float = math.inf
 ) -> tuple[dict[Key, Result], str]:
   """Runs the missing runs of a table, and computes what it needs of finished ones.
 
   Args:
     table: the table.
     runs: of the table, checked.
-    execute: runs an experiment.
     budget: seconds, see `run_missing`.
 
   Returns:
     The results of all runs of the table that have a folder or failed, and why and where this ended
     early; '' if it did not.
   """
-  without_metrics = table.entry.without_metrics
-  read_all = lambda: {run.key: read(run, without_metrics) for run in table.existing()}
+  read_all = lambda: {run.key: read(run) for run in table.existing()}
   known = {k: r.summary['seconds']['total'] for k, r in read_all().items() if r.summary}
   with progress.make(len(runs)) as watch:
-    failed, stopped = run_missing(runs, execute, watch, without_metrics, known, budget)
+    failed, stopped = run_missing(runs, watch, known, budget)
   # Other processes may have finished what this one waited for; no folder says why a run failed.
   results = {**read_all(), **failed}
   if table.entry.post_run and not stopped:
@@ -79,20 +66,13 @@ def run_table(
 
 
 def run_missing(
-  runs: Sequence[Run],
-  execute: Execute,
-  watch: Watch,
-  without_metrics: frozenset[str],
-  known: dict[Key, float],
-  budget: float = math.inf,
+  runs: Sequence[Run], watch: Watch, known: dict[Key, float], budget: float = math.inf
 ) -> tuple[dict[Key, Result], str]:
   """Runs what is not finished yet; a run that fails or diverges does not end the others.
 
   Args:
     runs: checked runs.
-    execute: runs an experiment.
     watch: shows the progress.
-    without_metrics: methods that log no number of their own.
     known: seconds of finished runs; it grows.
     budget: seconds. A run that is not expected to end in time does not begin, and one that still
       runs then is interrupted and saved.
@@ -106,7 +86,7 @@ def run_missing(
   deadline = time.monotonic() + budget
 
   def attempt_next(run: Run) -> bool | None:
-    result = tried.get(run.folder) or read(run, without_metrics, probe=False)
+    result = tried.get(run.folder) or read(run, probe=False)
     begun = result.state == 'missing'
     if begun:
       too_long = time.monotonic() + expected_seconds(run, known) > deadline
@@ -114,7 +94,7 @@ def run_missing(
         late.append(run)
         watch.skip()
         return True
-      attempted = None if stop else attempt_from_start(run, execute, watch, without_metrics)
+      attempted = None if stop else attempt_from_start(run, watch)
       if attempted is None:
         return None
       result = attempted
@@ -141,14 +121,12 @@ def run_missing(
   return failed, f'{why}: {count} of {len(runs)} runs are left' if count else ''
 
 
-def attempt_from_start(
-  run: Run, execute: Execute, watch: Watch, without_metrics: frozenset[str]
-) -> Result | None:
+def attempt_from_start(run: Run, watch: Watch) -> Result | None:
   """Runs one run, and before it the one in which it begins if that is needed; see `attempt`."""
 
   def go(part: Run) -> Result | None:
     watch.start(part.label, part.config.rounds)
-    result = attempt(part, execute, watch, without_metrics)
+    result = attempt(part, watch)
     gc.collect()  # the arrays of its engine, before those of the next
     return result
 
@@ -165,18 +143,19 @@ def attempt_from_start(
   return go(run)
 
 
-def attempt(
-  run: Run, execute: Execute, watch: Watch, without_metrics: frozenset[str]
-) -> Result | None:
+def attempt(run: Run, watch: Watch) -> Result | None:
   """Runs one run; returns its result, None if it was interrupted.
 
   Raises:
     OSError: if the disk is full.
   """
+  from fedjax_syn.runs import experiment  # only now, so that refusals are quick
+
   said = io.StringIO()  # a refusal is a line on stderr; here it belongs into the table
   try:
     with contextlib.redirect_stderr(said):
-      status = execute(run.config, run.folder, config_name=run.column.config, show=watch)
+      name = run.column.config
+      status = experiment.run_experiment(run.config, run.folder, config_name=name, show=watch)
   except Exception as error:  # the other cells go on
     return failure(error)
   *others, reason = said.getvalue().strip().splitlines() or ['']
@@ -187,7 +166,7 @@ def attempt(
     return None
   if status == exit_status.DISK_FULL:  # for the others too
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(run.folder))
-  result = read(run, without_metrics)
+  result = read(run)
   if result.state == 'missing':  # refused
     return Result('failed', reason or f'exit status {status}')
   return result

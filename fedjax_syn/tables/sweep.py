@@ -7,7 +7,7 @@ import pathlib
 import random
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import ml_collections
 
@@ -27,15 +27,6 @@ OUTCOMES = {exit_status.REFUSED: 'refused', exit_status.INTERRUPTED: 'interrupte
 Values = dict[str, str]
 """Settings as written on the command line."""
 Record = dict[str, Any]
-
-
-class Execute(Protocol):
-  """`fedjax_syn.runs.experiment.run_experiment`."""
-
-  def __call__(
-    self, config: ml_collections.ConfigDict, workdir: pathlib.Path, *, config_name: str
-  ) -> int:
-    """Runs an experiment in a folder; returns the exit status."""
 
 
 class Cell(NamedTuple):
@@ -115,11 +106,13 @@ def begun_in(cells: Sequence[Cell], folders: Sequence[pathlib.Path]) -> pathlib.
   return None
 
 
-def _run(cell: Cell, execute: Execute, config_name: str) -> Record | None:
+def _run(cell: Cell, config_name: str) -> Record | None:
   """Runs one cell; returns its record, None if another process works in its folder."""
+  from fedjax_syn.runs import experiment  # only now, so that refusals are quick
+
   if lock.owner(cell.folder):
     return None
-  status = execute(cell.config, cell.folder, config_name=config_name)
+  status = experiment.run_experiment(cell.config, cell.folder, config_name=config_name)
   if status == exit_status.REFUSED and lock.owner(cell.folder):  # it came meanwhile
     return None
   score: Any = work_folder.summary(cell.folder) if status == exit_status.FINISHED else None
@@ -139,9 +132,7 @@ def _earlier(path: pathlib.Path) -> list[Record]:
     return []
 
 
-def sweep(
-  cells: Sequence[Cell], workdir: pathlib.Path, execute: Execute, config_name: str
-) -> list[Record]:
+def sweep(cells: Sequence[Cell], workdir: pathlib.Path, config_name: str) -> list[Record]:
   """Runs the cells that are not finished yet and keeps W/sweep.json up to date.
 
   A cell that is refused by its data or diverges does not end the sweep; one that another process
@@ -150,7 +141,6 @@ def sweep(
   Args:
     cells: checked cells.
     workdir: W.
-    execute: runs an experiment.
     config_name: stem of the config file.
 
   Returns:
@@ -170,7 +160,7 @@ def sweep(
     record = done.get((cell.folder.name, cell.hash))
     note = ': finished before' if record else ''
     print(f'[{number}/{len(cells)}] {cell.folder.name}{note}', flush=True)
-    record = record or _run(cell, execute, config_name)
+    record = record or _run(cell, config_name)
     if record is None:
       return False
     records[number] = record
