@@ -191,7 +191,7 @@ BAD_DATA = [
   Bad(
     'a function that returns no data',
     DIGITS | {'data.name': 'tiny_data:number'},
-    "data.name='tiny_data:number' must be, or return, a",
+    "data.name='tiny_data:number': got int instead of a",
     file('tiny_data.py', TINY),
   ),
   Bad(

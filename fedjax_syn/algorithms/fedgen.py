@@ -1,6 +1,6 @@
 """FedGen: a generator of features regularises local training (Zhu et al., 2021, Algorithm 1)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from fedjax_syn.core.keys import fold
 from fedjax_syn.core.optimizers import training_step
 from fedjax_syn.core.types import Array, Params, PRNGKey, PyTree
 from fedjax_syn.layer import Layer
-from fedjax_syn.models.generator import Generator, Moments, generator, running
+from fedjax_syn.models.generator import FeatureGenerator, Moments, running
 from fedjax_syn.server import models
 
 
@@ -66,9 +66,10 @@ class FedGen(Layer):
     task, sent, g = client.task, client.broadcast, self._generator(client.task)
     value, out = loss_fn(w, step)
     batch, total = step.y.shape[0], jnp.maximum(step.mask.sum(), 1)
-    noise = jax.random.uniform(fold(step.key, 0), (2, batch, g.noise))
+    noise = jax.random.uniform(fold(step.key, 0), (2, batch, self.noise))
     other = jax.random.randint(fold(step.key, 0, 1), (batch,), 0, task.num_classes)
-    logits = lambda y, eps: task.model.head(w, g.apply(sent.generator, y, eps, sent.moments)[0])
+    features = lambda y, eps: g.apply({'params': sent.generator}, y, eps, sent.moments)[0]
+    logits = lambda y, eps: task.model.head(w, features(y, eps))
     generated = logits(other, noise[0])
     teacher = optax.softmax_cross_entropy_with_integer_labels(generated, other).mean()
     target = jax.nn.softmax(jax.lax.stop_gradient(logits(step.y, noise[1])))
@@ -80,7 +81,8 @@ class FedGen(Layer):
     return client.shard.class_counts.astype(client.task.data.mean.dtype), None
 
   def server_init(self, task, key, params, messages):
-    weights, zero = self._generator(task).init(key), jnp.zeros(())
+    example = jnp.zeros(1, jnp.int32), jnp.zeros((1, self.noise))
+    weights, zero = self._generator(task).init(key, *example)['params'], jnp.zeros(())
     moments = Moments(jnp.zeros(self.hidden), jnp.ones(self.hidden))
     return Server(weights, moments, zero, self._optimizer().init(weights), zero)
 
@@ -112,20 +114,19 @@ class FedGen(Layer):
     self, weights: Params, key: PRNGKey, task: Task, params: Params, counts: Array
   ) -> tuple[Array, Moments]:
     """Returns the generator's loss and its batch's moments; params: the clients', [cohort, ...]."""
-    g = self._generator(task)
+    g: Any = self._generator(task)
     labels = jnp.log(_holders(counts))
     y = jax.random.categorical(fold(key, 0), labels, shape=(self.batch_size,))
-    noise = jax.random.uniform(fold(key, 0, 1), (self.batch_size, g.noise))
-    z, moments = g.apply(weights, y, noise)
+    noise = jax.random.uniform(fold(key, 0, 1), (self.batch_size, self.noise))
+    z, moments = g.apply({'params': weights}, y, noise)
     logits = jax.vmap(task.model.head, (0, None))(params, z)
     return ensemble_loss(logits, y, counts) + diversity_loss(noise, z), moments
 
-  def _generator(self, task: Task) -> Generator:
+  def _generator(self, task: Task) -> FeatureGenerator:
     image = jax.ShapeDtypeStruct((1, *task.data.x.shape[1:]), task.data.mean.dtype)
     variables = jax.eval_shape(task.model.init, jax.random.key(0))
     features = jax.eval_shape(lambda v, x: task.model.apply(v, x).features, variables, image)
-    sizes = {'hidden': self.hidden, 'features': features.shape[-1]}
-    return generator(noise=self.noise, num_classes=task.num_classes, **sizes)
+    return FeatureGenerator(self.hidden, features.shape[-1], task.num_classes)
 
   def _optimizer(self) -> optax.GradientTransformation:
     return optax.chain(optax.add_decayed_weights(self.weight_decay), optax.adam(self.lr))

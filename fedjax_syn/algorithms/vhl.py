@@ -1,6 +1,5 @@
 """VHL: clients align their features with those of common noise (Tang et al., 2022)."""
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -56,7 +55,7 @@ class VHL(Layer):
     return frozenset({'one class', 'pixels'})
 
   def model(self, model, shape):
-    return _with_extra_outputs(model, shape)
+    return with_extra_outputs(model, shape)
 
   def common(self, task, key, round, w):
     """Returns the noise; the argument `key` differs by round and is not used."""
@@ -117,9 +116,6 @@ class VHL(Layer):
     pairs = contrastive_loss(features, y, jnp.concatenate([mask, ones]), self.temperature)
     alone = contrastive_loss(virtual, y[batch:], ones, self.temperature)
     return pairs + NOISE_CONTRAST * alone
-
-
-_with_extra_outputs = functools.cache(with_extra_outputs)
 
 
 def noise_set(key: PRNGKey, shape: tuple[int, int, int], classes: int, per_class: int) -> Virtual:

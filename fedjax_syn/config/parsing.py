@@ -16,6 +16,7 @@ import ml_collections
 from fedjax_syn import algorithms
 from fedjax_syn.config import blocks
 from fedjax_syn.config.schema import METHODS, SECTIONS, Resolved
+from fedjax_syn.core import own_code
 from fedjax_syn.core.fields import ConfigError, as_field, coerce, field
 from fedjax_syn.core.texts import shown
 from fedjax_syn.layer import Layer
@@ -204,7 +205,7 @@ def check_name(key: str, value: str, kind: str) -> None:
   elif kind == 'algorithms':
     _check_own_layer(key, value)
   else:
-    _check_own_function(key, value)
+    own_code.load(value, key)
 
 
 def _check_own_layer(key: str, value: str) -> None:
@@ -217,20 +218,6 @@ def _check_own_layer(key: str, value: str) -> None:
       f'{key}={shown(value)}: {layer.name!r}, the name of its block, is that of another part of the'
       ' config; rename the class'
     )
-
-
-def _check_own_function(key: str, value: str) -> None:
-  module, _, name = value.rpartition(':')
-  try:
-    function = getattr(importlib.import_module(module), name, None)
-  except Exception as error:  # a user's module may fail in any way
-    missing = isinstance(error, ModuleNotFoundError) and error.name
-    own = missing in (module, module.partition('.')[0]) or not module
-    reason = f'{error}' if own else f'inside it: {error}'
-    hint = f'; write {module[:-3]}:{name}, without .py' if module.endswith('.py') else ''
-    raise ConfigError(f'{key}={shown(value)}: cannot be imported ({reason}){hint}') from error
-  if not callable(function):
-    raise ConfigError(f'{key}={shown(value)}: module {module} has no function {name!r}')
 
 
 def no_such(key: str, known: Iterable[str], outside: Iterable[str]) -> str:

@@ -88,8 +88,7 @@ def check(dataset: Any, where: str) -> Dataset:
   """
   if not isinstance(dataset, Dataset):
     raise ValueError(
-      f'{where} must be, or return, a fedjax_syn.data.datasets.Dataset, '
-      f'got {type(dataset).__name__}'
+      f'{where}: got {type(dataset).__name__} instead of a fedjax_syn.data.datasets.Dataset'
     )
   classes = dataset.num_classes
   if isinstance(classes, bool) or not isinstance(classes, int | np.integer) or classes < 1:

@@ -2,8 +2,6 @@
 
 import difflib
 import functools
-import importlib
-import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn.core import own_code
 from fedjax_syn.core.types import Model
 from fedjax_syn.models.classifier import as_model
 from fedjax_syn.models.convnet import convnet
@@ -108,14 +107,10 @@ def create(
   given |= {'shape': tuple(shape), **sizes}
   if ':' not in name:
     return _built_in(_one_of('name', name, MODELS), **given)
-  build = _load(name)
-  try:
-    model = build(**given)
-  except Exception as error:
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    raise ValueError(
-      f'model.name = {name!r}: {type(error).__name__} in {where.filename}:{where.lineno}: {error}'
-    ) from error
+  build = own_code.load(name, 'model.name')
+  if isinstance(build, type) and issubclass(build, nn.Module):
+    build = functools.partial(from_class, build, name)  # type: ignore[arg-type]
+  model = own_code.call(build, f'model.name = {name!r}', **given)
   if not isinstance(model, Model):
     raise ValueError(f'model.name = {name!r}: it returned a {type(model).__name__}, not a Model')
   return model
@@ -139,21 +134,3 @@ def _one_of(argument: str, value: str, known: Iterable[str]) -> str:
     hint = f'did you mean {" or ".join(map(repr, near))}? ' if near else ''
     raise ValueError(f'model.{argument} = {value!r} is unknown: {hint}known: {", ".join(known)}')
   return value
-
-
-def _load(name: str) -> Callable[..., Model]:
-  module, _, function = name.partition(':')
-  try:
-    imported = importlib.import_module(module)
-  except (ImportError, ValueError) as error:
-    raise ValueError(
-      f'model.name = {name!r}: module {module!r} cannot be imported: {error}'
-    ) from error
-  build = getattr(imported, function, None)
-  if not callable(build):
-    near = difflib.get_close_matches(function, dir(imported))
-    hint = f'; did you mean {" or ".join(map(repr, near))}?' if near else ''
-    raise ValueError(f'model.name = {name!r}: {module!r} has no function {function!r}{hint}')
-  if isinstance(build, type) and issubclass(build, nn.Module):
-    return functools.partial(from_class, build, name)  # type: ignore[arg-type]
-  return build

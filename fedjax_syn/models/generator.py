@@ -1,16 +1,16 @@
 """Generators: features for a label (FedGen, Zhu et al., 2021), images (FedCOG, A.5.1)."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedjax_syn.core.types import Array, Params, PRNGKey
+from fedjax_syn.core.types import Array
 
 RUNNING = 0.1  # of a batch in the running moments
 EPSILON = 1e-5
+IMAGE_NOISE = 256  # random numbers of an image
 
 
 class Moments(NamedTuple):
@@ -18,16 +18,6 @@ class Moments(NamedTuple):
 
   mean: Array  # [hidden]
   variance: Array  # [hidden]
-
-
-class Generator(NamedTuple):
-  """A generator as pure functions."""
-
-  init: Callable[[PRNGKey], Params]
-  apply: Callable[..., Any]
-  """See `generator` and `image_generator`."""
-  noise: int
-  """Random numbers per sample."""
 
 
 def running(old: Moments, batch: Moments, rows: int) -> Moments:
@@ -43,8 +33,13 @@ def running(old: Moments, batch: Moments, rows: int) -> Moments:
   return Moments(move(old.mean, batch.mean), move(old.variance, variance))
 
 
-class Body(nn.Module):
-  """[noise, one-hot label] - linear - batch norm - ReLU - linear."""
+class FeatureGenerator(nn.Module):
+  """[noise, one-hot label] - linear - batch norm - ReLU - linear: features of a label.
+
+  Called with y [batch], uniform noise [batch, noise] and moments, it returns features [batch,
+  features], the input of the classifier's head, and moments: in training on the server those of the
+  batch, on clients the running ones that were given.
+  """
 
   hidden: int
   features: int
@@ -65,33 +60,8 @@ class Body(nn.Module):
     return nn.Dense(self.features, param_dtype=z.dtype)(z), moments
 
 
-def generator(*, noise: int, hidden: int, features: int, num_classes: int) -> Generator:
-  """Builds a generator.
-
-  Args:
-    noise: uniform numbers per sample.
-    hidden: hidden units.
-    features: size of the features, the input of the classifier's head.
-    num_classes: labels.
-
-  Returns:
-    The generator; `apply(params, y [batch], noise [batch, noise], moments)` gives features [batch,
-    features] and moments; in training on the server by the batch's own moments, on clients by the
-    running ones.
-  """
-  body = Body(hidden, features, num_classes)
-
-  def init(key):
-    return body.init(key, jnp.zeros(1, jnp.int32), jnp.zeros((1, noise)))['params']
-
-  def apply(params, y, eps, moments=None):
-    return body.apply({'params': params}, y, eps, moments)
-
-  return Generator(init, apply, noise)
-
-
-class ImageBody(nn.Module):
-  """Linear to 8 x 8 x 128, upsampling, three convolutions."""
+class ImageGenerator(nn.Module):
+  """Linear to 8 x 8 x 128, upsampling, three convolutions: noise [batch, noise] to images."""
 
   shape: tuple[int, int, int]
 
@@ -103,17 +73,3 @@ class ImageBody(nn.Module):
     for features in (128, 64):
       z = nn.leaky_relu(nn.Conv(features, (3, 3), param_dtype=z.dtype)(z), 0.2)
     return nn.Conv(channels, (3, 3), param_dtype=z.dtype)(z)
-
-
-def image_generator(shape: tuple[int, int, int], noise: int = 256) -> Generator:
-  """Builds FedCOG's optional generator for images of a shape (height, width, channels).
-
-  Returns:
-    The generator; `apply(params, noise [batch, noise])` gives images [batch, *shape].
-  """
-  body = ImageBody(shape)
-  return Generator(
-    lambda key: body.init(key, jnp.zeros((1, noise)))['params'],
-    lambda params, z: body.apply({'params': params}, z),
-    noise,
-  )

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn.algorithms.fedgen import diversity_loss, ensemble_loss
-from fedjax_syn.models.generator import Moments, generator, running
+from fedjax_syn.models.generator import FeatureGenerator, Moments, running
 
 
 def test_ensemble_loss_by_hand():
@@ -31,9 +31,9 @@ def test_diversity_loss_by_hand():
 
 def test_running_moments_keep_the_label_of_a_batch_of_one_class():
   """With a batch's own moments its label would cancel: features would not depend on it."""
-  g = generator(noise=2, hidden=3, features=4, num_classes=3)
-  weights = g.init(jax.random.key(0))
+  g = FeatureGenerator(hidden=3, features=4, classes=3)
   noise = jax.random.uniform(jax.random.key(1), (5, 2))
+  weights = g.init(jax.random.key(0), jnp.zeros(5, jnp.int32), noise)
   of = lambda label, moments: g.apply(weights, jnp.full(5, label), noise, moments)[0]
   mixed = jnp.array([0, 1, 2, 0, 1])
   _, moments = g.apply(weights, mixed, noise)

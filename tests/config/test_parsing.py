@@ -75,7 +75,7 @@ def run(method=None, dataset='digits', model='mlp', **more):
     ({'method': 'fedavg'}, "method='fedavg': must be a chain of layers, as in fs.chain(fs."),
     ({'method': fs.FedProx}, 'must be a chain of layers, as in fs.chain(FedProx())'),
     ({'model': None}, 'model=None: must be a Model or the name of one'),
-    ({'dataset': (0, 1)}, 'dataset must be a fedjax_syn.data.datasets.Dataset, got tuple'),
+    ({'dataset': (0, 1)}, 'dataset: got tuple instead of a fedjax_syn.data.datasets.Dataset'),
     ({'data_dir': 3}, 'data_dir=3: must be a string'),
   ],
 )

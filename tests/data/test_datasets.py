@@ -255,10 +255,10 @@ def test_a_function_as_data_set():
   'name, message',
   [
     ('no_such_package:make', "No module named 'no_such_package'"),
-    (f'{__name__}:missing', "no attribute 'missing'"),
+    (f'{__name__}:missing', "has no function 'missing'"),
     (':', 'must be package.module:function'),
-    (f'{__name__}:wrong', 'must be, or return, a .*Dataset, got int'),
-    (f'{__name__}:ROOT', 'must be, or return, a .*Dataset, got .*Path'),
+    (f'{__name__}:wrong', 'got int instead of a .*Dataset'),
+    (f'{__name__}:ROOT', "has no function 'ROOT'"),
   ],
 )
 def test_a_function_refused(name, message):

@@ -75,7 +75,7 @@ def test_auto_is_the_form_of_the_backend(monkeypatch):
     ('convnet', {'depth': 4}, "'convnet' does not fit images of 8x8 pixels.*depth"),
     ('lenet', {}, "'lenet' does not fit images of 8x8"),
     ('cnn3', {}, "'cnn3' does not fit images of 8x8"),
-    ('no_such_package:model', {}, "'no_such_package' cannot be imported"),
+    ('no_such_package:model', {}, "'no_such_package:model': cannot be imported"),
     (':model', {}, 'cannot be imported'),
     (f'{__name__}:outsde', {}, "has no function 'outsde'; did you mean 'outside'"),
     (f'{__name__}:ARGUMENTS', {}, "has no function 'ARGUMENTS'"),

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import optax
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.optimizers import optimize
 from fedjax_syn.core.types import Array, Model, Params, PRNGKey, PyTree
-from fedjax_syn.models.generator import image_generator
+from fedjax_syn.models.generator import IMAGE_NOISE, ImageGenerator
 
 # By backend: samples whose activations stay in a CPU's cache. 100 steps of LeNet on 256 images of
 # 28 x 28 take 4.4 s, and 6.7 s all at once.
@@ -164,8 +165,9 @@ def starting_point(
   if not generator:
     return noise(*shape), lambda x: x
   height, width, channels = shape
-  network = image_generator((height, width, channels))
-  return (network.init(fold(key, 0)), noise(network.noise)), lambda start: network.apply(*start)
+  network: Any = ImageGenerator((height, width, channels))
+  params = network.init(fold(key, 0), jnp.zeros((1, IMAGE_NOISE)))['params']
+  return (params, noise(IMAGE_NOISE)), lambda start: network.apply({'params': start[0]}, start[1])
 
 
 def input_shape(model: Model, params: Params, x: Array) -> tuple[int, ...]:
