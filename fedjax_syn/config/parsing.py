@@ -203,21 +203,17 @@ def check_name(key: str, value: str, kind: str) -> None:
       own = '; your own is MODULE:CLASS or FILE.py:CLASS' if kind == 'algorithms' else ''
       raise ConfigError(f'{key}={shown(value)}: unknown{_nearest(value, known)}{own}')
   elif kind == 'algorithms':
-    _check_own_layer(key, value)
+    try:
+      layer = algorithms.layer_class(value)
+    except ValueError as error:
+      raise ConfigError(f'{key}={error}') from error
+    if layer.name in (*SECTIONS, *Resolved.__dataclass_fields__, algorithms.BASE):
+      raise ConfigError(
+        f'{key}={shown(value)}: {layer.name!r}, the name of its block, is that of another part of'
+        ' the config; rename the class'
+      )
   else:
     own_code.load(value, key)
-
-
-def _check_own_layer(key: str, value: str) -> None:
-  try:
-    layer = algorithms.layer_class(value)
-  except ValueError as error:
-    raise ConfigError(f'{key}={error}') from error
-  if layer.name in (*SECTIONS, *Resolved.__dataclass_fields__, algorithms.BASE):
-    raise ConfigError(
-      f'{key}={shown(value)}: {layer.name!r}, the name of its block, is that of another part of the'
-      ' config; rename the class'
-    )
 
 
 def no_such(key: str, known: Iterable[str], outside: Iterable[str]) -> str:

@@ -6,7 +6,6 @@ import platform
 import socket
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -59,19 +58,15 @@ def write_config(job: Job, config_name: str) -> None:
   }
   layout = job.engine.layout._asdict()
   named = {'config_name': config_name, **now, **added, 'dataset': described, 'layout': layout}
-  stored_files.write_json(path, {**named, **_environment()})
-
-
-def _environment() -> dict[str, Any]:
-  """Returns versions, devices and the commit that a result comes from."""
   versions = {'python': platform.python_version(), 'fedjax_syn': fedjax_syn.__version__}
   versions |= {name: importlib.metadata.version(name) for name in PACKAGES}
-  return {
+  environment = {
     'versions': versions,
     'devices': [f'{d.platform} {d.device_kind}' for d in jax.devices()],
     'host': {'name': socket.gethostname(), 'machine': platform.machine(), 'cores': os.cpu_count()},
     'commit': _commit(),
   }
+  stored_files.write_json(path, {**named, **environment})
 
 
 def _commit() -> str | None:

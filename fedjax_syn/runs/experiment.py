@@ -72,10 +72,13 @@ def _run(config: Any, workdir: str | Path, config_name: str, show: progress.Repo
       runs = assemble.planned_runs(resolved, folder)
       summary = on_process_0(lambda: resume.open_folders(runs, stack, show.say))
       if summary is not None:
-        _check_moved_data(resolved, folder)
+        if on_process_0(lambda: resume.data_moved(folder, resolved)):
+          dataset = processes.on_all_processes(lambda: assemble.read(resolved))
+          on_process_0(lambda: resume.check_data(folder, dataset))
+        when = on_process_0(lambda: (folder / 'summary.json').stat().st_mtime)
         show.read(
-          f'finished {on_process_0(lambda: _finished_at(folder))}; nothing was trained now:'
-          ' another --workdir begins anew'
+          f'finished {time.strftime("%Y-%m-%d %H:%M", time.localtime(when))}; nothing was trained'
+          ' now: another --workdir begins anew'
         )
         return _conclude(resolved, folder, summary, show)
       assemble.check_privacy(resolved)
@@ -104,19 +107,6 @@ def _refuse(error: Exception) -> int:
     raise error
   print(texts.one_line(error), file=sys.stderr)
   return exit_status.REFUSED
-
-
-def _check_moved_data(resolved: Resolved, folder: Path) -> None:
-  """Checks the data of a finished run if they lie elsewhere than before."""
-  if on_process_0(lambda: resume.data_moved(folder, resolved)):
-    dataset = processes.on_all_processes(lambda: assemble.read(resolved))
-    on_process_0(lambda: resume.check_data(folder, dataset))
-
-
-def _finished_at(folder: Path) -> str:
-  """Returns when a run finished, in local time."""
-  changed = (folder / 'summary.json').stat().st_mtime
-  return time.strftime('%Y-%m-%d %H:%M', time.localtime(changed))
 
 
 def _prepare(

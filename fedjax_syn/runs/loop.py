@@ -166,8 +166,11 @@ def train(
     per_round = math.nan if here == phase_end else (clock.parts['rounds'] - before) / rounds
     live.update(zip(seeds, new, strict=True))
     for seed, report in zip(seeds, reports, strict=True):
-      step = Step('rounds', live[seed], report, here == phase_end, seed, seed == seeds[-1])
-      yield leaving(_after_rounds(step, plan, clock, here == evaluation))
+      if fine := not report.get('diverged_round'):
+        report = {k: v for k, v in report.items() if not k.startswith('diverged')}
+      kind, ends = 'rounds' if fine else 'diverged', fine and here == phase_end
+      step = Step(kind, live[seed], report, ends, seed, seed == seeds[-1])
+      yield leaving(_evaluated(step, plan, clock) if fine and here == evaluation else step)
 
 
 def _stretch(round: int, plan: Plan, evaluation: float, per_round: float) -> int:
@@ -176,15 +179,6 @@ def _stretch(round: int, plan: Plan, evaluation: float, per_round: float) -> int
   affordable = 1 if math.isnan(per_round) else max(1, int(STRETCH_SECONDS / max(per_round, 1e-6)))
   affordable = processes.broadcast_from_process_0(affordable)
   return int(min(evaluation - round, pause - round, plan.rounds - round, affordable))
-
-
-def _after_rounds(step: Step, plan: Plan, clock: Clock, evaluate: bool) -> Step:
-  """Returns the step after a stretch of rounds."""
-  if step.report.get('diverged_round'):
-    return step._replace(kind='diverged', phase_end=False)
-  report = {k: v for k, v in step.report.items() if not k.startswith('diverged')}
-  step = step._replace(report=report)
-  return _evaluated(step, plan, clock) if evaluate else step
 
 
 def _evaluated(step: Step, plan: Plan, clock: Clock) -> Step:

@@ -150,9 +150,14 @@ def _check_rounds(
     raise ValueError(f'{where}, and {done} are done: rounds={now} needs another folder')
 
 
+def _before(folder: Path) -> dict[str, Any]:
+  """Returns the config.json of a run that began; {} before its first round."""
+  return (work_folder.config(folder) or {}) if has_begun(folder) else {}
+
+
 def data_moved(folder: Path, resolved: Resolved) -> bool:
   """Says whether a run's data lie elsewhere than before, by its config."""
-  before = (work_folder.config(folder) or {}).get('config', {}).get('data', {})
+  before = _before(folder).get('config', {}).get('data', {})
   return not identity.same_place(before.get('dir', resolved.data.dir), resolved.data.dir)
 
 
@@ -166,9 +171,7 @@ def check_data(folder: Path, dataset: Dataset) -> None:
   Raises:
     ValueError: in one line, if any part that changes a result differs.
   """
-  if not has_begun(folder):
-    return
-  before = work_folder.config(folder) or {}
+  before = _before(folder)
   known = {**before.get('data_digests', {})}
   known['rows'] = before.get('dataset', {}).get('checksum', dataset.checksum)
   for part, now in data_digests(dataset).items():
@@ -212,7 +215,7 @@ def _arrays_of(value: Any) -> list[np.ndarray]:
 
 def stored_layout(folder: Path) -> dict[str, Any] | None:
   """Returns the layout with which a run began; None before its first round."""
-  return (work_folder.config(folder) or {}).get('layout') if has_begun(folder) else None
+  return _before(folder).get('layout')
 
 
 def start_of_compared(resolved: Resolved, folder: Path) -> str:
@@ -228,8 +231,9 @@ def start_of_compared(resolved: Resolved, folder: Path) -> str:
   """
   if not resolved.start_from:
     return ''
-  before = (work_folder.config(folder) or {}).get('config', {}).get('start_from', '')
-  if has_begun(folder) and not (before and identity.same_place(before, resolved.start_from)):
+  began = _before(folder)
+  before = began.get('config', {}).get('start_from', '')
+  if began and not (before and identity.same_place(before, resolved.start_from)):
     return before
   source = paths.given(resolved.start_from, 'start_from')
   run = source.parent.parent
@@ -243,21 +247,19 @@ def start_of_compared(resolved: Resolved, folder: Path) -> str:
 
 def finished_summary(folder: Path, rounds: int) -> dict[str, Any] | None:
   """Returns the summary of a run that has all of its rounds; None if it is damaged or has fewer."""
-  summary = _summary(folder)
-  return summary if summary and summary.get('rounds', rounds) == rounds else None
-
-
-def _summary(folder: Path) -> dict[str, Any] | None:
   with contextlib.suppress(stored_files.DamagedError):  # which `open_folders` said
-    return work_folder.summary(folder)
+    summary = work_folder.summary(folder)
+    if summary and summary.get('rounds', rounds) == rounds:
+      return summary
   return None
 
 
 def rename_old_summary(folder: Path, rounds: int) -> None:
   """Renames the summary of a run that continues to more rounds: it is of fewer rounds."""
-  summary = _summary(folder)
-  if summary and (before := summary.get('rounds', rounds)) != rounds:
-    (folder / 'summary.json').rename(folder / f'summary_{before}.json')
+  with contextlib.suppress(stored_files.DamagedError):
+    summary = work_folder.summary(folder)
+    if summary and (before := summary.get('rounds', rounds)) != rounds:
+      (folder / 'summary.json').rename(folder / f'summary_{before}.json')
 
 
 def lost_models(folder: Path, summary: Mapping[str, Any]) -> list[str]:

@@ -9,18 +9,17 @@ import json
 import os
 import stat
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedjax_syn.core import paths
+from fedjax_syn.core import paths, texts
 
 DIGEST = 'sha256'
 DEEPEST = 200  # levels of nesting; what the library writes has a few dozen at most
 LARGEST = 2**30  # bytes of a JSON file
-NUMBER = float  # in a shape: an int counts too, a bool does not
 
 
 class StoredError(ValueError):
@@ -171,56 +170,37 @@ def fault(value: Any, shape: Any, where: str = '') -> str:
       text is such a number) matches all other keys.
     where: the path so far.
   """
-  if shape is Any:
-    return ''
-  if isinstance(shape, str):
-    return '' if value == shape else _unlike(value, where)
+  if isinstance(shape, list) and isinstance(value, list):
+    faults = (fault(item, shape[0], f'{where}[{i}]') for i, item in enumerate(value))
+    return next(filter(None, faults), '')
+  if isinstance(shape, dict) and isinstance(value, dict):
+    return next(filter(None, _faults_of_dict(value, shape, where)), '')
   if isinstance(shape, tuple):
-    return '' if any(not fault(value, s) for s in shape) else _unlike(value, where)
-  if isinstance(shape, list):
-    if not isinstance(value, list):
-      return _unlike(value, where)
-    return _first(fault(item, shape[0], f'{where}[{i}]') for i, item in enumerate(value))
-  if isinstance(shape, dict):
-    return _fault_of_dict(value, shape, where)
-  kinds = (int, float) if shape is float else (shape if shape is not None else type(None),)
-  fits = isinstance(value, kinds) and (shape is bool or not isinstance(value, bool))
-  return '' if fits else _unlike(value, where)
+    fits = any(not fault(value, one) for one in shape)
+  elif isinstance(shape, type) and shape is not Any:
+    fits = isinstance(value, (int, float) if shape is float else shape)
+    fits = fits and (shape is bool or not isinstance(value, bool))
+  else:
+    fits = shape is Any or value == shape
+  return '' if fits else f'{where or "it"} cannot be {texts.shown(value, 40)}'
 
 
-def _fault_of_dict(value: Any, shape: dict, where: str) -> str:
-  if not isinstance(value, dict):
-    return _unlike(value, where)
-  named = {key.removesuffix('?'): s for key, s in shape.items() if isinstance(key, str)}
-  rest = [(key, s) for key, s in shape.items() if not isinstance(key, str)]
+def _faults_of_dict(value: dict, shape: dict, where: str) -> Iterator[str]:
   inside = lambda key: f'{where}.{key}' if where else key
-  for key in shape:
-    if isinstance(key, str) and not key.endswith('?') and key not in value:
-      return f'it has no {inside(key)}'
-
-  def of_key(key, item):
+  named = {key.removesuffix('?'): s for key, s in shape.items() if isinstance(key, str)}
+  others = [(kind, s) for kind, s in shape.items() if not isinstance(kind, str)]
+  for key in named:
+    if key in shape and key not in value:
+      yield f'it has no {inside(key)}'
+  for key, item in value.items():
     if key in named:
-      return fault(item, named[key], inside(key))
-    if not rest:
-      return ''
-    kind, s = rest[0]
-    try:
-      kind(key)
-    except ValueError:
-      return f'it has a {inside(key)[:80]!r}'
-    return fault(item, s, inside(key))
-
-  return _first(of_key(key, item) for key, item in value.items())
-
-
-def _first(faults: Iterable[str]) -> str:
-  return next(filter(None, faults), '')
-
-
-def _unlike(value: Any, where: str) -> str:
-  shown = ascii(value)
-  shown = shown if len(shown) <= 40 else f'{shown[:40]}...'
-  return f'{where or "it"} cannot be {shown}'
+      yield fault(item, named[key], inside(key))
+    for kind, s in others if key not in named else ():
+      try:
+        kind(key)
+      except ValueError:
+        yield f'it has a {inside(key)[:80]!r}'
+      yield fault(item, s, inside(key))
 
 
 def read_arrays(path: Path, shapes: Mapping[str, str] | None = None) -> dict[str, np.ndarray]:

@@ -158,8 +158,12 @@ class SeedGroup:
       self._finish(seed)
     recorder.save(self.ended, self.clock.seconds(), keep=True)
     stop.pause()  # what follows can be made from the checkpoint: a stop need not wait for it
-    for seed in live:
-      self._write_files(seed)
+    for seed, state in live.items():
+      known = self.measured.get(seed, {})  # none in a session that began after the last round
+      others = [measure for measure in self.plan.measures if measure.name not in known]
+      values = {**known, **take(others, END, seed, state)}
+      if recorder.write:
+        recorder.files[str(seed)] = final_files.write(self.job, seed, values, self.show.say)
     return True
 
   def _take(self, step: loop.Step) -> None:
@@ -213,11 +217,3 @@ class SeedGroup:
     recorder.status[key] = status
     recorder.files.pop(key, None)  # of a run of fewer rounds
     self.ended[seed] = status['round'], state
-
-  def _write_files(self, seed: int) -> None:
-    """Writes what a finished seed leaves beside its checkpoints."""
-    known = self.measured.get(seed, {})  # none in a session that began after the last round
-    others = [measure for measure in self.plan.measures if measure.name not in known]
-    values = {**known, **take(others, END, seed, self.live[seed])}
-    if self.recorder.write:
-      self.recorder.files[str(seed)] = final_files.write(self.job, seed, values, self.show.say)

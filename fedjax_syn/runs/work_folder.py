@@ -13,22 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_syn.runs.stored_files import (
-  NUMBER,
-  DamagedError,
-  digest_of_arrays,
-  fault,
-  parse,
-  read_arrays,
-  read_bytes,
-  read_json,
-)
+from fedjax_syn.runs import stored_files
+from fedjax_syn.runs.stored_files import DamagedError, digest_of_arrays, read_arrays, read_bytes
 
 PARTITION = 'partition.npz'
 RUN = 'run'  # in FILES: those that belong to no seed
 OF_RUN = (PARTITION, 'figures/partition.png', 'figures/accuracy.png')
 
-STATISTICS = {'mean': (NUMBER, None), 'std': (NUMBER, None), 'per_seed': [(NUMBER, None)]}
+STATISTICS = {'mean': (float, None), 'std': (float, None), 'per_seed': [(float, None)]}
 ACCURACY = {'last': STATISTICS, 'mean_last_5': STATISTICS, 'best': STATISTICS}
 FILES = {str: {str: str}}  # by seed or RUN, by path in the folder: a digest, '' of a picture
 STATUS = (
@@ -42,22 +34,22 @@ SUMMARY = {
   'personal?': {str: STATISTICS},
   'rounds_to_accuracy': {float: STATISTICS},
   'status': {int: STATUS},
-  'seconds': {'total': NUMBER, str: NUMBER},
+  'seconds': {'total': float, str: float},
   'seeds?': [int],
   'rounds?': int,
   'algorithm?': str,
   'dataset?': str,
   'eval_every?': int,
-  'bytes_up?': (NUMBER, None),
-  'bytes_before?': NUMBER,
-  'bytes_down?': (NUMBER, None),
-  'epsilon?': (NUMBER, None),
-  'privacy?': ({'delta': NUMBER, 'unit': str}, None),
+  'bytes_up?': (float, None),
+  'bytes_before?': float,
+  'bytes_down?': (float, None),
+  'epsilon?': (float, None),
+  'privacy?': ({'delta': float, 'unit': str}, None),
   'metrics_sha256?': str,
   'files?': FILES,
 }
 SHOWN = {'algorithm': str, 'dataset': str, 'rounds': int, 'seeds': [int], 'eval_every': int}
-VALUE = (str, NUMBER, bool, None, [(str, NUMBER, bool)])  # of a setting
+VALUE = (str, float, bool, None, [(str, float, bool)])  # of a setting
 SETTING = (VALUE, {str: VALUE})
 CONFIG = {
   'config': {
@@ -77,7 +69,7 @@ CONFIG = {
     'shape?': [int],
     'class_names?': [str],
     'client_names?': [str],
-    'normalisation?': {'name?': str, 'mean': [NUMBER], 'std': [NUMBER]},
+    'normalisation?': {'name?': str, 'mean': [float], 'std': [float]},
   },
   'config_name?': str,
   'own_code?': {str: str},
@@ -90,16 +82,16 @@ CONFIG = {
   },
   'versions?': {str: (str, None)},
   'devices?': [str],
-  'host?': {str: (str, NUMBER, None)},
+  'host?': {str: (str, float, None)},
   'commit?': (str, None),
 }
-LINE = {'round': int, 'seed': int, str: NUMBER}  # of metrics.jsonl
+LINE = {'round': int, 'seed': int, str: float}  # of metrics.jsonl
 
 
 def config(folder: Path) -> dict[str, Any] | None:
   """Reads a run's config.json; None without one, DamagedError if it is that of no run."""
   path = folder / 'config.json'
-  described = read_json(path, CONFIG)
+  described = stored_files.read_json(path, CONFIG)
   if described is not None:
     c = described['config']
     if not c['seeds'] or min(c['rounds'], c['eval_every'], *c['seeds']) < 0 or c['rounds'] < 1:
@@ -120,7 +112,7 @@ def summary(folder: Path, seeds: Sequence[int] | None = None) -> dict[str, Any] 
   Raises:
     DamagedError: if one of the two is damaged.
   """
-  value = read_json(folder / 'summary.json', SUMMARY)
+  value = stored_files.read_json(folder / 'summary.json', SUMMARY)
   if value is not None:
     count = len(value['status'] if seeds is None else seeds)
     own = seeds is None or {*value['status']} == {*map(str, seeds)}
@@ -146,8 +138,8 @@ def lines(path: Path, size: int | None = None) -> list[dict[str, Any]]:
   out, seen = [], set()
   for number, text in enumerate(complete.splitlines(), 1):
     name = f'{path}, line {number},'
-    line = parse(text, name)
-    if wrong := fault(line, LINE):
+    line = stored_files.parse(text, name)
+    if wrong := stored_files.fault(line, LINE):
       raise DamagedError(f'{name} is damaged: {wrong}')
     key = line['seed'], line['round']
     if key in seen:
