@@ -147,7 +147,7 @@ BAD_DATA = [
     arrays(test_y=np.full(20, 10)),
   ),
   Bad('labels of no named set', MNIST, 'labels must lie in 0..9', arrays(train_y=Y + 3)),
-  Bad('test images of another shape', ARRAYS, 'but test images', arrays(test_x=X[:20, 1:])),
+  Bad('test images of another shape', ARRAYS, 'but that of train.npz', arrays(test_x=X[:20, 1:])),
   Bad('test labels of another kind', ARRAYS, 'but test labels', mixed),
   Bad('pickled objects', ARRAYS, 'd/train.npz cannot be read', arrays(train_x=X.astype(object))),
   Bad('half a folder', ARRAYS, 'd/test.npz is missing', lacks('test.npz')),

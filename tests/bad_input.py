@@ -183,7 +183,7 @@ BAD = [
   ({'eval_every': 0}, 'eval_every=0: must be at least 1'),
   ({'client.batch_size': 0}, 'client.batch_size=0: must be at least 1'),
   ({'client.epochs': 1.5}, 'client.epochs=1.5: must be an integer'),
-  ({'client.augment': 'flipp'}, "client.augment = 'flipp' is none of none, crop_flip"),
+  ({'client.augment': 'flipp'}, "client.augment='flipp': unknown; known: 'none', 'crop_flip'"),
   ({'layout.form': 'ring'}, "layout.form='ring': unknown; known: '', 'blocks', 'loop'"),
   ({'server.weighting': 'sizes'}, "server.weighting='sizes': unknown; known: 'uniform', 'size'"),
   ({'dynafed.augment': 'rotat'}, "dynafed.augment: augmentation 'rotat': use each of colour"),

@@ -6,7 +6,7 @@ from fedjax_syn.client.settings import Averaging, LocalTraining
 from fedjax_syn.core.optimizers import optimizer as optimizer_by_name
 from fedjax_syn.core.optimizers import schedule as schedule_by_name
 from fedjax_syn.core.types import Array
-from fedjax_syn.data.augment import Augment, resolve_augment
+from fedjax_syn.data.augment import AUGMENTATIONS, Augment
 from fedjax_syn.layer import Layer
 
 
@@ -25,7 +25,6 @@ class FedAvg(Layer, LocalTraining, Averaging):
       )
     optimizer_by_name(self.optimizer, momentum=self.momentum, weight_decay=self.weight_decay)
     schedule_by_name(self.schedule, 0)
-    resolve_augment(self.augment)
 
   def provides(self):
     sgd = self.optimizer == 'sgd'
@@ -44,4 +43,4 @@ class FedAvg(Layer, LocalTraining, Averaging):
     return make(learning_rate)
 
   def _augmentation(self) -> Augment | None:
-    return resolve_augment(self.augment)
+    return AUGMENTATIONS[self.augment]

@@ -110,16 +110,12 @@ def _single_scores(sums, rows):
   }
 
 
-def _positive(logits):
-  return logits > 0  # a probability above 0.5
-
-
 def _all_right(logits, y):
-  return (_positive(logits) == (y > 0)).all(axis=-1)
+  return ((logits > 0) == (y > 0)).all(axis=-1)  # a logit above 0: a probability above 0.5
 
 
 def _multi_counts(logits, y, mask):
-  true, predicted, kept = y > 0, _positive(logits), mask[:, None]
+  true, predicted, kept = y > 0, logits > 0, mask[:, None]
   return {
     'right': jnp.sum(_all_right(logits, y) * mask),
     'true': jnp.sum(true * kept, axis=0),

@@ -24,10 +24,8 @@ def optimizer(
       do), except for adamw and lion, whose own decoupled decay it becomes.
 
   Raises:
-    ValueError: if the name is unknown or the optimizer has no momentum.
+    ValueError: if the optimizer has no momentum.
   """
-  if name not in OPTIMIZERS:
-    raise ValueError(f'client.optimizer={name!r} is unknown; known: {", ".join(OPTIMIZERS)}')
   options: dict[str, Any] = {}
   if momentum:
     if name not in ('sgd', 'rmsprop'):

@@ -148,6 +148,7 @@ def crop_flip(
   return jax.vmap(apply)(jax.random.uniform(key, (x.shape[0], 3), jnp.float32), x)
 
 
+# By `client.augment`; 'crop_flip' pads an eighth of the side, 4 pixels for 28 and 32.
 AUGMENTATIONS: dict[str, Augment | None] = {
   'none': None,
   'crop_flip': lambda key, x, black=0.0: crop_flip(key, x, _pixels(x.shape[1], 1 / 8), True, black),
@@ -156,23 +157,6 @@ AUGMENTATIONS: dict[str, Augment | None] = {
   'dsa': lambda key, x, black=0.0: dsa(key, x),
   'dsa_no_flip': lambda key, x, black=0.0: dsa(key, x, tuple(g for g in GROUPS if g != 'flip')),
 }
-
-
-def resolve_augment(name: str) -> Augment | None:
-  """Returns the augmentation that `client.augment` names.
-
-  Args:
-    name: a key of `AUGMENTATIONS`; 'crop_flip' pads an eighth of the side, 4 pixels for 28 and 32.
-
-  Returns:
-    The augmentation, or None for 'none'.
-
-  Raises:
-    ValueError: for an unknown name.
-  """
-  if name not in AUGMENTATIONS:
-    raise ValueError(f'client.augment = {name!r} is none of {", ".join(AUGMENTATIONS)}')
-  return AUGMENTATIONS[name]
 
 
 def _check(operations: tuple[str, ...]) -> None:

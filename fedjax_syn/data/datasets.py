@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_syn.core import paths
+from fedjax_syn.core import own_code, paths
 from fedjax_syn.core.fields import as_field
 from fedjax_syn.core.texts import first_line
-from fedjax_syn.data import domains, from_function, held_out
+from fedjax_syn.data import checks, domains, held_out, naming
 from fedjax_syn.data.builders import (
   arrays,
   digits,
@@ -196,7 +196,7 @@ def _read(name: str, folder: Path, size: int, trusted: bool) -> Dataset:
 
     return tfds_named.load(name, folder, size, trusted)
   if ':' in name:
-    return from_function.load(name)
+    return _from_function(name)
   if name not in _READERS:
     near = difflib.get_close_matches(name, _READERS, n=1)
     raise ValueError(
@@ -204,6 +204,21 @@ def _read(name: str, folder: Path, size: int, trusted: bool) -> Dataset:
       f'{", ".join(names())} and package.module:function'
     )
   return _READERS[name](name, folder)
+
+
+def _from_function(name: str) -> Dataset:
+  """Calls a user's function, checks what it returns and numbers its clients from 0 on."""
+  where = f'data.name={name!r}'
+  made = own_code.call(own_code.load(name, 'data.name'), where, passes=(OSError,))
+  dataset = checks.check(made, where)
+  if dataset.client_names or dataset.natural_clients:
+    checks.check_clients(dataset, where)
+  elif dataset.clients is not None:
+    rows = len(dataset.train.y), len(dataset.test.y)
+    ids = dataset.clients, dataset.test_clients
+    clients, notes = naming.number_clients(*ids, rows, (where, where))
+    dataset = dataclasses.replace(dataset, **clients._asdict(), notes=(*dataset.notes, *notes))
+  return dataset
 
 
 def _with_proxy(

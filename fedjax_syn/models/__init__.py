@@ -7,7 +7,6 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from fedjax_syn.core import own_code
 from fedjax_syn.core.types import Model
@@ -122,10 +121,8 @@ def _built_in(
 ) -> Model:
   weights = INITS[init]
   body = MODELS[name][0](shape=shape, form=FORMS[conv], weights=weights, **options)
-  if name not in TEXT:
-    return as_model(name, body, shape, num_classes, weights)
-  tokens = jax.ShapeDtypeStruct((1, *shape), jnp.int32)
-  return as_model(name, body, shape, num_classes, weights, tokens)._replace(embed=embed)
+  model = as_model(name, body, shape, num_classes, weights)
+  return model._replace(embed=embed) if name in TEXT else model
 
 
 def _one_of(argument: str, value: str, known: Iterable[str]) -> str:

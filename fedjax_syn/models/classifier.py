@@ -39,17 +39,15 @@ def as_model(
   shape: tuple[int, ...],
   num_classes: int,
   init: Init,
-  example: jax.ShapeDtypeStruct | None = None,
 ) -> Model:
   """Closes a body into a `Model`, whose parameters are {'body': ..., 'head': {'kernel', 'bias'}}.
 
   Args:
     name: what the model is called in results.
     body: called as body(x, train, mask) -> features [batch, features].
-    shape: (height, width, channels) of an image, in pixels.
+    shape: (height, width, channels) of an image, in pixels; (length,) of a row of tokens.
     num_classes: size of the output.
     init: one of `INITS`, for the head.
-    example: shape and type of an input, where it is no image.
 
   Returns:
     The model. Beyond what `Model` promises, `apply(..., stages=True)` returns the Output and a
@@ -61,7 +59,7 @@ def as_model(
 
   @jax.jit
   def initialise(key: PRNGKey) -> Variables:
-    blank = jnp.zeros((1, *shape)) if example is None else jnp.zeros(example.shape, example.dtype)
+    blank = jnp.zeros((1, *shape), jnp.int32 if len(shape) == 1 else None)
     drawn = network.init(key, blank, False, None)
     return Variables(drawn['params'], drawn.get('batch_stats', {}))
 

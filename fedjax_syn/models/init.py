@@ -41,14 +41,10 @@ def _he_fan_out(key: PRNGKey, shape: tuple, fan_in: int) -> Array:
   return drawn * (2 / (height * width * out)) ** 0.5
 
 
-def _zeros(key: PRNGKey, shape: tuple, fan_in: int) -> Array:
-  return jnp.zeros(shape)
-
-
 # Trajectory distances and balls of a fixed radius around the weights depend on their scale: which
 # initialisation is used is not a matter of taste.
 INITS = {
   'torch': Init(_uniform, _uniform),  # +-1/sqrt(fan in), weights and biases
   'torchvision': Init(_he_fan_out, _uniform),  # as 'torch', convolutions with variance 2 / fan out
-  'flax': Init(_lecun_normal, _zeros),
+  'flax': Init(_lecun_normal, lambda key, shape, fan_in: jnp.zeros(shape)),
 }

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from fedjax_syn.data.builders.archive_formats import CINIC_CLASSES as CLASSES
 from fedjax_syn.data.builders.archives import Archive, Source
-from fedjax_syn.data.builders.cinic import CLASSES
 from fedjax_syn.data.builders.sources import SOURCES
 
 TRAIN, TEST = 40, 20
@@ -71,17 +71,18 @@ def mnist(name: str, values: dict[str, np.ndarray], folder: Path, base: str = ''
 
 def cifar(name: str, values: dict[str, np.ndarray], folder: Path, base: str = '') -> Source:
   """Writes CIFAR's one file and returns the source that binds it; see `mnist`."""
-  layout = SOURCES[name].parse.keywords
+  labels = SOURCES[name].parse.keywords['labels']
+  layout = {'train': [f'data_batch_{i}.bin' for i in range(1, 6)], 'test': ['test_batch.bin']}
   files = {}
   for split in ('train', 'test'):
     x, y = values[f'{split}_x'], values[f'{split}_y']
-    other = np.full((len(y), layout['labels'] - 1), 19, np.uint8)  # CIFAR-100's coarse label
+    other = np.full((len(y), labels - 1), 19, np.uint8)  # CIFAR-100's coarse label
     records = np.concatenate(
       [other, y[:, None], x.transpose(0, 3, 1, 2).reshape(len(x), -1)], axis=1
     )
     parts = np.array_split(records, len(layout[split]))
     for file, part in zip(layout[split], parts, strict=True):
-      files[f'{layout["folder"]}/{file}'] = part.tobytes()
+      files[f'cifar/{file}'] = part.tobytes()
   packed = {SOURCES[name].archives[0].file: tar(files)}
   return _write(name, packed, {}, values, folder, base)
 

@@ -38,10 +38,10 @@ def test_cifar_by_hand():
   """
   red = bytes(i % 256 for i in range(1024))
   record = bytes([7, 42]) + red + bytes([100]) * 1024 + bytes([200]) * 1024
-  packed = gzip.decompress(fakes.tar({'d/a.bin': record, 'd/b.bin': record * 2}))
-  (x, y), (test_x, test_y) = archive_formats.parse_cifar(
-    {'f': packed}, folder='d', train=('a.bin', 'b.bin'), test=('a.bin',), labels=2
+  packed = gzip.decompress(
+    fakes.tar({'d/b.bin': record * 2, 'd/a.bin': record, 'd/test.bin': record})
   )
+  (x, y), (test_x, test_y) = archive_formats.parse_cifar({'f': packed}, labels=2)
   assert x.shape == (3, 32, 32, 3) and y.tolist() == [42, 42, 42]
   assert x[2, 1, 2].tolist() == [34, 100, 200] and test_x.shape[0] == 1 and test_y.tolist() == [42]
 

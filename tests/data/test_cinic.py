@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedjax_syn.data import datasets
-from fedjax_syn.data.builders import archives, cinic, image_records, prepared
+from fedjax_syn.data.builders import archive_formats, archives, image_records, prepared
 from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.data.split import Split
 from tests.data import fakes
@@ -22,7 +22,9 @@ def _files(**other: bytes) -> dict[str, bytes]:
 
   A name `train__cat__x` means train/cat/x.png.
   """
-  names = [f'{split}/{c}/0' for split in ('train', 'valid', 'test') for c in cinic.CLASSES]
+  names = [
+    f'{split}/{c}/0' for split in ('train', 'valid', 'test') for c in archive_formats.CINIC_CLASSES
+  ]
   return {f'{name}.png': BLACK for name in names} | {
     f'{name.replace("__", "/")}.png': content for name, content in other.items()
   }
@@ -31,7 +33,7 @@ def _files(**other: bytes) -> dict[str, bytes]:
 def _parse(folder, files):
   path = folder / 'CINIC-10.tar.gz'
   path.write_bytes(fakes.tar(files))
-  return cinic.parse({path.name: path})
+  return archive_formats.parse_cinic({path.name: path})
 
 
 def test_by_hand(tmp_path):
@@ -108,9 +110,11 @@ def test_memory_does_not_grow_with_what_is_skipped(tmp_path):
     info = tarfile.TarInfo('valid/large.png')
     info.size = 1 << 24
     tar.addfile(info, io.BytesIO(np.random.default_rng(0).bytes(info.size)))
-  cinic.parse({path.name: path})  # what is imported and cached at first is not counted
+  archive_formats.parse_cinic(
+    {path.name: path}
+  )  # what is imported and cached at first is not counted
   tracemalloc.start()
-  cinic.parse({path.name: path})
+  archive_formats.parse_cinic({path.name: path})
   _, peak = tracemalloc.get_traced_memory()
   tracemalloc.stop()
   assert peak < 4 << 20  # half of it is a block of headers, which compress well, unpacked

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from fedjax_syn.data.builders import cinic, digit_five, office_home, pixels
+from fedjax_syn.data.builders import archive_formats, digit_five, office_home, pixels
 from tests.data.image_bytes import POSTSCRIPT, saved, turned
 
 X = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
 SMOOTH = np.kron(np.arange(0, 256, 4, dtype=np.uint8).reshape(8, 8), np.ones((8, 8), np.uint8))
 READERS = {
-  'cinic': lambda content: np.frombuffer(cinic._pixels('a.png', content), np.uint8).reshape(
-    32, 32, 3
-  ),
+  'cinic': lambda content: np.frombuffer(
+    archive_formats._cinic_pixels('a.png', content), np.uint8
+  ).reshape(32, 32, 3),
   'office_home': lambda content: office_home._pixels('a.jpg', content),
   'flair': lambda content: pixels.read_rgb(content, 64, ('JPEG',), draft=True),
 }

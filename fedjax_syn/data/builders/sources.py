@@ -7,8 +7,12 @@ not register CINIC-10 and USPS, for which MD5 are published.
 
 import functools
 
-from fedjax_syn.data.builders import cinic
-from fedjax_syn.data.builders.archive_formats import parse_cifar, parse_idx, parse_usps
+from fedjax_syn.data.builders.archive_formats import (
+  parse_cifar,
+  parse_cinic,
+  parse_idx,
+  parse_usps,
+)
 from fedjax_syn.data.builders.archives import Archive, Source
 
 
@@ -108,13 +112,7 @@ _ALL = (
     name='cifar10',
     title='CIFAR-10',
     archives=_CIFAR10,
-    parse=functools.partial(
-      parse_cifar,
-      folder='cifar-10-batches-bin',
-      train=tuple(f'data_batch_{i}.bin' for i in range(1, 6)),
-      test=('test_batch.bin',),
-      labels=1,
-    ),
+    parse=functools.partial(parse_cifar, labels=1),
     shape=(32, 32, 3),
     rows=(50000, 10000),
     mean=(0.49140, 0.48216, 0.44653),
@@ -124,13 +122,7 @@ _ALL = (
     name='cifar100',
     title='CIFAR-100',
     archives=_CIFAR100,
-    parse=functools.partial(
-      parse_cifar,
-      folder='cifar-100-binary',
-      train=('train.bin',),
-      test=('test.bin',),
-      labels=2,  # coarse, fine
-    ),
+    parse=functools.partial(parse_cifar, labels=2),  # coarse, fine
     shape=(32, 32, 3),
     num_classes=100,
     rows=(50000, 10000),
@@ -141,7 +133,7 @@ _ALL = (
     name='cinic10',
     title='CINIC-10',
     archives=_CINIC10,
-    parse=cinic.parse,  # the folders train and test; valid is not used
+    parse=parse_cinic,  # the folders train and test; valid is not used
     shape=(32, 32, 3),
     rows=(90000, 90000),
     mean=(0.47890, 0.47228, 0.43047),

@@ -1,20 +1,20 @@
 """How the rows of a training set go to clients: numpy only, a seed of its own, bounded time.
 
-`PARTITIONERS` lists the ways: `dirichlet.py` draws Dirichlet partitions, `labels_per_client.py`
-gives a fixed number of classes, `natural.py` follows the data set's own clients. `partition` turns
-what they decide into one flat order. Every row goes to one client (`natural_sample` leaves some
-out). The seed shuffles the rows of a class before they are cut, and the rows of a client once more.
-Released code of the papers cuts a class contiguously, so that there a client's rows depend on how
-the file is sorted.
+`PARTITIONERS` lists the ways: `dirichlet.py` draws Dirichlet partitions, `natural.py` follows the
+data set's own clients, the others are here. `partition` turns what they decide into one flat order.
+Every row goes to one client (`natural_sample` leaves some out). The seed shuffles the rows of a
+class before they are cut, and the rows of a client once more. Released code of the papers cuts a
+class contiguously, so that there a client's rows depend on how the file is sorted.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from fedjax_syn.core.fields import as_field
-from fedjax_syn.data.partition import dirichlet, labels_per_client, natural
+from fedjax_syn.data.partition import dirichlet, natural
 from fedjax_syn.data.partition.spec import Spec, even_sizes
 from fedjax_syn.data.settings import Data
 
@@ -40,6 +40,28 @@ def _iid(spec: Spec, rng: np.random.Generator) -> np.ndarray:
   return rng.permutation(np.repeat(np.arange(spec.clients), even_sizes(len(spec.y), spec.clients)))
 
 
+def _labels_per_client(spec: Spec, rng: np.random.Generator) -> np.ndarray:
+  """Gives every client k classes in turn: FedCOG's NIID-2 for all numbers that divide evenly.
+
+  Client i holds the classes (k i + j) mod classes, j = 0 .. k - 1, and shares each evenly.
+  10 classes, k = 2, 10 clients: i and i + 5 halve classes 2 (i mod 5) and 2 (i mod 5) + 1, its
+  'noniid-skew-2'. 100 classes, k = 10, 10 clients: i owns 10 i .. 10 i + 9, its 'noniid-skew-10'.
+  """
+  k, classes, pairs = spec.labels, spec.classes, spec.clients * spec.labels
+  if not 1 <= k <= classes:
+    raise ValueError(f'labels_per_client: data.labels = {k}, but 1 to {classes} classes would work')
+  if pairs % classes:
+    step = classes // math.gcd(classes, k)
+    raise ValueError(
+      f'labels_per_client: {classes} classes cannot be shared evenly with data.labels = {k} and '
+      f'data.clients = {spec.clients}; data.clients = {step} or a multiple of it would work'
+    )
+  counts = np.zeros((classes, spec.clients), np.int64)
+  for c, total in enumerate(spec.totals):
+    counts[c, np.arange(c, pairs, classes) // k] = even_sizes(total, pairs // classes)
+  return counts
+
+
 PARTITIONERS: dict[str, Partitioner] = {
   'iid': Partitioner('rows at random, equal sizes', _iid, 'row'),
   'dirichlet': Partitioner(
@@ -57,7 +79,7 @@ PARTITIONERS: dict[str, Partitioner] = {
     'dirichlet with a cap and a minimum size (NIID-Bench; FedCOG NIID-1)', dirichlet.dirichlet_min
   ),
   'labels_per_client': Partitioner(
-    'a fixed number of classes per client (FedCOG NIID-2)', labels_per_client.labels_per_client
+    'a fixed number of classes per client (FedCOG NIID-2)', _labels_per_client
   ),
   'natural': Partitioner("the data set's own clients", natural.natural, 'natural'),
   'natural_sample': Partitioner(
