@@ -48,33 +48,9 @@ BASE = 'fedavg'
 LAYERS: dict[str, type[Layer]] = {
   layer.name: layer
   for layer in (
-    ABAVG,
-    Ditto,
-    DP,
-    DynaFed,
-    FedAvg,
-    FedAvgM,
-    FedBE,
-    FedCOG,
-    FedDecorr,
-    FedDF,
-    FedDM,
-    FedDualMatch,
-    FedDyn,
-    FedExP,
-    FedGen,
-    FedMix,
-    FedNova,
-    FedOpt,
-    FedProto,
-    FedProx,
-    FedReg,
-    FedRep,
-    FedSAM,
-    MOON,
-    SCAFFOLD,
-    ServerWarmUp,
-    VHL,
+    *(ABAVG, Ditto, DP, DynaFed, FedAvg, FedAvgM, FedBE, FedCOG, FedDecorr, FedDF, FedDM),
+    *(FedDualMatch, FedDyn, FedExP, FedGen, FedMix, FedNova, FedOpt, FedProto, FedProx, FedReg),
+    *(FedRep, FedSAM, MOON, SCAFFOLD, ServerWarmUp, VHL),
   )
 }
 

@@ -123,9 +123,7 @@ class FedGen(Layer):
     return ensemble_loss(logits, y, counts) + diversity_loss(noise, z), moments
 
   def _generator(self, task: Task) -> FeatureGenerator:
-    image = jax.ShapeDtypeStruct((1, *task.data.x.shape[1:]), task.data.mean.dtype)
-    variables = jax.eval_shape(task.model.init, jax.random.key(0))
-    features = jax.eval_shape(lambda v, x: task.model.apply(v, x).features, variables, image)
+    features = task.shapes_of(task.model.apply).features
     return FeatureGenerator(self.hidden, features.shape[-1], task.num_classes)
 
   def _optimizer(self) -> optax.GradientTransformation:

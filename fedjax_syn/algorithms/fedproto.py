@@ -62,9 +62,7 @@ class FedProto(Layer):
     return payload | {'params': jax.tree.map(jnp.zeros_like, payload['params'])}
 
   def server_init(self, task, key, params, messages):
-    image = jax.ShapeDtypeStruct((1, *task.data.x.shape[1:]), task.data.mean.dtype)
-    variables = jax.eval_shape(task.model.init, jax.random.key(0))
-    features = jax.eval_shape(task.model.apply, variables, image).features
+    features = task.shapes_of(task.model.apply).features
     mean = jnp.zeros((task.num_classes, features.shape[-1]), features.dtype)
     return Prototypes(mean, jnp.zeros(task.num_classes, bool))
 
@@ -90,7 +88,6 @@ def _feature_sums(task, shard, w: Variables, batch: int = 128) -> Array:
     features = task.model.apply(w, x, train=False).features
     return total.at[y].add(features * mask[:, None])
 
-  image = jax.ShapeDtypeStruct((batch, *task.data.x.shape[1:]), task.data.mean.dtype)
-  shape = jax.eval_shape(lambda x: task.model.apply(w, x, train=False).features, image)
-  zero = jnp.zeros((task.num_classes, shape.shape[-1]), shape.dtype)
+  features = task.shapes_of(task.model.apply).features
+  zero = jnp.zeros((task.num_classes, features.shape[-1]), features.dtype)
   return jax.lax.fori_loop(0, -(-shard.size // batch), add, zero)

@@ -6,6 +6,7 @@ w^{c-1} to the clients; papers write x, w^t or theta^t for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -63,6 +64,12 @@ class Task(NamedTuple):
   def learning_rate(self, round: Array | int) -> Array:
     """Returns eta, the clients' learning rate in a round, []."""
     return self.local.lr * schedule(self.local.schedule, self.rounds)(round)
+
+  def shapes_of(self, f: Callable[..., PyTree]) -> PyTree:
+    """Returns the shapes and types of f(variables, x), x one normalised sample [1, ...]."""
+    variables = jax.eval_shape(self.model.init, jax.random.key(0))
+    x = jax.ShapeDtypeStruct((1, *self.data.x.shape[1:]), self.data.mean.dtype)
+    return jax.eval_shape(f, variables, x)
 
   def is_private(self, path: KeyPath) -> bool:
     """Says whether a leaf of the parameters stays on the clients."""

@@ -18,6 +18,8 @@ from fedjax_syn.core.types import Array, PyTree, Variables
 from fedjax_syn.engine.layout import Layout
 
 Advance = Callable[[State, int], tuple[State, Any]]  # (state, rounds) -> (state, report)
+Sample = Callable[[np.int32], Array]  # round -> who is sampled [cohort]
+Sizes = Callable[[], np.ndarray]  # () -> samples of every client, [clients]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +55,7 @@ class OnDevice:
     return state
 
   def run(
-    self,
-    advance: Advance,
-    sample: Callable[[np.int32], Array],
-    size: Callable[[], np.ndarray],
-    state: State,
-    rounds: int,
+    self, advance: Advance, sample: Sample, size: Sizes, state: State, rounds: int
   ) -> tuple[State, Any]:
     """Runs rounds; see `OnHost.run`."""
     return advance(state, rounds)
@@ -105,12 +102,7 @@ class OnHost:
     return state._replace(clients=clients)
 
   def run(
-    self,
-    advance: Advance,
-    sample: Callable[[np.int32], Array],
-    size: Callable[[], np.ndarray],
-    state: State,
-    rounds: int,
+    self, advance: Advance, sample: Sample, size: Sizes, state: State, rounds: int
   ) -> tuple[State, Any]:
     """Runs rounds one by one, each with its cohort's rows.
 

@@ -16,7 +16,7 @@ from fedjax_syn.config import identity
 from fedjax_syn.runs import resume, start_from, stored_files, work_folder
 from fedjax_syn.runs.assemble import Job
 
-PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'chex', 'orbax-checkpoint', 'numpy')
+PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
 def write_config(job: Job, config_name: str) -> None:

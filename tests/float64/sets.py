@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.algorithms.set_sharing.perturbation import perturb_weights
+from fedjax_syn.algorithms.set_sharing.base import perturb_weights
 from fedjax_syn.core.keys import fold
 from tests.float64 import library as lib
 from tests.float64 import model as tiny

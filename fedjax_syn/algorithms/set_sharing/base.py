@@ -136,3 +136,23 @@ def train(
 
   trained, _ = optimize(batch_loss, optimizer, w, jnp.arange(steps))
   return jax.tree.map(lambda t, w: jnp.where(count > 0, t, w), trained, w)
+
+
+def perturb_weights(key: PRNGKey, params: Params, radius: Array | float) -> Params:
+  """Draws parameters from the ball B(w; R), by a standard normal vector cut to length R.
+
+  Args:
+    key: for the vector.
+    params: w.
+    radius: R, [].
+
+  Returns:
+    The parameters, structure of w. With more than a few dozen parameters they lie on the sphere.
+    Source: FedDM's code; FedDualMatch, Section 4.1.
+  """
+  leaves, structure = jax.tree.flatten(params)
+  drawn = [jax.random.normal(fold(key, i), w.shape, w.dtype) for i, w in enumerate(leaves)]
+  direction = jax.tree.unflatten(structure, drawn)
+  norm = optax.tree.norm(direction)
+  scale = jnp.minimum(norm, radius) / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny)
+  return jax.tree.map(lambda w, d: w + scale.astype(w.dtype) * d, params, direction)

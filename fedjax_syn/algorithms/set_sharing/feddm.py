@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.algorithms.set_sharing import distribution_matching as dm
-from fedjax_syn.algorithms.set_sharing.base import SetSharing, blank, listed, train
+from fedjax_syn.algorithms.set_sharing.base import SetSharing, blank, listed, perturb_weights, train
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet
-from fedjax_syn.algorithms.set_sharing.perturbation import perturb_weights
 from fedjax_syn.core.contexts import ClientContext
 from fedjax_syn.core.fields import field
 from fedjax_syn.core.keys import fold

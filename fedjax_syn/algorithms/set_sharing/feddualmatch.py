@@ -12,9 +12,8 @@ import optax
 
 from fedjax_syn.algorithms.set_sharing import distribution_matching as dm
 from fedjax_syn.algorithms.set_sharing import gradient_matching
-from fedjax_syn.algorithms.set_sharing.base import SetSharing, blank, listed, train
+from fedjax_syn.algorithms.set_sharing.base import SetSharing, blank, listed, perturb_weights, train
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet
-from fedjax_syn.algorithms.set_sharing.perturbation import perturb_weights
 from fedjax_syn.core import privacy
 from fedjax_syn.core.contexts import ClientContext, Round, Task
 from fedjax_syn.core.fields import field
@@ -162,10 +161,8 @@ class FedDualMatch(SetSharing):
 
   def _iterations(self, task: Task) -> int:
     """Returns the iterations of all stages."""
-    variables = jax.eval_shape(task.model.init, jax.random.key(0))
-    one = jax.ShapeDtypeStruct((1, *task.data.x.shape[1:]), task.data.mean.dtype)
-    embed = lambda w, x: dm.layers(task.model, w, x, self.layers)
-    stages = len(self._stages(len(jax.eval_shape(embed, variables, one))))
+    outputs = task.shapes_of(lambda w, x: dm.layers(task.model, w, x, self.layers))
+    stages = len(self._stages(len(outputs)))
     return self.iterations * (stages if self.per_stage else 1)
 
   # Server, GGM: sets S' whose gradient matches the union's at models around w_{t-1}; training on S

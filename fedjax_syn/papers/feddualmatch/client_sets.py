@@ -15,11 +15,10 @@ import numpy as np
 
 from fedjax_syn.algorithms.set_sharing import distribution_matching as dm
 from fedjax_syn.algorithms.set_sharing import gradient_matching, set_diagnostics
-from fedjax_syn.algorithms.set_sharing.base import train
+from fedjax_syn.algorithms.set_sharing.base import perturb_weights, train
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet
 from fedjax_syn.algorithms.set_sharing.feddm import FedDM
 from fedjax_syn.algorithms.set_sharing.feddualmatch import FedDualMatch
-from fedjax_syn.algorithms.set_sharing.perturbation import perturb_weights
 from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.types import Array, Params, Variables
 from fedjax_syn.data import federated

@@ -12,8 +12,8 @@ import pytest
 import fedjax_syn as fs
 from fedjax_syn.algorithms.set_sharing import base, gradient_matching
 from fedjax_syn.algorithms.set_sharing import distribution_matching as dm
+from fedjax_syn.algorithms.set_sharing.base import perturb_weights
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet, bytes_of, gather, over_present
-from fedjax_syn.algorithms.set_sharing.perturbation import perturb_weights
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.types import Variables
 from fedjax_syn.data import federated

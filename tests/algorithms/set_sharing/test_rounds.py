@@ -10,7 +10,7 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn.algorithms.set_sharing import distribution_matching as dm
-from fedjax_syn.algorithms.set_sharing.perturbation import perturb_weights
+from fedjax_syn.algorithms.set_sharing.base import perturb_weights
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.types import Variables
 from fedjax_syn.data.builders import digits
