@@ -27,11 +27,7 @@ from fedjax_syn.runs.assemble import Job
 
 
 def run_experiment(
-  config: Any,
-  workdir: str | Path,
-  *,
-  config_name: str = '',
-  show: progress.Reporter | None = None,
+  config: Any, workdir: str | Path, *, config_name: str = '', show: progress.Reporter | None = None
 ) -> int:
   """Runs a config, or resumes it.
 

@@ -113,10 +113,7 @@ def write(job: Job, seed: int, measured: Mapping[str, Values], say: Say) -> dict
 
 
 def restore(
-  job: Job,
-  measures: tuple[Measure, ...],
-  summary: Mapping[str, Any],
-  say: Say,
+  job: Job, measures: tuple[Measure, ...], summary: Mapping[str, Any], say: Say
 ) -> dict[str, dict[str, str]]:
   """Writes the missing or damaged files of finished seeds again, from their last checkpoints.
 

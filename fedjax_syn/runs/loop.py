@@ -109,12 +109,7 @@ def lines_of(
 
 
 def train(
-  engine: Trainer,
-  plan: Plan,
-  states: Mapping[int, State],
-  clock: Clock,
-  *,
-  resumed: bool = False,
+  engine: Trainer, plan: Plan, states: Mapping[int, State], clock: Clock, *, resumed: bool = False
 ) -> Iterator[Step]:
   """Trains seeds side by side to the end of the plan; one that diverges leaves.
 

@@ -18,9 +18,7 @@ from fedjax_syn.runs import checkpoint, lock, loop, metrics, start_from, stored_
 
 
 def open_folders(
-  runs: Sequence[tuple[Resolved, Path]],
-  stack: contextlib.ExitStack,
-  say: Callable[[str], None],
+  runs: Sequence[tuple[Resolved, Path]], stack: contextlib.ExitStack, say: Callable[[str], None]
 ) -> dict[str, Any] | None:
   """Locks a run's folder and checks that everything in it belongs to the run and is whole.
 

@@ -71,10 +71,7 @@ def train(
 
 
 def _train_job(
-  job: Job,
-  measures: tuple[Measure, ...],
-  show: progress.Reporter,
-  stop: stopping.StopRequest,
+  job: Job, measures: tuple[Measure, ...], show: progress.Reporter, stop: stopping.StopRequest
 ) -> dict[str, Any] | None:
   """Trains all seeds of a job; returns the summary, or None if it was interrupted."""
   config, engine = job.config, job.engine
