@@ -69,9 +69,14 @@ def check(config: Any) -> Resolved:
   sections = {name: cls(**values[name]) for name, cls in SECTIONS.items()}
   layers = blocks.build(outside, values, flat)
   resolved = Resolved(**values[''] | {'outside': outside}, **sections, blocks=layers)
-  resolved = _resolve_blocks(resolved)
-  _check_names(resolved)
-  _check_combinations(resolved)
+  try:
+    resolved = _resolve_blocks(resolved)
+    _check_names(resolved)
+    _check_combinations(resolved)
+  except ConfigError:
+    raise
+  except ValueError as error:  # of layers, optimizers, schedules, compositions
+    raise ConfigError(str(error)) from error
   return resolved
 
 
@@ -82,10 +87,7 @@ def _resolve_blocks(resolved: Resolved) -> Resolved:
   for part in resolved.parts:
     if part != algorithms.BASE:
       name = algorithms.block_name(part)
-      try:
-        layers[name] = layers[name].resolve(run)
-      except ValueError as error:
-        raise ConfigError(str(error)) from error
+      layers[name] = layers[name].resolve(run)
   return dataclasses.replace(resolved, blocks=layers)
 
 
@@ -125,15 +127,11 @@ def _check_combinations(resolved: Resolved) -> None:
     if importlib.util.find_spec(name) is None:
       raise ConfigError(f"trackers={name!r}: is not installed; pip install -e '.[{name}]'")
   lacks = facts.LACKS.get(resolved.data.name, ())
-  try:
-    for word in resolved.words:
-      # Optimizers, schedules and compositions refuse here.
-      _check_data(word, algorithms.create(word, resolved), resolved)
-    facts.check_partition(resolved.data.name, resolved.data.partition)
-    if resolved.personal_every and 'one class' in lacks:
-      raise ValueError(f'personal_every: needs {TRAITS["one class"]}; 0 would work')
-  except ValueError as error:
-    raise ConfigError(str(error)) from error
+  for word in resolved.words:
+    _check_data(word, algorithms.create(word, resolved), resolved)
+  facts.check_partition(resolved.data.name, resolved.data.partition)
+  if resolved.personal_every and 'one class' in lacks:
+    raise ConfigError(f'personal_every: needs {TRAITS["one class"]}; 0 would work')
 
 
 def check_together(values: Mapping[str, Any], name: Callable[[str], str] = str) -> None:

@@ -27,27 +27,22 @@ OWN_FOLDERS = ('folder', 'arrays')  # data.name that does not tell what data.dir
 _CODE = re.compile(r'([A-Za-z_][\w.]*|.+\.py):([A-Za-z_]\w*)')  # module:function, FILE.py:Class
 
 
-def hash8(config: Any) -> str:
-  """Returns 8 hex digits of the fields that make a run, and of the code that they name."""
-  return _digest(identity(config), own_code(config))
+def hash8(config: Any, **more: Any) -> str:
+  """Returns 8 hex digits of the fields that make a run (and `more`), and of the code they name."""
+  code = own_code(config)
+  content = identity(config) | more | ({'own_code': code} if code else {})
+  return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def hash_of_folder(config: Any) -> str:
   """Returns `hash8` for a run's folder: with the name of the data folder if it counts."""
-  resolved = _resolved(config)
-  data = {'data.dir': _base_name(resolved.data.dir)} if resolved.data.name in OWN_FOLDERS else {}
-  return _digest({**identity(resolved), **data}, own_code(resolved))
+  data = _resolved(config).data
+  return hash8(config, **{'data.dir': _base_name(data.dir)} if data.name in OWN_FOLDERS else {})
 
 
 def hash_here(config: Any) -> str:
   """Returns `hash8` for callers that do not read the data: it depends on where they lie."""
-  resolved = _resolved(config)
-  return _digest({**identity(resolved), 'data.dir': _path(resolved.data.dir)}, own_code(resolved))
-
-
-def _digest(fields: Mapping[str, Any], code: Mapping[str, str]) -> str:
-  content = {**fields, **({'own_code': code} if code else {})}
-  return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+  return hash8(config, **{'data.dir': _path(_resolved(config).data.dir)})
 
 
 def own_code(config: Any) -> dict[str, str]:
@@ -181,20 +176,6 @@ def of_all_methods(resolved: Resolved) -> dict[str, Any]:
     for key, value in identity(resolved).items()
     if key not in ('rounds', 'start_from') and key.partition('.')[0] in (*SECTIONS, key)
   }
-
-
-def differs(old: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
-  """Says quickly whether a stored config is another run's; what it leaves out may be equal.
-
-  Args:
-    old: as in a config.json of any version.
-    fields: see `of_all_methods`.
-  """
-  for key, value in fields.items():
-    section, _, name = key.rpartition('.')
-    if (old.get(section, {}) if section else old).get(name, value) != value:
-      return True
-  return False
 
 
 def _fields(config: Mapping[str, Any], new: Resolved) -> dict[str, Any]:

@@ -28,7 +28,7 @@ MOVED = {
   'method': 'core.contexts',
   'metrics': 'runs.metrics',
   'privacy': 'core.privacy',
-  'results': 'runs.summary',
+  'results': 'runs.final_files',
   'schema': 'config.schema',
   'server.sets': 'algorithms.set_sharing.base',
   'synthesis': 'algorithms',

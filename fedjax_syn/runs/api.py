@@ -42,9 +42,8 @@ class Result(NamedTuple):
 
   history: list[dict[str, Any]]  # one line per evaluated round and seed, as in metrics.jsonl
   variables: dict[int, Variables | None]  # the last model by seed; None for one that diverged
-  synthetic: dict[
-    int, dict[str, np.ndarray] | None
-  ]  # by seed, as in synthetic.npz; None without one
+  synthetic: dict[int, dict[str, np.ndarray] | None]
+  """By seed, as in synthetic.npz; None without one."""
   states: dict[int, State]  # by seed, all that training left: also what server and clients keep
   engine: engine_lib.Engine  # goes on from a state, evaluates, counts bytes
 

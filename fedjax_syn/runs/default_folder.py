@@ -10,6 +10,7 @@ from typing import Any
 from fedjax_syn import config as config_lib
 from fedjax_syn.algorithms import own_layers
 from fedjax_syn.config import Resolved, identity
+from fedjax_syn.config.schema import flatten
 from fedjax_syn.core import paths
 from fedjax_syn.runs import resume, stored_files
 
@@ -56,7 +57,8 @@ def folder_of(resolved: Resolved, folders: Iterable[Path]) -> Path | None:
     try:
       # Its shape is checked only if it may be this run.
       old = stored_files.read_json(folder / 'config.json')['config']
-      if identity.differs(old, of_all) or not identity.same_data_folder(old, resolved):
+      differs = any(stored != of_all[key] for key, stored in flatten(old).items() if key in of_all)
+      if differs or not identity.same_data_folder(old, resolved):
         continue
       if not resume.has_begun(folder):
         continue

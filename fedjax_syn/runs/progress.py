@@ -58,9 +58,8 @@ class Plain(Reporter):
     self.console = console
     self.label, self.total, self.done = '', 0, 0
     self.began = self.shown = time.monotonic()
-    self.first: tuple[int, float] | None = (
-      None  # rounds done, and when, as rounds were first told of
-    )
+    # Rounds done, and when, as rounds were first told of.
+    self.first: tuple[int, float] | None = None
     self.accuracy = ''
 
   def say(self, text: str) -> None:

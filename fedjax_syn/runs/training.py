@@ -23,7 +23,6 @@ from fedjax_syn.runs import (
   stored_files,
   work_folder,
 )
-from fedjax_syn.runs import summary as results
 from fedjax_syn.runs.assemble import Job
 from fedjax_syn.runs.clock import Clock
 from fedjax_syn.runs.recorder import Recorder
@@ -99,7 +98,7 @@ def _train_job(
       finished = run.train(resumed, stop)
       if not finished or (seeds[-1] != config.seeds[-1] and processes.any_process(bool(stop))):
         return None
-    summary = results.summarise(job, recorder, clock)
+    summary = final_files.summarise(job, recorder, clock)
     recorder.finish(summary)
     return summary
 

@@ -11,7 +11,7 @@ from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet
 from fedjax_syn.algorithms.set_sharing.feddualmatch import Server
 from fedjax_syn.core.types import Measured
 from fedjax_syn.engine.round_metrics import numbers, round_report
-from fedjax_syn.runs import summary
+from fedjax_syn.runs import final_files
 from tests import tiny
 
 
@@ -114,7 +114,7 @@ def test_the_summary_counts_from_where_a_seed_began_to_where_it_ended():
     lines=[{'seed': s, 'round': r} for s, r in ((0, 0), (0, 7), (1, 50), (1, 60))],
     status={'0': {'round': 7}, '1': {'round': 60}, '2': {'round': 0}},
   )
-  counted = [summary._empty_rounds(engine, recorder, seed) for seed in (0, 1, 2)]
+  counted = [final_files._empty_rounds(engine, recorder, seed) for seed in (0, 1, 2)]
   assert counted == [(0, 0, 7), (1, 50, 60), (2, 0, 0)]
 
 
