@@ -90,8 +90,9 @@ def replace(folder: Path, kind: str, files: Mapping[str, bytes]) -> list[Path]:
         f'{path}: is there, and no export wrote it; move it away or name another folder'
       )
   for name in known.keys() - files.keys():
-    old = _inside(folder, name)
-    if old and _digest(stored_files.read_bytes(old) or b'') == known[name]:
+    old = folder / name
+    odd = Path(name).is_absolute() or '..' in Path(name).parts or old.is_symlink()
+    if not odd and old.is_file() and _digest(old.read_bytes()) == known[name]:
       old.unlink()
   for name, content in files.items():
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -99,13 +100,6 @@ def replace(folder: Path, kind: str, files: Mapping[str, bytes]) -> list[Path]:
   kinds[kind] = {name: _digest(content) for name, content in files.items()}
   write_json(folder / MANIFEST, kinds)
   return [folder / name for name in files]
-
-
-def _inside(folder: Path, name: str) -> Path | None:
-  """A path that a manifest names, if it exists and lies in the folder."""
-  path = folder / name
-  odd = Path(name).is_absolute() or '..' in Path(name).parts
-  return path if not odd and path.is_file() and not path.is_symlink() else None
 
 
 def _digest(content: bytes) -> str:

@@ -281,25 +281,16 @@ def summarise(
   """
   seeds, rounds = config.seeds, config.rounds
   diverged = [seed for seed in seeds if status[str(seed)]['status'] == 'diverged']
-  result: dict[str, Any] = {}
-  for split in ('test', 'validation'):
-    key = f'{split}/accuracy'
-    if split == 'test' or any(key in line for line in lines):
-      result[f'{split}_accuracy'] = accuracy_summary(lines, seeds, rounds, diverged, key)
+  of = lambda key: accuracy_summary(lines, seeds, rounds, diverged, key)
   keys = dict.fromkeys(key for line in lines for key in line)
-  result |= {
-    key.replace('/', '_'): accuracy_summary(lines, seeds, rounds, diverged, key)
-    for key in keys
-    if key.startswith(OF_LABELS)
-  }
+  result: dict[str, Any] = {'test_accuracy': of('test/accuracy')}
+  if 'validation/accuracy' in keys:
+    result['validation_accuracy'] = of('validation/accuracy')
+  result |= {key.replace('/', '_'): of(key) for key in keys if key.startswith(OF_LABELS)}
   domains = [k for k in keys if k.startswith(DOMAIN) and k.endswith('/accuracy')]
   if domains:
-    result['test_domain_accuracy'] = {
-      key.removeprefix(DOMAIN).removesuffix('/accuracy'): accuracy_summary(
-        lines, seeds, rounds, diverged, key
-      )
-      for key in domains
-    }
+    named = {key.removeprefix(DOMAIN).removesuffix('/accuracy'): of(key) for key in domains}
+    result['test_domain_accuracy'] = named
   names = [k for k in keys if k.startswith('personal/')]
   if names:
     last = {line['seed']: line for line in lines if line['round'] == rounds}

@@ -81,14 +81,13 @@ def sweep(
   given = locals()
   method = chain(method)
   values = {key: v.tolist() if isinstance(v, np.ndarray) else v for key, v in values.items()}
-  _check(method, values)
-  combinations = [
-    dict(zip(values, combination, strict=True))
-    for combination in itertools.product(*values.values())
-  ]
+  traced = _traced(method)
+  _check(method, values, traced)
+  every = itertools.product(*values.values())
+  combinations = [dict(zip(values, combination, strict=True)) for combination in every]
   fields = {name: given.get(name, 0) for name in api.FIELDS}
   trial = api.prepare(method, dataset, model, fields, layout)
-  methods = [api.resolve(_replace(method, c), trial.sampling) for c in combinations]
+  methods = [api.resolve(_replace(method, c, traced), trial.sampling) for c in combinations]
   task = trial.engine.task()
   if any(privacy.promises(one.mechanism(task)) for one in (trial.engine.chain, *methods)):
     raise ValueError(
@@ -97,20 +96,18 @@ def sweep(
   runs = [(combination, seed) for combination in combinations for seed in trial.seeds]
   engines = [trial.engine.with_values(one) for one in methods for _ in trial.seeds]
   beside = SideBySide(engines, [seed for _, seed in runs])
+  states = {i: engines[i].init(seed) for i, (_, seed) in enumerate(runs)}
   history: list[list[dict[str, Any]]] = [[] for _ in runs]
   variables: list[Variables | None] = [None] * len(runs)
   with Clock() as clock:
-    for step in loop.train(beside, trial.plan, beside.init(), clock):
+    for step in loop.train(beside, trial.plan, states, clock):
       i = step.seed  # the number of the run
       if step.kind == 'evaluated':
         line = {'round': step.round, 'seed': runs[i][1], **step.report}
         history[i].append({**line, 'seconds': clock.seconds()['total']})
       w = Variables(step.state.params, step.state.stats)
       variables[i] = None if step.kind == 'diverged' else w
-  return [
-    SweepRun(*run, *end)
-    for run, end in zip(runs, zip(history, variables, strict=True), strict=True)
-  ]
+  return [SweepRun(*run, history[i], variables[i]) for i, run in enumerate(runs)]
 
 
 class SideBySide:
@@ -119,13 +116,6 @@ class SideBySide:
   def __init__(self, engines: Sequence[engine_lib.Engine], seeds: Sequence[int]):
     self.engines, self.seeds = engines, seeds
     self.next_stop = engines[0].next_stop
-
-  def init(self) -> dict[int, State]:
-    """Returns each run's state at round 0."""
-    return {
-      i: engine.init(seed)
-      for i, (engine, seed) in enumerate(zip(self.engines, self.seeds, strict=True))
-    }
 
   def pending(self, state: State) -> bool:
     """Nothing works between rounds."""
@@ -161,30 +151,31 @@ def stack(chains: Sequence[Chain]) -> Chain:
   return jax.tree.map(one, *chains)
 
 
-def _replace(method: Chain, combination: Mapping[str, float]) -> Chain:
+Traced = Mapping[str, tuple[Layer, str]]  # by key, a layer and the name of its field
+
+
+def _traced(method: Chain) -> Traced:
+  return {
+    layer._key(name): (layer, name)
+    for layer in method
+    for name in traced_fields(type(layer))  # type: ignore[arg-type]
+  }
+
+
+def _replace(method: Chain, combination: Mapping[str, float], traced: Traced) -> Chain:
   changes: dict[str, dict[str, float]] = {}
   for key, value in combination.items():
-    layer, name = _field(method, key)
+    layer, name = traced[key]
     changes.setdefault(layer.name, {})[name] = value
   return method.replace(**changes)
 
 
-def _field(method: Chain, key: str) -> tuple[Layer, str]:
-  name = key.rpartition('.')[2]
-  for layer in method:
-    if name in traced_fields(type(layer)) and layer._key(name) == key:  # type: ignore[arg-type]
-      return layer, name
-  known = ', '.join(
-    layer._key(name)
-    for layer in method
-    for name in traced_fields(type(layer))  # type: ignore[arg-type]
-  )
-  raise ValueError(f'sweep: {shown(key)} is no traced field of {method.name!r}; traced: {known}')
-
-
-def _check(method: Chain, values: Mapping[str, Sequence[float]]) -> None:
+def _check(method: Chain, values: Mapping[str, Sequence[float]], traced: Traced) -> None:
   for key, several in values.items():
-    _field(method, key)
+    if key not in traced:
+      raise ValueError(
+        f'sweep: {shown(key)} is no traced field of {method.name!r}; traced: {", ".join(traced)}'
+      )
     if not isinstance(several, Sequence) or isinstance(several, str) or not len(several):
       raise ValueError(
         f'sweep: {key}={shown(several)} must be a sequence of values, as in (0.01, 0.1)'

@@ -19,6 +19,7 @@ from fedjax_syn.runs.stored_files import DamagedError, digest_of_arrays, read_ar
 PARTITION = 'partition.npz'
 RUN = 'run'  # in FILES: those that belong to no seed
 OF_RUN = (PARTITION, 'figures/partition.png', 'figures/accuracy.png')
+ALONE = ('summary.json', 'metrics.jsonl', 'trackers.json', *OF_RUN, 'figures/dynamics.png')
 
 STATISTICS = {'mean': (float, None), 'std': (float, None), 'per_seed': [(float, None)]}
 ACCURACY = {'last': STATISTICS, 'mean_last_5': STATISTICS, 'best': STATISTICS}
@@ -184,16 +185,8 @@ def names(seeds: Sequence[int]) -> list[str]:
   """Returns the names of all files of a run of these seeds, without those in checkpoints/."""
   sets = [set_file(seed, seeds).removesuffix('.npz') for seed in seeds]
   pictures = [f'figures/{Path(name).name}.png' for name in sets]
-  out = [
-    'summary.json',
-    'metrics.jsonl',
-    'trackers.json',
-    *OF_RUN,
-    'figures/dynamics.png',
-    *pictures,
-  ]
-  out += [f'{name}{ending}' for name in sets for ending in ('.npz', '.png')]
-  return out + [clients_file(seed) for seed in seeds]
+  of_sets = [f'{name}{ending}' for name in sets for ending in ('.npz', '.png')]
+  return [*ALONE, *pictures, *of_sets, *map(clients_file, seeds)]
 
 
 # By the folder: what an npz file has to hold.
