@@ -75,15 +75,7 @@ class Engine:
     self.chain = chain(method)
     validation.check(self.chain, data, sampler)
     setting, self.mechanism, self.client_state_bytes = make_setting(
-      self.chain,
-      model,
-      data,
-      participation=participation,
-      sampler=sampler,
-      layout=layout,
-      loss=loss,
-      rounds=rounds,
-      noise_number=noise_number,
+      self.chain, model, data, participation, sampler, layout, loss, rounds, noise_number
     )
     self.setting, self.model, self.client_state_place = setting, setting.model, setting.store
     self.layout = setting.layout._replace(client_state_bytes=layout.client_state_bytes)

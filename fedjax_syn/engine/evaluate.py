@@ -22,7 +22,7 @@ class Evaluator(NamedTuple):
   objective: Objective
   y: np.ndarray  # labels, [rows] or multi-hot [rows, labels]
   num_classes: int
-  rows: Callable[[Params, Stats], Array]  # the predicted class of each row, int32 [rows]
+  rows: Callable[[Params, Stats], np.ndarray]  # the predicted class of each row, int32 [rows]
 
   def __call__(self, params: Params, stats: Stats) -> dict[str, float]:
     """Returns 'accuracy', the objective's other scores, and 'loss', the mean over all rows."""
@@ -109,13 +109,9 @@ def make_evaluator(
   few = jax.tree.map(lambda leaf: np.asarray(leaf[:1]), (data.x, data.y, data.order))
   small = place(data._replace(x=few[0], y=few[1], order=few[2], proxy=None), replicated(mesh))
 
-  def sums(params, stats):
-    variables = place(Variables(params, stats), replicated(mesh))
-    return _sums(model, objective, mesh, variables, small, x, y, mask)
-
-  def classes(params, stats):
-    variables = place(Variables(params, stats), replicated(mesh))
-    return np.asarray(_classes(model, mesh, variables, small, x)).reshape(-1)[:rows]
+  on_mesh = lambda *of: place(Variables(*of), replicated(mesh))
+  sums = lambda *of: _sums(model, objective, mesh, on_mesh(*of), small, x, y, mask)
+  classes = lambda *of: np.asarray(_classes(model, mesh, on_mesh(*of), small, x)).ravel()[:rows]
 
   return Evaluator(sums, objective, labels, num_classes, classes)
 

@@ -125,7 +125,6 @@ def make_setting(
   chain: Chain,
   model: Model,
   data: FederatedData,
-  *,
   participation: float,
   sampler: str,
   layout: Layout,
