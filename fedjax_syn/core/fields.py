@@ -2,8 +2,8 @@
 
 import dataclasses
 import functools
-import math
 import os
+import sys
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -86,20 +86,13 @@ def coerce(key: str, value: Any, kind: Any) -> Any:
   fits = isinstance(value, (int, float) if kind is float else kind)
   if not fits or (isinstance(value, bool) and kind is not bool):  # False is an int to Python
     raise ConfigError(f'{key}={shown(value)}: must be {KINDS[kind]}')
-  if kind is float and not _finite(value):
+  if kind is float and not abs(value) <= sys.float_info.max:  # an integer can be larger, too
     raise ConfigError(f'{key}={shown(value)}: must be a finite number')
   if kind is str and len(value) > LONGEST:
     raise ConfigError(f'{key}={shown(value)}: must have at most {LONGEST} characters')
   if kind is str and '\0' in value:
     raise ConfigError(f'{key}={shown(value)}: must not contain a null character')
   return kind(value)
-
-
-def _finite(value: float) -> bool:
-  try:
-    return math.isfinite(value)
-  except OverflowError:  # an integer beyond all floats
-    return False
 
 
 def check_range(key: str, value: Any, rules: Mapping[str, Any]) -> None:
@@ -143,8 +136,7 @@ def as_field(owner: type, field: str, value: Any, name: str) -> Any:
   """
   kind = _types(owner)[field]
   out = coerce(name, _plain(value, kind), kind)
-  rules = {f.name: f.metadata for f in dataclasses.fields(owner)}
-  check_range(name, out, rules[field])
+  check_range(name, out, owner.__dataclass_fields__[field].metadata)  # type: ignore[attr-defined]
   return out
 
 

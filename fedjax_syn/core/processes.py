@@ -166,7 +166,8 @@ def on_all_processes(function: Callable[[], Any]) -> Any:
     message = f'process {jax.process_index()}: {error}'
   if any_process(bool(message)):
     rows = multihost_utils.process_allgather(_padded(message.encode()[:1000], 1024))
-    raise ValueError(next(text for text in map(_text, rows) if text))
+    first = next(text for row in rows if (text := bytes(row).rstrip(b'\0')))
+    raise ValueError(first.decode(errors='replace'))
   return value
 
 
@@ -183,7 +184,3 @@ def _padded(content: bytes, capacity: int) -> np.ndarray:
   out = np.zeros(capacity, np.uint8)
   out[: len(content)] = np.frombuffer(content, np.uint8)
   return out
-
-
-def _text(row: np.ndarray) -> str:
-  return bytes(row).rstrip(b'\0').decode(errors='replace')

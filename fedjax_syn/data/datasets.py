@@ -166,7 +166,7 @@ def load(
       f'data.name={name!r}: {error.filename or folder}: {reason[:1].lower()}{reason[1:]}'
     ) from error
   if validation:
-    dataset = held_out.hold_out_validation(dataset, validation, seed)
+    dataset = held_out.hold_out(dataset, 'validation', validation, seed)
   if proxy:
     dataset = _with_proxy(dataset, proxy, proxy_share, data_dir, seed, trusted)
   # Computed constants are those of the rows that are left for training.
@@ -225,7 +225,7 @@ def _with_proxy(
   dataset: Dataset, proxy: str, share: float, data_dir: str, seed: int, trusted: bool
 ) -> Dataset:
   if proxy == HELD_OUT:
-    return held_out.hold_out_proxy(dataset, share, seed)
+    return held_out.hold_out(dataset, 'proxy', share, seed)
   if proxy == dataset.name:
     raise ValueError(
       f'data.proxy={proxy!r} is the data set itself: use {HELD_OUT!r}, rows that no client has'

@@ -1,56 +1,48 @@
 """Shares of the training rows that no client gets: for validation, and for the server."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from fedjax_syn.data.dataset import Dataset
-from fedjax_syn.data.split import Split, check_split, stratified
+from fedjax_syn.data.split import check_split, stratified
 
-# The purposes of the draws, so that no other draw from data.seed equals them.
-_VALIDATION, _PROXY = 0x76616C, 0x70726F
+# By part: the key of its share, and the purpose of its draw, which no other draw of data.seed has.
+_PARTS = {'validation': ('data.validation', 0x76616C), 'proxy': ('data.proxy_share', 0x70726F)}
 
 
-def hold_out_validation(dataset: Dataset, share: float, seed: int) -> Dataset:
-  """Makes a stratified share of the training rows the validation split.
+def hold_out(dataset: Dataset, part: str, share: float, seed: int) -> Dataset:
+  """Makes a stratified share of the training rows the validation split, or the server's own rows.
 
   Args:
     dataset: the data set.
+    part: what they become, 'validation' or 'proxy'.
     share: of its training rows, 0 < f < 1.
     seed: `data.seed`.
 
   Returns:
-    The data set with fewer training rows, and with validation rows.
+    The data set with fewer training rows, and with these rows.
 
   Raises:
     ValueError: if it has validation rows, or the share comes to none.
   """
-  if dataset.validation is not None:
+  if part == 'validation' and dataset.validation is not None:
     raise ValueError(
       f'data.validation={share}: {dataset.name} brings its own validation split; use 0'
     )
-  left, held = _take_out(dataset, 'data.validation', share, [seed, _VALIDATION])
-  return dataclasses.replace(left, validation=held)
-
-
-def hold_out_proxy(dataset: Dataset, share: float, seed: int) -> Dataset:
-  """Makes a stratified share of the training rows the server's own; see `hold_out_validation`."""
-  left, held = _take_out(dataset, 'data.proxy_share', share, [seed, _PROXY])
-  return dataclasses.replace(left, proxy=held)
-
-
-def _take_out(dataset: Dataset, key: str, share: float, draw: list[int]) -> tuple[Dataset, Split]:
-  """Takes a stratified share out of the training rows; returns what is left, and the share."""
-  y = dataset.train.y
-  held = stratified(y, round(share * len(y)), np.random.default_rng(draw).permutation(len(y)))
+  (key, purpose), y = _PARTS[part], dataset.train.y
+  order = np.random.default_rng([seed, purpose]).permutation(len(y))
+  held = stratified(y, round(share * len(y)), order)
   if not held.any():
     raise ValueError(
       f'{key}={share} holds out none of the {len(y)} training rows of {dataset.name}'
     )
-  left = dataclasses.replace(
+  left, taken = (check_split(*dataset.train.take(own), dataset.name) for own in (~held, held))
+  changed: dict[str, Any] = {'train': left, part: taken}
+  return dataclasses.replace(
     dataset,
-    train=check_split(*dataset.train.take(~held), dataset.name),
     clients=None if dataset.clients is None else dataset.clients[~held],
     natural_clients=dataset.num_clients(),  # a client keeps its number without a row, too
+    **changed,
   )
-  return left, check_split(*dataset.train.take(held), dataset.name)

@@ -3,8 +3,6 @@
 `fedjax_syn.data.federated.normalise` applies them, inside the programs.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,9 +28,7 @@ _CONSTANTS = (
 )
 
 # A single constant holds for any number of channels. None: computed from the training pixels.
-NORMALISATIONS: Mapping[str, Normalisation | None] = MappingProxyType(
-  {constants.name: constants for constants in _CONSTANTS} | {'auto': None}
-)
+NORMALISATIONS: dict[str, Normalisation | None] = {c.name: c for c in _CONSTANTS} | {'auto': None}
 
 # 'auto' before it is measured: `datasets.load` measures the rows that are left for training, once.
 UNMEASURED = Normalisation('auto', (0.0,), (1.0,))

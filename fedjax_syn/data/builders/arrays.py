@@ -12,7 +12,7 @@ import dataclasses
 import difflib
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,18 +26,6 @@ from fedjax_syn.data.split import Split, check_shapes, check_split, same_rows, s
 
 FILES = ('train.npz', 'test.npz')
 _CHOICES = {'labels': ('classes', 'several'), 'layout': ('NHWC',)}  # keys of meta.json, and values
-
-
-class Meta(NamedTuple):
-  """What `meta.json` says."""
-
-  title: str = ''
-  normalisation: str | Normalisation = ''
-  labels: str = ''
-  """'classes': y is one-hot; 'several': it is not, though it looks so."""
-  layout: str = ''
-  """'NHWC': the order of the axes of x is right, though it does not look so."""
-  notes: tuple[str, ...] = ()
 
 
 def is_folder(folder: Path) -> bool:
@@ -69,15 +57,15 @@ def load(
         f'{folder / file} is missing: a folder of arrays holds train.npz and test.npz, each with '
         'x (uint8 [n, height, width, channels]) and y (integers [n])'
       )
-  meta = _read_meta(folder / 'meta.json')
+  meta, notes = _read_meta(folder / 'meta.json')
   files = {file: load_arrays(folder / file, ('x', 'y'), ('clients',)) for file in FILES}
   raw = {file: Split(arrays['x'], arrays['y']) for file, (arrays, _) in files.items()}
   train, test, scalings = _read_splits(folder, raw, num_classes, meta)
-  notes = list(meta.notes)
   notes += [f'{file}: {listed(others)} not used' for file, (_, others) in files.items() if others]
   suffixes = ('.npz', '.npy')
   paths = [p.name for p in folder.iterdir() if p.suffix in suffixes and p.name not in FILES]
   notes += [f'{listed(sorted(paths))} beside {FILES[0]} not read'] if paths else []
+  constants = meta.get('normalisation')
   line = f'read {len(train.y)} training and {len(test.y)} test rows'
   clients, numbering = Clients(), list[str]()
   train_ids, test_ids = (arrays.get('clients') for arrays, _ in files.values())
@@ -88,27 +76,27 @@ def load(
     line += f' ({listed(clients.client_names)})' if clients.client_names else ''
   elif test_ids is not None:
     notes.append(f"'clients' of {FILES[1]} is not used, as {FILES[0]} has none")
-  notes += _label_notes(train.y, test.y, meta.labels)
+  notes += _label_notes(train.y, test.y, 'labels' in meta)
   dataset = make(
     name,
     '',
     train,
     test,
     num_classes or _count_classes(train.y, test.y, folder / FILES[0]),
-    UNMEASURED if meta.normalisation == 'auto' else meta.normalisation or default,
+    UNMEASURED if constants == 'auto' else constants or default,
     **clients._asdict(),
     notes=(line, *scalings, *notes, *numbering, *same_rows(train, test)),
   )
   title = f'{name if num_classes else folder.resolve().name} (arrays {dataset.checksum[:8]})'
-  return dataclasses.replace(dataset, title=meta.title or title)
+  return dataclasses.replace(dataset, title=meta.get('name') or title)
 
 
 def _read_splits(
-  folder: Path, raw: dict[str, Split], num_classes: int | None, meta: Meta
+  folder: Path, raw: dict[str, Split], num_classes: int | None, meta: dict[str, Any]
 ) -> tuple[Split, Split, tuple[str, ...]]:
   """Returns the training and the test rows, and what was scaled."""
   for file, split in raw.items():
-    if meta.layout != 'NHWC' and (order := wrong_order(*split)):
+    if 'layout' not in meta and (order := wrong_order(*split)):
       remedy = '{"layout": "NHWC"} in meta.json if it is right'
       raise ValueError(f'{folder / file}: x {order}, or {remedy}')
   try:
@@ -116,7 +104,7 @@ def _read_splits(
     scaled, notes = scale_splits(raw)
   except ValueError as error:
     raise ValueError(f'{folder}: {error}') from error
-  one_hot = meta.labels == 'classes'
+  one_hot = meta.get('labels') == 'classes'
   train, test = (
     check_split(x, _classes_of(y, folder / file) if one_hot else y, str(folder / file), num_classes)
     for file, (x, y) in scaled.items()
@@ -152,13 +140,13 @@ def _count_classes(train: np.ndarray, test: np.ndarray, where: Path) -> int:
   return classes
 
 
-def _label_notes(train: np.ndarray, test: np.ndarray, labels: str) -> list[str]:
+def _label_notes(train: np.ndarray, test: np.ndarray, said: bool) -> list[str]:
   """Says which labels [n, labels] have no row, and that they look one-hot unless meta.json says."""
   if train.ndim != 2:
     return []
   missing = [str(label) for label in np.flatnonzero(~train.any(axis=0))]
   notes = [f'no training row has the labels {listed(missing)}'] if missing else []
-  if not labels and look_one_hot(train, test):
+  if not said and look_one_hot(train, test):
     say = 'say {"labels": "classes"} in meta.json (otherwise "several")'
     notes.append(f'{ONE_LABEL}; if they are classes, {say}')
   return notes
@@ -198,9 +186,14 @@ def load_arrays(
     raise ValueError(f'{path} cannot be read: {first_line(error)}{remedy}') from error
 
 
-def _read_meta(path: Path) -> Meta:
+def _read_meta(path: Path) -> tuple[dict[str, Any], list[str]]:
+  """Returns what `meta.json` says, and notes.
+
+  'labels' is 'classes' if y is one-hot, 'several' if it is not, though it looks so; 'layout' is
+  'NHWC' if the order of the axes of x is right, though it does not look so.
+  """
   if not os.path.lexists(path):
-    return Meta()
+    return {}, []
   meta = bounded.read_json(path)
   if not isinstance(meta, dict) or not isinstance(meta.get('name', ''), str):
     raise ValueError(f'{path} must hold {{"name": text, "normalisation": ...}}')
@@ -212,9 +205,6 @@ def _read_meta(path: Path) -> Meta:
   for key in unknown:
     if near := difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.8):
       raise ValueError(f'{path}: {key!r} is unknown; did you mean {near[0]!r}?')
-  constants = meta.get('normalisation', '')
-  constants = constants and parse(constants, str(path))
-  notes = (f'{path.name}: {listed(unknown)} not used',) if unknown else ()
-  return Meta(
-    meta.get('name', ''), constants, meta.get('labels', ''), meta.get('layout', ''), notes
-  )
+  if meta.get('normalisation', ''):
+    meta['normalisation'] = parse(meta['normalisation'], str(path))
+  return meta, [f'{path.name}: {listed(unknown)} not used'] if unknown else []

@@ -4,7 +4,6 @@ The test split is in `root/test/CLASS/IMAGE` or held out. `folder_layout` says w
 """
 
 import dataclasses
-import os
 import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -201,7 +200,12 @@ def _walk(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Pa
     if path.name.startswith('.') or path.name.lower() in SYSTEM:
       yield path, HIDDEN
       continue
-    info = _stat(path)
+    try:
+      info = path.stat()
+    except OSError as error:  # FileNotFoundError, or that of a link to itself
+      if not path.is_symlink():
+        raise
+      raise ValueError(f'{path} is a link that leads nowhere ({error.strerror})') from error
     if not stat.S_ISDIR(info.st_mode):
       yield path, '' if stat.S_ISREG(info.st_mode) else NO_FILE
     elif (info.st_dev, info.st_ino) in above:
@@ -211,12 +215,3 @@ def _walk(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Pa
     else:
       yield path, _FOLDER
       yield from _walk(path, above)
-
-
-def _stat(path: Path) -> os.stat_result:
-  try:
-    return path.stat()
-  except OSError as error:  # FileNotFoundError, or that of a link to itself
-    if not path.is_symlink():
-      raise
-    raise ValueError(f'{path} is a link that leads nowhere ({error.strerror})') from error

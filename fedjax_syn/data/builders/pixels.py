@@ -271,7 +271,10 @@ def decode(image: Image.Image, size: int = 0) -> Pixels:
   if turned or tags[_ORIENTATION] in _TURNS:  # Pillow turns TIFF itself
     notes.append('turned upright by EXIF')
   if image.mode == 'F':
-    return _of_floats(image, size, bool(tags[_WHITE_IS_ZERO] == 0), notes)
+    values = from_unit(np.asarray(image))  # one dark image says nothing of the set
+    values = 255 - values if tags[_WHITE_IS_ZERO] == 0 else values
+    array = np.asarray(resize_square(Image.fromarray(values), size))
+    return Pixels(array[..., None], 0, (*notes, 'scaled from floats in 0..1'))
   deep = ';16' in raw and not raw.startswith('BGR')  # BMP's are of 5 and 6 bits, and scaled
   if (deep or image.mode[0] == 'I') and 'transparency' in image.info:
     raise ValueError('a transparent value among 16 bits; save it with 8 bits per channel')
@@ -304,12 +307,6 @@ def _upright(image: Image.Image) -> tuple[Image.Image, bool]:
   turned = image.transpose(_TURNS[orientation])
   turned.info = image.info
   return turned, True
-
-
-def _of_floats(image: Image.Image, size: int, inverted: bool, notes: list[str]) -> Pixels:
-  values = from_unit(np.asarray(image))  # one dark image says nothing of the set
-  array = np.asarray(resize_square(Image.fromarray(255 - values if inverted else values), size))
-  return Pixels(array[..., None], 0, (*notes, 'scaled from floats in 0..1'))
 
 
 def _of_integers(image: Image.Image, size: int, tags: dict, notes: list[str]) -> Pixels:

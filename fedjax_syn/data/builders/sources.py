@@ -61,16 +61,14 @@ _FASHION_MNIST = _archives(
   """,
 )
 
-_CIFAR10 = _archives(
+_CIFAR10, _CIFAR100 = _archives(
   'https://www.cs.toronto.edu/~kriz/',
-  'cifar-10-binary.tar.gz '
-  'sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd -',
-)
-
-_CIFAR100 = _archives(
-  'https://www.cs.toronto.edu/~kriz/',
-  'cifar-100-binary.tar.gz '
-  'sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec -',
+  """
+  cifar-10-binary.tar.gz
+    sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd -
+  cifar-100-binary.tar.gz
+    sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec -
+  """,
 )
 
 _CINIC10 = _archives(
@@ -111,7 +109,7 @@ _ALL = (
   Source(
     name='cifar10',
     title='CIFAR-10',
-    archives=_CIFAR10,
+    archives=(_CIFAR10,),
     parse=functools.partial(parse_cifar, labels=1),
     shape=(32, 32, 3),
     rows=(50000, 10000),
@@ -121,7 +119,7 @@ _ALL = (
   Source(
     name='cifar100',
     title='CIFAR-100',
-    archives=_CIFAR100,
+    archives=(_CIFAR100,),
     parse=functools.partial(parse_cifar, labels=2),  # coarse, fine
     shape=(32, 32, 3),
     num_classes=100,
