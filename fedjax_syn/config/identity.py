@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedjax_syn import algorithms
@@ -20,6 +20,7 @@ from fedjax_syn.algorithms.old_fields import CONSTANTS
 from fedjax_syn.config.combinations import check
 from fedjax_syn.config.parsing import TFDS, Leaf, leaves
 from fedjax_syn.config.schema import METHODS, SECTIONS, Resolved, flatten, plain, to_dict
+from fedjax_syn.core import paths
 from fedjax_syn.core.fields import ConfigError, coerce
 from fedjax_syn.core.optimizers import ENDING
 
@@ -52,25 +53,22 @@ def own_code(config: Any) -> dict[str, str]:
   What these import does not count.
   """
   hashes, fields = {}, identity(config)
-  for word in _words({key: v for key, v in settings_in_use(config).items() if key in fields}):
+  used = (v for key, v in settings_in_use(config).items() if key in fields and isinstance(v, str))
+  words = dict.fromkeys(part for text in used for part in text.split('+'))
+  for word in words:
+    if not _CODE.fullmatch(word) or word.startswith(TFDS):
+      continue
     place, _, name = word.rpartition(':')
     if (path := own_layers.path_of(place) or _file_of(place)) is None:
       continue
     called = own_layers.called(word)
-    hashes[called] = _hash_of_file(path)
+    hashes[called] = paths.digest(path)[:16]
     module = own_layers.module_name(place)
     defined = getattr(getattr(sys.modules.get(module), name, None), '__module__', module)
     other = _file_of(defined) if isinstance(defined, str) else None
     if defined != module and other not in (None, path):
-      hashes[f'{called} in {defined}'] = _hash_of_file(other)
+      hashes[f'{called} in {defined}'] = paths.digest(other)[:16]
   return hashes
-
-
-def _words(fields: Mapping[str, Any]) -> Iterator[str]:
-  """The `module:function` and `FILE:Class` of a run's fields, each once."""
-  texts = [value for value in fields.values() if isinstance(value, str)]
-  parts = [part for text in texts for part in text.split('+') if _CODE.fullmatch(part)]
-  return iter(dict.fromkeys(p for p in parts if not p.startswith(TFDS)))
 
 
 def _file_of(module: str) -> str | None:
@@ -80,11 +78,6 @@ def _file_of(module: str) -> str | None:
   except (ImportError, ValueError, AttributeError):
     return None
   return spec.origin if spec is not None and spec.has_location else None
-
-
-def _hash_of_file(path: str) -> str:
-  with open(path, 'rb') as file:
-    return hashlib.file_digest(file, 'sha256').hexdigest()[:16]
 
 
 def diff(old: Any, new: Any) -> list[str]:

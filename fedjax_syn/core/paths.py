@@ -1,6 +1,7 @@
 """Paths as people write them, and files that are written whole or not at all."""
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +68,12 @@ def write_whole(path: Path, content: bytes) -> None:
   """Replaces a file's content in one step; see `replacing`."""
   with replacing(path) as file:
     file.write(content)
+
+
+def digest(path: str | Path) -> str:
+  """Returns the SHA-256 of a file's content."""
+  with open(path, 'rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def fsync(path: Path) -> None:

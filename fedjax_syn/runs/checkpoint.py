@@ -11,7 +11,6 @@ kept.
 
 import contextlib
 import errno
-import hashlib
 import json
 import logging
 import os
@@ -28,7 +27,7 @@ import numpy as np
 
 from fedjax_syn.core import tree_encoding
 from fedjax_syn.core.contexts import State
-from fedjax_syn.core.paths import fsync
+from fedjax_syn.core.paths import digest, fsync
 from fedjax_syn.core.types import PyTree
 from fedjax_syn.runs import stored_files, work_folder
 from fedjax_syn.runs.stored_files import DamagedError
@@ -281,8 +280,4 @@ def note_of(path: Path) -> dict[str, Any]:
 def _checksums(folder: Path) -> dict[str, str]:
   """SHA-256 of every file below a folder but the list itself."""
   files = sorted(p for p in folder.rglob('*') if p.is_file() and p != folder / CHECKSUMS)
-  sums = {}
-  for path in files:
-    with path.open('rb') as file:
-      sums[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, 'sha256').hexdigest()
-  return sums
+  return {path.relative_to(folder).as_posix(): digest(path) for path in files}

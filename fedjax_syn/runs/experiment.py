@@ -3,7 +3,6 @@
 import contextlib
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,6 @@ def _run(config: Any, workdir: str | Path, config_name: str, show: progress.Repo
       jobs = _prepare(resolved, folder, config_name, show)
     except (ValueError, OSError) as error:
       return _refuse(error)
-    _describe(resolved, jobs, show)
     try:
       summary = training.train(jobs, show, stop)
     except stored_files.StoredError as error:
@@ -108,7 +106,7 @@ def _refuse(error: Exception) -> int:
 def _prepare(
   resolved: Resolved, folder: Path, config_name: str, show: progress.Reporter
 ) -> list[Job]:
-  """Loads data, builds the engines, checks that the folders fit them and writes config.json."""
+  """Loads data, builds the engines, checks the folders, writes config.json, says what was read."""
   problem = processes.on_all_processes(lambda: assemble.load(resolved))
   jobs = assemble.jobs(resolved, folder, problem, show)
   for job in jobs:
@@ -117,17 +115,12 @@ def _prepare(
   for job in reversed(jobs):  # the main folder first: it is what a resumed run checks
     on_process_0(lambda: resume.rename_old_summary(job.folder, job.config.rounds))
     on_process_0(lambda: config_json.write_config(job, config_name))
-  return jobs
-
-
-def _describe(resolved: Resolved, jobs: Sequence[Job], show: progress.Reporter) -> None:
-  """Shows what was read and what a stated epsilon covers."""
-  problem = jobs[0].problem
   show.read(assemble.describe_data(resolved, problem))
   for line in filter(None, (*problem.dataset.notes, assemble.privacy_line(resolved, jobs))):
     show.read(line)
   if resolved.start_from and resolved.compare and not jobs[0].config.start_from:
     show.read(f'{resolved.compare} has no model of its own in {resolved.start_from}: begins anew')
+  return jobs
 
 
 def _conclude(

@@ -17,7 +17,6 @@ from fedjax_syn.config import trusted as trust
 from fedjax_syn.core import paths, privacy
 from fedjax_syn.core.types import Model, PyTree, Variables
 from fedjax_syn.runs import api, stored_files, work_folder
-from fedjax_syn.runs.stored_files import write_json
 
 # What the file of a model with noise says of the data: names that a user chose.
 TOLD_OF_DATA = ('name', 'partition', 'proxy')
@@ -98,7 +97,7 @@ def replace(folder: Path, kind: str, files: Mapping[str, bytes]) -> list[Path]:
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     paths.write_whole(folder / name, content)
   kinds[kind] = {name: _digest(content) for name, content in files.items()}
-  write_json(folder / MANIFEST, kinds)
+  stored_files.write_json(folder / MANIFEST, kinds)
   return [folder / name for name in files]
 
 

@@ -1,6 +1,5 @@
 """Starting a new run from another run's checkpoint (`start_from`): a branch, not a resumed run."""
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -73,10 +72,7 @@ def digests(start_from: str, seeds: Sequence[int], rounds: int) -> dict[str, str
     return {}
   try:
     sources = find(paths.given(start_from), seeds, rounds)
-    return {
-      str(seed): hashlib.sha256((path / checkpoint.CHECKSUMS).read_bytes()).hexdigest()
-      for seed, path in sources.items()
-    }
+    return {str(seed): paths.digest(p / checkpoint.CHECKSUMS) for seed, p in sources.items()}
   except (ValueError, OSError):
     return {}
 

@@ -150,8 +150,11 @@ class SeedGroup:
         stop.unsaved = worked and not step.phase_end
     finally:
       self.show.end()
-    for seed in live:
-      self._finish(seed)
+    for seed, state in live.items():
+      status: dict[str, Any] = {'status': 'finished', 'round': self.plan.rounds}
+      self._end(seed, status, state)
+      if (since := metrics.collapsed_since(recorder.lines, seed)) is not None:
+        status['collapsed_round'] = since
     recorder.save(self.ended, self.clock.seconds(), keep=True)
     stop.pause()  # what follows can be made from the checkpoint: a stop need not wait for it
     for seed, state in live.items():
@@ -198,13 +201,6 @@ class SeedGroup:
     self._end(step.seed, status, None)
     del self.live[step.seed]
     self.show.say(progress.diverged_text(step.seed, status))
-
-  def _finish(self, seed: int) -> None:
-    """Records that a seed has all of its rounds."""
-    status = {'status': 'finished', 'round': self.plan.rounds}
-    self._end(seed, status, self.live[seed])
-    if (since := metrics.collapsed_since(self.recorder.lines, seed)) is not None:
-      status['collapsed_round'] = since
 
   def _end(self, seed: int, status: dict[str, Any], state: State | None) -> None:
     recorder, key = self.recorder, str(seed)

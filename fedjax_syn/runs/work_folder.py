@@ -114,12 +114,13 @@ def summary(folder: Path, seeds: Sequence[int] | None = None) -> dict[str, Any] 
     DamagedError: if one of the two is damaged.
   """
   value = stored_files.read_json(folder / 'summary.json', SUMMARY)
-  if value is not None:
-    count = len(value['status'] if seeds is None else seeds)
-    own = seeds is None or {*value['status']} == {*map(str, seeds)}
-    if not own or any(len(v['per_seed']) != count for v in value['test_accuracy'].values()):
-      raise DamagedError(f'{folder / "summary.json"} is damaged: it is of other seeds')
-  if value is not None and 'metrics_sha256' in value:
+  if value is None:
+    return None
+  known = [*value['status']] if seeds is None else [*map(str, seeds)]
+  counts = {len(v['per_seed']) for v in value['test_accuracy'].values()}
+  if {*value['status']} != {*known} or counts != {len(known)}:
+    raise DamagedError(f'{folder / "summary.json"} is damaged: it is of other seeds')
+  if 'metrics_sha256' in value:
     path = folder / 'metrics.jsonl'
     content = read_bytes(path)
     if content is None:
