@@ -231,15 +231,10 @@ def test_more_rounds_of_a_real_run_come_to_what_they_come_to_from_the_start(tmp_
 
 
 def test_a_cell_of_a_table_with_fewer_rounds_is_missing_and_goes_on(fake, tmp_path):
-  row = types.SimpleNamespace(algorithm='fedavg')
-  state = lambda **changes: (
-    cells_lib.read(
-      cells_lib.Run(
-        row, None, 0, config_lib.check(config_of(**{**settings, **changes})), tmp_path / 'run'
-      ),
-      frozenset({'fedavg'}),
-    ).state
-  )
+  entry = types.SimpleNamespace(without_metrics=frozenset({'fedavg'}))
+  config = lambda changes: config_lib.check(config_of(**{**settings, **changes}))
+  cell = lambda changes: cells_lib.Run(entry, None, None, 0, config(changes), tmp_path / 'run')
+  state = lambda **changes: cells_lib.read(cell(changes)).state
   settings = {'algorithm': 'fedavg', 'seeds': (0,), 'rounds': 5}
   assert state() == 'missing'
   assert run(tmp_path / 'run', **settings) == 0
