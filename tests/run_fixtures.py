@@ -24,7 +24,7 @@ def put_stubs(patch):
   """Draws no figures, and writes each checkpoint that is due, independent of its time."""
   patch.setattr(figures, 'partition_bubbles', lambda *_: None)
   patch.setattr(figures, 'accuracy_curve', lambda *_: None)
-  patch.setattr(figures, 'synthetic_sets', lambda *args: Image.new('L', (2, 2)).save(args[4]))
+  patch.setattr(figures, 'synthetic_sets', lambda *args, **_: Image.new('L', (2, 2)).save(args[4]))
   patch.setattr(recorder, 'SHARE', math.inf)
 
 

@@ -5,10 +5,11 @@
   W1 W2     folders of runs; what a run was compared with (W1/compare) is shown beside it
   --output  the page, report.html by default
 
-The page shows results, curves, partitions, the synthetic images along their synthesis, the accuracy
-of each client, the settings that differ, the commands that train each run again, and the figures of
-`launch/inspect_run.py`. It needs the extra: pip install -e '.[report]'. Exit status: 0, 2 after one
-line that says why not, or 74 where the disk is full.
+The page shows the protocol and the settings that differ, results, curves, accuracy by class with
+confusions, the synthetic images along their synthesis, partitions, the accuracy of each client, the
+commands that train each run again, and the figures of `launch/inspect_run.py`. It needs the extra:
+pip install -e '.[report]'. Exit status: 0, 2 after one line that says why not, or 74 where the disk
+is full.
 """
 
 from collections.abc import Sequence

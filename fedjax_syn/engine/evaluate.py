@@ -31,9 +31,13 @@ class Evaluator(NamedTuple):
     scores = self.objective.scores(jax.tree.map(np.asarray, counts), rows)
     return {**scores, 'loss': float(losses) / rows}
 
-  def by_class(self, params: Params, stats: Stats) -> np.ndarray | None:
-    """Returns the accuracy on each class's rows, [classes]; see `by_owner`."""
-    return self.by_owner(params, stats, self.y, self.num_classes)
+  def confusion(self, params: Params, stats: Stats) -> np.ndarray | None:
+    """Counts rows by true and predicted class, [classes, classes]; None as in `by_owner`."""
+    if self.y.ndim > 1:
+      return None
+    shape = self.num_classes, self.num_classes
+    pairs = np.ravel_multi_index((self.y, self.rows(params, stats)), shape)
+    return np.bincount(pairs, minlength=self.num_classes**2).reshape(shape)
 
   def by_owner(
     self, params: Params, stats: Stats, owners: np.ndarray, clients: int

@@ -2,6 +2,7 @@
 
 import io
 import math
+import textwrap
 import warnings
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +17,16 @@ from matplotlib.ticker import MaxNLocator
 from fedjax_syn.core import paths
 from fedjax_syn.core.texts import caption
 from fedjax_syn.plotting.numbers import Curve
+from fedjax_syn.plotting.style import COLOURS, plain_title
 
 DPI = 150
+PDF_FONTS = {'pdf.fonttype': 42}
+"""TrueType, as conferences and journals ask for."""
+METADATA: dict[str, dict[str, str | None]] = {
+  'png': {'Software': f'matplotlib {matplotlib.__version__}'},
+  'pdf': {'CreationDate': None},
+}
+"""What the files of a figure say of themselves, by their ending."""
 REFERENCE: dict[str, Any] = {'color': '0.4', 'linestyle': '--', 'linewidth': 1}
 """The style of lines that mark a round or a value."""
 
@@ -30,6 +39,8 @@ def begin(
   axes = list(figure.subplots(math.ceil(panels / across), across, squeeze=False).flat)
   for unused in axes[panels:]:
     unused.remove()
+  for each in axes[:panels]:
+    each.set_prop_cycle(color=COLOURS)
   return figure, axes[:panels]
 
 
@@ -38,11 +49,12 @@ def whole_numbers(axes: Axes) -> None:
   axes.xaxis.set_major_locator(MaxNLocator('auto', steps=[1, 2, 2.5, 5, 10], integer=True))
 
 
-def band(axes: Axes, curve: Curve, **line: Any) -> Line2D:
-  """Draws a curve, and a band of one standard deviation if there are several seeds."""
-  (drawn,) = axes.plot(curve.rounds, curve.mean, **line)
-  if curve.std.any():
-    low, high = curve.mean - curve.std, curve.mean + curve.std
+def band(axes: Axes, curve: Curve, scale: float = 1, **line: Any) -> Line2D:
+  """Draws a curve times `scale`, with a band of one standard deviation if seeds are several."""
+  mean, std = scale * curve.mean, scale * curve.std
+  (drawn,) = axes.plot(curve.rounds, mean, **line)
+  if std.any():
+    low, high = mean - std, mean + std
     axes.fill_between(curve.rounds, low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
   return drawn
 
@@ -64,28 +76,28 @@ def finish(
     if axes.get_legend_handles_labels()[0]:
       axes.legend(frameon=False, fontsize='small')
   if title:
-    figure.suptitle(caption(title), fontsize=10)
+    lines = textwrap.wrap(caption(plain_title(title), 160), int(12 * figure.get_figwidth()))
+    figure.suptitle('\n'.join(lines), fontsize=10)
   return save(figure, path)
 
 
 def save(figure: Figure, path: Path | None) -> Figure:
-  """Writes a figure in one step and returns it.
+  """Writes a figure as a PNG and, for a paper, as a PDF beside it, and returns it.
 
   Args:
     figure: the figure.
-    path: of the file, whose folder is created; None writes nothing.
+    path: of the PNG, whose folder is created; None writes nothing.
   """
   if path is None:
     return figure
   path.parent.mkdir(parents=True, exist_ok=True)
   FigureCanvasAgg(figure)
-  kind = path.suffix.removeprefix('.')
-  metadata = {'Software': f'matplotlib {matplotlib.__version__}'} if kind == 'png' else None
-  content = io.BytesIO()
-  with warnings.catch_warnings():
+  with warnings.catch_warnings(), matplotlib.rc_context(PDF_FONTS):
     warnings.simplefilter('ignore')  # about a character that no font has
-    figure.savefig(content, format=kind, dpi=DPI, metadata=metadata)
-  paths.write_whole(path, content.getvalue())
+    for kind, metadata in METADATA.items():
+      content = io.BytesIO()
+      figure.savefig(content, format=kind, dpi=DPI, metadata=metadata)
+      paths.write_whole(path.with_suffix(f'.{kind}'), content.getvalue())
   return figure
 
 

@@ -67,11 +67,11 @@ def privacy(
   figure, (axes,) = canvas.begin()
   top = max(float(np.max(d)) for d in distances.values())
   for label, d in distances.items():
-    weights = np.full(len(d), 1 / len(d))
+    weights = np.full(len(d), 100 / len(d))
     bins = np.linspace(0, top or 1.0, 50).tolist()
     axes.hist(d, bins, weights=weights, alpha=0.5, label=f'{label_of(label)} ({len(d)})')
   axes.axvline(threshold, label='5 % of the held-out', **canvas.REFERENCE)
-  axes.set(xlabel='distance per pixel to the nearest training image', ylabel='share')
+  axes.set(xlabel='distance per pixel to the nearest training image', ylabel='share (%)')
   return canvas.finish(figure, path, title)
 
 
@@ -139,9 +139,9 @@ def from_scratch(
   """
   figure, (axes,) = canvas.begin()
   for label, run in runs.items():
-    axes.plot(run.steps, run.accuracy, label=label_of(label), linewidth=1.6)
+    axes.plot(run.steps, 100 * run.accuracy, label=label_of(label), linewidth=1.6)
   if reference is not None:
-    axes.axhline(reference, label='the federated model', **canvas.REFERENCE)
-  axes.set(xlabel='step', ylabel='test accuracy')
+    axes.axhline(100 * reference, label='the federated model', **canvas.REFERENCE)
+  axes.set(xlabel='step', ylabel='test accuracy (%)')
   axes.set_xlim(left=0)
   return canvas.finish(figure, path, title)

@@ -15,7 +15,8 @@ from fedjax_syn.data.normalisation import Normalisation
 from fedjax_syn.plotting import canvas
 from fedjax_syn.plotting.canvas import label_of
 from fedjax_syn.plotting.canvas import save as save
-from fedjax_syn.plotting.numbers import curve, mosaic
+from fedjax_syn.plotting.numbers import curve, metric_title, mosaic, percent
+from fedjax_syn.plotting.style import COLOURS, method_name, styles
 
 BUBBLES = 4000  # more than that takes long and shows nothing
 
@@ -30,7 +31,8 @@ def accuracy_curve(
   """Draws a metric over rounds: a line for the mean over seeds, a band for one standard deviation.
 
   Args:
-    histories: metrics lines by label.
+    histories: metrics lines by method, 'scaffold+dynafed', or another label; the first is drawn
+      above the others.
     path: of the picture; None: it is only returned.
     mark_round: the round after which the data set was synthesised.
     title: above the axes.
@@ -40,13 +42,15 @@ def accuracy_curve(
     The figure.
   """
   figure, (axes,) = canvas.begin()
-  for label, lines in histories.items():
+  looks = zip(histories.items(), styles([*histories]), strict=True)
+  for i, ((name, lines), style) in enumerate(looks):
     c = curve(lines, key)
-    marker = 'o' if len(c.rounds) < 2 else ''
-    canvas.band(axes, c, label=label_of(label), linewidth=1.6, marker=marker)
+    line = {'marker': 'o' if len(c.rounds) < 2 else '', 'zorder': 3 - i / len(histories)}
+    line |= {'linewidth': 1.6, 'label': label_of(method_name(name))}
+    canvas.band(axes, c, percent(key), **style.line, **line)
   if mark_round is not None:
     axes.axvline(mark_round, label=f'synthesis after round {mark_round}', **canvas.REFERENCE)
-  axes.set(xlabel='round', ylabel=caption(key.replace('/', ' ')))
+  axes.set(xlabel='round', ylabel=caption(metric_title(key)))
   axes.set_xlim(left=0)
   canvas.whole_numbers(axes)
   return canvas.finish(figure, path, title)
@@ -75,28 +79,35 @@ def partition_bubbles(
   """
   counts = np.asarray(counts)
   clients, classes = counts.shape
-  notes = f'largest bubble: {counts.max()} samples; {np.sum(counts.sum(axis=1) == 0)} without any'
+  notes = f'largest bubble: {counts.max()} samples'
+  if empty := np.sum(counts.sum(axis=1) == 0):
+    notes = f'{notes}; {empty} clients without any'
   shown = min(clients, max(20, BUBBLES // classes))
   if shown < clients:
     notes = f'first {shown} of {clients} clients; {notes}'
   counts = counts[:shown]
-  width, height = np.clip(0.3 * shown, 5, 16), np.clip(0.28 * classes, 2.5, 12)
-  figure, (axes,) = canvas.begin(width, height)
+  named = client_names is not None and clients <= 40
+  names = [caption(name, 24) for name in client_names or ()] if named else []
+  width, height = np.clip(1 + 0.36 * shown, 5, 16), np.clip(1.2 + 0.36 * classes, 2.6, 12)
+  cell = 72 * min((width - 1) / (shown + 0.5), (height - 1.2) / (classes + 0.5))  # points
+  longest = max(map(len, names), default=0)
+  upright = 7 * longest > 72 * (width - 1) / shown
+  figure, (axes,) = canvas.begin(width, height + 0.09 * longest * upright)
   client, label = np.nonzero(counts)
-  cell = 72 * min(0.85 * width / shown, 0.75 * height / classes)  # points
-  area = max(cell, 9.0) ** 2 * counts[client, label] / max(counts.max(), 1)
-  colours = 'tab10' if classes <= 10 else 'viridis'
-  axes.scatter(client, label, s=area, c=label, cmap=colours, alpha=0.75, linewidths=0)
+  area = max(0.9 * cell, 3.0) ** 2 * counts[client, label] / max(counts.max(), 1)
+  look = {'color': COLOURS[5], 'alpha': 0.75, 'linewidths': 0, 'rasterized': len(client) > 1000}
+  axes.scatter(client, label, s=area, **look)
+  for i, c in zip(client, label, strict=True) if cell > 20 else ():  # room for numbers
+    axes.text(i, c, f'{counts[i, c]}', fontsize=7, ha='center', va='center')
   if class_names is not None and classes <= 40:
     axes.set_yticks(range(classes), [caption(name, 24) for name in class_names])
   elif classes <= 20:
     axes.set_yticks(range(classes))
   # The first class is on top, as in pictures of learned sets.
-  axes.set(ylabel='class', xlim=(-1, shown), ylim=(classes, -1))
+  axes.set(ylabel='class', xlim=(-0.75, shown - 0.25), ylim=(classes - 0.25, -0.75))
   axes.set_xlabel(f'client\n({notes})', fontsize='small')
-  if client_names is not None and clients <= 40:
-    names = [caption(name, 24) for name in client_names]
-    axes.set_xticks(range(clients), names, rotation=90 if max(map(len, names)) > 2 else 0)
+  if named:
+    axes.set_xticks(range(clients), names, rotation=90 if upright else 0)
   else:
     canvas.whole_numbers(axes)
   return canvas.finish(figure, path, title)
@@ -110,6 +121,7 @@ def synthetic_sets(
   path: Path | None = None,
   title: str = '',
   columns: int = 10,
+  class_names: Sequence[str] = (),
 ) -> Figure:
   """Draws a learned set before, during and after learning, one row of images per class.
 
@@ -122,6 +134,7 @@ def synthetic_sets(
     path: of the picture; None: it is only returned.
     title: above the panels.
     columns: at most this many images per class.
+    class_names: labels of the rows; numbers by default.
 
   Returns:
     The figure.
@@ -130,15 +143,15 @@ def synthetic_sets(
   labels = np.asarray(y)[-1].argmax(axis=-1)
   rows = np.unique(labels)
   columns = min(columns, max(np.sum(labels == c) for c in rows))
-  # Wide enough for the title.
-  width = max(0.3 + 0.38 * columns * len(shown), 0.075 * len(caption(title)))
-  figure, panels = canvas.begin(width, 0.6 + 0.38 * len(rows), len(shown), len(shown))
+  width, height = max(3, 0.3 + 0.38 * columns * len(shown)), 0.6 + 0.38 * len(rows)
+  figure, panels = canvas.begin(width, height, len(shown), len(shown))
   for axes, snapshot in zip(panels, shown, strict=True):
     images = pixels(np.asarray(x_snapshots[snapshot]), normalisation)
     _show(axes, mosaic(images, labels, rows, columns, background=1))
     axes.set_title(f'iteration {int(iterations[snapshot])}', fontsize=8)
   height = np.shape(x_snapshots)[2] + 1
-  panels[0].set_yticks([(i + 0.5) * height for i in range(len(rows))], rows, fontsize=7)
+  names = [caption(class_names[c] if class_names else c, 24) for c in rows]
+  panels[0].set_yticks([(i + 0.5) * height for i in range(len(rows))], names, fontsize=7)
   return canvas.finish(figure, path, title, grid='')
 
 
@@ -201,8 +214,12 @@ def cosine_distances(
   Returns:
     The figure.
   """
-  figure, (axes,) = canvas.begin(1.5 + 1.1 * len(values))
+  figure, (axes,) = canvas.begin(max(4.5, 1.5 + 1.1 * len(values)))
   axes.violinplot([np.asarray(v, float) for v in values.values()], showmedians=True)
   axes.set_xticks(range(1, len(values) + 1), [caption(label, 24) for label in values])
-  axes.set(ylabel='cosine distance')
+  axes.set_ylabel('cosine distance (0: same direction)')
+  axes.set_xlabel(
+    'trained on\n(bars: smallest, median and largest distance;\nthe wider, the more distances)',
+    fontsize='small',
+  )
   return canvas.finish(figure, path, title, grid='y')

@@ -1,5 +1,6 @@
 """What figures and reports compute before they draw: plain numpy, without matplotlib."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -37,6 +38,16 @@ def curve(lines: Sequence[Mapping[str, Any]], key: str = 'test/accuracy') -> Cur
     np.array([np.mean(v) for v in values]),
     np.array([np.std(v, ddof=1) if len(v) > 1 else 0.0 for v in values]),
   )
+
+
+def percent(key: str) -> int:
+  """Returns what a metric is multiplied by where it is shown: 100 for shares, else 1."""
+  return 100 if re.search('accuracy|generalisation|_f1|precision|recall|top_pred', key) else 1
+
+
+def metric_title(key: str) -> str:
+  """Returns a metric's name for an axis, with its unit: 'test accuracy (%)'."""
+  return re.sub('[/_]', ' ', key) + (' (%)' if percent(key) == 100 else '')
 
 
 def mosaic(

@@ -1,4 +1,4 @@
-"""The page: tables, pictures and numbers of runs in a template, and the plotting library."""
+"""The page: tables, pictures and numbers of runs in a template."""
 
 import math
 from collections.abc import Sequence
@@ -10,24 +10,20 @@ import numpy as np
 
 from fedjax_syn.core import paths
 from fedjax_syn.plotting import numbers
-from fedjax_syn.report import tables
+from fedjax_syn.plotting.style import plain_title, styles
+from fedjax_syn.report import heatmaps, tables
 from fedjax_syn.report.commands import command_of
 from fedjax_syn.report.pictures import as_uri, montage
-from fedjax_syn.report.runs import INSPECTED, Run, open_runs, short_names
+from fedjax_syn.report.runs import INSPECTED, Run, open_runs, short_names, why_not
 from fedjax_syn.runs.stored_files import read_bytes
 
-COLOURS = ('#0072b2', '#d55e00', '#009e73', '#b65c9b', '#b8860b', '#3a9bd9', '#808080')
-"""Okabe and Ito's, which most colour-blind people tell apart, for both backgrounds."""
-DASHES = (('solid', ''), ('dash', '8 4'), ('dot', '2 4'), ('dashdot', '8 4 2 4'))
-"""Plotly's and SVG's; they change when the colours begin again."""
-NOT_CURVES = ('round', 'seed', 'seconds', 'padding_efficiency')
-FIRST = 'test/accuracy'
-CLIENTS = 1000
-"""Drawn at most, in the partition."""
-CLIENT_ROWS = 60
-"""Listed at most, beside it."""
-IN_SCRIPT = ('counts', 'class_names', 'client_names')
-"""What the script draws of a partition."""
+NOT_CURVES = ('round', 'seed', 'seconds', 'padding_efficiency', 'collapsed_since')
+ORDER = ('test/accuracy', 'test/loss', 'test/', 'validation/', 'personal/', 'train/')
+"""How the names of the first metrics begin."""
+POINTS = 500
+"""Of a curve, at most."""
+DOTS = 200
+"""Of a box, at most."""
 SIGNATURE = b'Made by fedjax_syn. The page holds all'
 """In every page."""
 LETTERS = 20
@@ -73,36 +69,43 @@ def render(runs: Sequence[Run], commands: dict[str, str]) -> str:
   """
   try:
     import jinja2
-    from plotly.offline import get_plotlyjs
   except ImportError as error:
     raise ValueError(f"{error}: pip install -e '.[report]'") from error
   part = lambda name: resources.files('fedjax_syn.report').joinpath(name).read_text('utf-8')
   loader = jinja2.DictLoader({'page.html': part('page.html')})
   environment = jinja2.Environment(autoescape=True, loader=loader, undefined=jinja2.StrictUndefined)
   environment.policies['json.dumps_kwargs'] = {'sort_keys': False, 'allow_nan': False}
-  client_table, partitions = tables.client_accuracy(runs), _partitions(runs)
-  styled = [{'label': run.label, **_style(i)} for i, run in enumerate(runs)]
+  client_table, styled, metrics = tables.client_accuracy(runs), _styled(runs), _metrics(runs)
+  measured = {row[0] for row in client_table.rows}
   shared_settings, own_settings = tables.settings(runs)
   one_seed = all(len(run.seeds) == 1 for run in runs)
   sets = [_set(run) for run in runs if run.synthetic]
+  classless = [run for run in runs if not any('class_accuracy' in a for a in run.clients.values())]
   return environment.get_template('page.html').render(
     css=part('page.css'),
     script=part('page.js'),
-    plotly=get_plotlyjs(),
     title=', '.join(dict.fromkeys(short_names(runs))),
-    datasets=', '.join(dict.fromkeys(run.stored['dataset']['title'] for run in runs)),
+    datasets=', '.join(dict.fromkeys(plain_title(run.stored['dataset']['title']) for run in runs)),
     unlike=_unlike(runs),
+    protocol=tables.protocol(runs),
     runs=list(zip(styled, runs, strict=True)),
     results=tables.results(runs),
     one_seed=one_seed,
     over_seeds='one seed' if one_seed else 'mean ± standard deviation over seeds',
     eval_every=sorted({run.settings['eval_every'] for run in runs}),
-    metrics=_metrics(runs),
+    metrics={key: numbers.metric_title(key).removesuffix(' (%)') for key in metrics},
+    thinned=any(len(run.lines) > POINTS * len(run.seeds) for run in runs),
+    points=POINTS,
     curve_table=tables.accuracy_over_rounds(runs),
-    partitions=partitions,
-    without_partition=[run.label for run in runs if run.counts is None],
+    partitions=heatmaps.partitions(runs),
+    without_partition=', '.join(run.label for run in runs if run.counts is None),
+    by_class=heatmaps.by_class(runs),
+    without_classes=why_not(classless),
+    confusions=heatmaps.confusions(runs),
+    without_confusions=heatmaps.without_confusions(runs),
+    boxes=_boxes(runs, styled),
     client_table=client_table,
-    unmeasured=[r.label for r in runs if r.label not in {row[0] for row in client_table.rows}],
+    unmeasured=why_not([run for run in runs if run.label not in measured]),
     sets=sets,
     inspected=[_inspected(run) for run in runs if run.inspected],
     settings=shared_settings,
@@ -111,8 +114,7 @@ def render(runs: Sequence[Run], commands: dict[str, str]) -> str:
     made_on=tables.made_on(runs),
     data={
       'runs': [{**style, **_curves(run)} for style, run in zip(styled, runs, strict=True)],
-      'partitions': [{key: p[key] for key in IN_SCRIPT} for p in partitions],
-      'spread': _spreads(runs),
+      'titles': {key: numbers.metric_title(key) for key in metrics},
       'sets': [{'pictures': s['montage'].pictures, 'texts': s['texts']} for s in sets],
     },
   )
@@ -132,69 +134,35 @@ def _unlike(runs: Sequence[Run]) -> str:
   return '; '.join(texts)
 
 
-def _style(position: int) -> dict[str, str]:
-  dash, pattern = DASHES[position // len(COLOURS) % len(DASHES)]
-  return {'colour': COLOURS[position % len(COLOURS)], 'dash': dash, 'pattern': pattern}
+def _styled(runs: Sequence[Run]) -> list[dict[str, str]]:
+  """Labels, colours and dashes; dashes as SVG reads them, of a line two pixels wide."""
+  looks = styles([run.settings['algorithm'] for run in runs])
+  return [
+    {'label': run.label, 'colour': colour, 'pattern': ' '.join(str(2 * n) for n in dash)}
+    for run, (colour, dash) in zip(runs, looks, strict=True)
+  ]
 
 
 def _metrics(runs: Sequence[Run]) -> list[str]:
-  """Names of what can be drawn, accuracy on the test split first."""
+  """Names of what can be drawn: those of splits and training, then those of methods."""
   keys = dict.fromkeys(key for run in runs for line in run.lines for key in line)
-  return sorted((k for k in keys if k not in NOT_CURVES), key=lambda k: (k != FIRST, k))
+  rank = lambda key: next((i for i, name in enumerate(ORDER) if key.startswith(name)), len(ORDER))
+  return sorted((k for k in keys if k not in NOT_CURVES), key=lambda k: (rank(k), k))
 
 
 def _curves(run: Run) -> dict[str, Any]:
   """A run's metrics over rounds, mean and standard deviation over seeds, and its bytes."""
   curves = {}
-  for key in dict.fromkeys(key for line in run.lines for key in line if key not in NOT_CURVES):
-    values = numbers.curve(run.lines, key)
-    finite = lambda array: [float(v) if math.isfinite(v) else None for v in array]
-    mean, std = finite(values.mean), finite(values.std)
-    curves[key] = {'round': values.rounds.tolist(), 'mean': mean, 'std': std}
+  for key in _metrics([run]):
+    c, scale = numbers.curve(run.lines, key), numbers.percent(key)
+    kept = np.unique(np.linspace(0, len(c.rounds) - 1, min(POINTS, len(c.rounds))).astype(int))
+    short = lambda values: [float(f'{scale * v:.5g}') if math.isfinite(v) else None for v in values]
+    mean, std = short(c.mean[kept]), short(c.std[kept])
+    curves[key] = {'round': c.rounds[kept].tolist(), 'mean': mean, 'std': std}
   summary = run.summary or {}
   up, before = summary.get('bytes_up'), summary.get('bytes_before', 0)
   each = None if up is None else (up - before) / run.settings['rounds']
   return {'curves': curves, 'up': each, 'before': before}
-
-
-def _partitions(runs: Sequence[Run]) -> list[dict[str, Any]]:
-  """The partitions, each once, with the runs that share it."""
-  groups: dict[str, tuple[np.ndarray, list[Run]]] = {}
-  for run in runs:
-    if run.counts is not None:
-      key = f'{run.counts.tolist()} {_names(run, run.counts)}'
-      groups.setdefault(key, (run.counts, []))[1].append(run)
-  return [
-    {**_partition(group[0], counts), 'names': ', '.join(run.label for run in group)}
-    for counts, group in groups.values()
-  ]
-
-
-def _names(run: Run, counts: np.ndarray) -> tuple[list[str], list[str]]:
-  """Classes and clients."""
-  clients, classes = counts.shape
-  return [run.class_name(c) for c in range(classes)], [run.client_name(i) for i in range(clients)]
-
-
-def _partition(run: Run, counts: np.ndarray) -> dict[str, Any]:
-  classes, clients = _names(run, counts)
-  sizes, held = counts.sum(axis=1), (counts > 0).sum(axis=1)
-  listed = enumerate(counts[:CLIENT_ROWS])
-  rows = [[clients[i], *map(str, row), f'{row.sum()}'] for i, row in listed]
-  head = [f'class {name}' if name == f'{c}' else name for c, name in enumerate(classes)]
-  return {
-    'clients': len(counts),
-    'text': (
-      f'{len(counts)} clients, {sizes.min()} to {sizes.max()} samples each (median'
-      f' {np.median(sizes):g}), of {held.min()} to {held.max()} of {len(classes)} classes (median'
-      f' {np.median(held):g})'
-    ),
-    'shown': min(len(counts), CLIENTS),
-    'counts': counts[:CLIENTS].T.tolist(),
-    'class_names': _beside(classes),
-    'client_names': _beside(clients[:CLIENTS]),
-    'table': tables.Table(['client', *head, 'all'], rows),
-  }
 
 
 def _beside(names: Sequence[str]) -> list[str]:
@@ -203,14 +171,16 @@ def _beside(names: Sequence[str]) -> list[str]:
   return cut if len(set(cut)) == len(set(names)) else [f'{i} {name}' for i, name in enumerate(cut)]
 
 
-def _spreads(runs: Sequence[Run]) -> list[dict[str, Any]]:
-  """What the box plots show: every client of every seed."""
+def _boxes(runs: Sequence[Run], styled: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
+  """What the box plots show, in per cent: every client of every seed."""
   boxes = []
-  for i, run in enumerate(runs):
+  for run, style in zip(runs, styled, strict=True):
     for key, name in (('global_accuracy', ''), ('personal_accuracy', ', personal models')):
       if by_seed := tables.client_values(run, key):
-        values = np.round(np.concatenate(list(by_seed.values())), 4).tolist()
-        boxes.append({'label': run.label + name, **_style(i), 'values': values})
+        values = 100 * np.concatenate(list(by_seed.values()))
+        five = np.percentile(values, (0, 25, 50, 75, 100)).round(2).tolist()
+        dots = values.round(2).tolist() if len(values) <= DOTS else []
+        boxes.append({**style, 'label': run.label + name, 'five': five, 'dots': dots})
   return boxes
 
 
@@ -218,7 +188,7 @@ def _set(run: Run) -> dict[str, Any]:
   seed, learned = next(iter(run.synthetic.items()))
   pictures = montage(learned)
   texts = [f'iteration {i} of {pictures.iterations[-1]}' for i in pictures.iterations]
-  names = [run.class_name(c) for c in pictures.classes]
+  names = [run.class_names()[c] for c in pictures.classes]
   more = {'texts': texts, 'names': names, 'beside': _beside(names)}
   return {'label': run.label, 'seed': seed, 'montage': pictures, **more}
 

@@ -11,6 +11,7 @@ from fedjax_syn.plotting.numbers import mosaic
 
 ROWS, COLUMNS = 20, 10  # classes, and images of each, that are shown at most
 PIXELS = 64  # images with more a side are thinned out
+LARGEST = 60_000  # bytes of a picture that is kept without loss
 
 
 class Montage(NamedTuple):
@@ -61,14 +62,18 @@ def montage(learned: Mapping[str, np.ndarray]) -> Montage:
 
 
 def data_uri(pixels: np.ndarray) -> str:
-  """Returns uint8 [height, width, 2 or 4], the last channel opacity, as a PNG inside a URI."""
+  """Returns uint8 [height, width, 2 or 4], the last channel opacity, as a picture inside a URI."""
   from PIL import Image
 
-  buffer = io.BytesIO()
-  Image.fromarray(pixels).save(buffer, 'png', optimize=True)
-  return as_uri(buffer.getvalue())
+  png, webp = io.BytesIO(), io.BytesIO()
+  image = Image.fromarray(pixels)
+  image.save(png, 'png', optimize=True)
+  if png.tell() <= LARGEST:
+    return as_uri(png.getvalue())
+  image.convert('RGBA').save(webp, 'webp', quality=80)
+  return as_uri(webp.getvalue(), 'webp')
 
 
-def as_uri(png: bytes) -> str:
-  """Returns a PNG file inside a URI."""
-  return 'data:image/png;base64,' + base64.b64encode(png).decode()
+def as_uri(content: bytes, kind: str = 'png') -> str:
+  """Returns a picture's file inside a URI."""
+  return f'data:image/{kind};base64,{base64.b64encode(content).decode()}'

@@ -12,6 +12,7 @@ import numpy as np
 from fedjax_syn import algorithms
 from fedjax_syn.config.schema import SECTIONS
 from fedjax_syn.core import paths
+from fedjax_syn.plotting.style import method_name
 from fedjax_syn.runs import checkpoint, metrics, work_folder
 from fedjax_syn.runs.stored_files import DamagedError, read_bytes
 
@@ -56,10 +57,11 @@ class Run(NamedTuple):
     """The run's seeds, in order."""
     return self.stored['config']['seeds']
 
-  def class_name(self, number: int) -> str:
-    """Returns the data set's name of a class; its number where there is none."""
-    names = self.stored['dataset'].get('class_names', ())  # not there in an old run
-    return names[number] if names else f'{number}'
+  def class_names(self) -> list[str]:
+    """Returns the data set's names of the classes; their numbers where there are none."""
+    d = self.stored['dataset']  # of an old run it says less
+    classes = 0 if self.counts is None else self.counts.shape[1]
+    return d.get('class_names') or [f'{i}' for i in range(d.get('num_classes', classes))]
 
   def client_name(self, number: int) -> str:
     """Returns the data set's name of a client; its number where clients are not all its own."""
@@ -70,7 +72,7 @@ class Run(NamedTuple):
 
 
 def open_runs(folders: Sequence[str | Path]) -> list[Run]:
-  """Reads run folders, and with each what it was compared with.
+  """Reads run folders, and with each what it was compared with, one method or several.
 
   Args:
     folders: one or more.
@@ -85,7 +87,8 @@ def open_runs(folders: Sequence[str | Path]) -> list[Run]:
   for given in map(paths.given, folders):
     if not os.path.lexists(given / 'config.json'):
       raise ValueError(f'{given}: holds no config.json; name the folder of a run')
-    for folder in (given, given / 'compare'):
+    compared = sorted(path.parent for path in given.glob('compare/*/config.json'))
+    for folder in (given, given / 'compare', *compared):
       if os.path.lexists(folder / 'config.json'):
         paths_of.setdefault(folder.resolve(), folder)
   runs = [_open(folder) for folder in paths_of.values()]
@@ -174,9 +177,9 @@ def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 
 def short_names(runs: Sequence[Run]) -> list[str]:
-  """Returns the algorithms, own ones ('package.module:Class') by their class if that is unique."""
+  """Returns the methods' names, own ones ('package.module:Class') by class if that is unique."""
   whole = [run.settings['algorithm'] for run in runs]
-  short = ['+'.join(word.rpartition(':')[2] for word in name.split('+')) for name in whole]
+  short = [method_name(name) for name in whole]
   meant: dict[str, set[str]] = {}
   for brief, name in zip(short, whole, strict=True):
     meant.setdefault(brief, set()).add(name)
@@ -184,7 +187,7 @@ def short_names(runs: Sequence[Run]) -> list[str]:
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-  """Returns different labels: the algorithm, then up to two settings, the folder, a number."""
+  """Returns different labels: the method, then up to two settings, the folder, a number."""
   names = short_names(runs)
   out = list(names)
   for name, times in Counter(names).items():
@@ -198,3 +201,19 @@ def labels(runs: Sequence[Run]) -> list[str]:
         out[i] = f'{name}, {", ".join(words) if len(words) < 3 else runs[i].folder.name}'
   numbered = [(label, out[: i + 1].count(label)) for i, label in enumerate(out)]
   return [f'{label} ({n})' if out.count(label) > 1 else label for label, n in numbered]
+
+
+def why_not(runs: Sequence[Run]) -> str:
+  """Says of runs that lack what a finished seed of this version leaves why they do."""
+  whose: dict[str, list[str]] = {}
+  for run in runs:
+    whose.setdefault(_reason(run), []).append(run.label)
+  return '; '.join(f'{", ".join(labels)} ({reason})' for reason, labels in whose.items())
+
+
+def _reason(run: Run) -> str:
+  if run.summary is None:
+    return 'not finished'
+  if all(status['status'] == 'diverged' for status in run.summary['status'].values()):
+    return 'diverged'
+  return 'made by an older version, or its images have several labels'

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_syn.plotting.numbers import curve
+from fedjax_syn.plotting.style import plain_title
 from fedjax_syn.report.runs import ABSENT, Run, differences
 
 NONE = '–'
@@ -20,6 +21,43 @@ class Table(NamedTuple):
 
   head: list[str]
   rows: list[list[str]]
+
+
+def protocol(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+  """Returns data, model and training by name: one text, or several that say whose they are."""
+  of_runs = [_protocol(run) for run in runs]
+  out = []
+  for name in of_runs[0]:
+    whose: dict[str, list[str]] = {}
+    for run, texts in zip(runs, of_runs, strict=True):
+      whose.setdefault(texts[name], []).append(run.label)
+    alike = len(whose) == 1
+    out.append((name, [t if alike else f'{t} ({", ".join(who)})' for t, who in whose.items()]))
+  return out
+
+
+def _protocol(run: Run) -> dict[str, str]:
+  d, get = run.stored['dataset'], lambda key: run.settings.get(key, NONE)
+  rows, counts = d.get('rows', {}), run.counts
+  train = rows.get('train', NONE if counts is None else counts.sum())
+  partition, share = get('data.partition'), get('client.participation')
+  alpha = f' (alpha {get("data.alpha")})' if 'dirichlet' in partition else ''
+  part = NONE if share == NONE else 'all' if share == 1 else f'{100 * share:.3g} %'
+  points = f' (one is {100 / test:.2g} points)' if 0 < (test := rows.get('test', 0)) < 1000 else ''
+  size = ', '.join(f'{key} {get(f"model.{key}")}' for key in ('width', 'depth'))
+  parameters = (run.summary or {}).get('parameters')
+  known = f'; {parameters:,} parameters' if parameters else ''
+  steps, epochs = get('client.steps'), get('client.epochs')
+  work = f'{steps} steps' if steps not in (0, NONE) else f'{epochs} epoch{"s" * (epochs != 1)}'
+  seeds = ', '.join(map(str, run.seeds))
+  return {
+    'Data': f'{plain_title(d["title"])}: {train} training and {test or NONE} test rows{points}',
+    'Clients': f'{get("data.clients")}, partition {partition}{alpha}; {part} in a round',
+    'Model': f'{get("model.name")} ({size}){known}',
+    'Optimizer': f'{get("client.optimizer")}, learning rate {get("client.lr")}',
+    'Local training': f'{work} a round, batches of {get("client.batch_size")}',
+    'Rounds': f'{get("rounds")}; seed{"s" * (len(run.seeds) > 1)} {seeds}',
+  }
 
 
 def results(runs: Sequence[Run]) -> Table:
@@ -56,6 +94,8 @@ def percent(value: Mapping[str, Any]) -> str:
 def _rounds(value: Mapping[str, Any] | None) -> str:
   if value is None:
     return NONE
+  if all(v is None for v in value['per_seed']):
+    return 'not reached'
   if value['mean'] is None:
     return ', '.join('not reached' if v is None else f'{v:g}' for v in value['per_seed'])
   std = value['std']

@@ -18,6 +18,8 @@ from fedjax_syn.runs.clock import Clock, peak_memory_bytes
 from fedjax_syn.runs.recorder import Recorder
 
 Say = Callable[[str], None]
+CONFUSED = 200
+"""With more classes, confusions are not kept."""
 
 
 def measures(job: Job) -> tuple[Measure, ...]:
@@ -28,15 +30,18 @@ def measures(job: Job) -> tuple[Measure, ...]:
   evaluators = assemble.evaluators(engine, splits)
 
   def of_clients(seed, state):
-    """Test accuracy of the global model by class and for each client; see `write`."""
+    """The global model's confusions, and its accuracy by class and for each client; see `write`."""
     model, evaluate = (state.params, state.stats), evaluators['test']
-    if (by_class := evaluate.by_class(*model)) is None:
+    if (confusion := evaluate.confusion(*model)) is None:
       return {}
+    rows, right = confusion.sum(axis=1), confusion.diagonal()
+    by_class = np.divide(right, rows, out=np.full(len(rows), np.nan), where=rows > 0)
     if problem.test_owners is None:
       own = own_accuracy(problem.counts, by_class)
     else:
       own = evaluate.by_owner(*model, problem.test_owners, len(problem.counts))
-    return {'class_accuracy': by_class, 'global_accuracy': own}
+    few = {'confusion': confusion.astype(np.int32)} if len(rows) <= CONFUSED else {}
+    return {**few, 'class_accuracy': by_class, 'global_accuracy': own}
 
   def diagnosis(seed, state):
     return {'distances': engine.diagnose(seed, state) if seed == config.seeds[0] else {}}
@@ -69,10 +74,11 @@ def own_accuracy(counts: np.ndarray, by_class: np.ndarray) -> np.ndarray:
 def write(job: Job, seed: int, measured: Mapping[str, Values], say: Say) -> dict[str, str]:
   """Writes what a seed leaves after its last round.
 
-  `clients/seed_<seed>.npz` has 'class_accuracy', the global model's test accuracy by class,
-  [classes]; 'global_accuracy', its accuracy for each client, on the client's own test rows if the
-  data name their owners, else `own_accuracy`, [clients]; 'personal_accuracy', that of the personal
-  models, [clients]; nan where it cannot be measured. What was not measured is left out.
+  `clients/seed_<seed>.npz` has 'confusion', the test rows by true and by predicted class of the
+  global model, [classes, classes]; 'class_accuracy', its accuracy by class, [classes];
+  'global_accuracy', its accuracy for each client, on the client's own test rows if the data name
+  their owners, else `own_accuracy`, [clients]; 'personal_accuracy', that of the personal models,
+  [clients]; nan where it cannot be measured. What was not measured is left out.
 
   Args:
     job: the run.
@@ -86,7 +92,7 @@ def write(job: Job, seed: int, measured: Mapping[str, Values], say: Say) -> dict
   folder, problem, dataset, seeds = job.folder, job.problem, job.problem.dataset, job.config.seeds
   arrays = {key: value for values in measured.values() for key, value in values.items()}
   clients = work_folder.clients_file(seed)
-  kept = ('class_accuracy', 'global_accuracy', 'personal_accuracy')
+  kept = ('confusion', 'class_accuracy', 'global_accuracy', 'personal_accuracy')
   if own := {key: arrays[key] for key in kept if key in arrays}:
     names = {'client_names': np.array(problem.client_names)} if problem.client_names else {}
     stored_files.write_arrays(folder / clients, own | names)
@@ -100,9 +106,10 @@ def write(job: Job, seed: int, measured: Mapping[str, Values], say: Say) -> dict
     def draw_set(figures):
       sets = [own_set[key] for key in ('x', 'y', 'iterations')]
       title = f'{dataset.title}, seed {seed}'
-      figures.synthetic_sets(*sets, normalisation, folder / picture, title)
+      names = dataset.class_names
       (folder / copy).parent.mkdir(exist_ok=True)
-      shutil.copyfile(folder / picture, folder / copy)
+      figures.synthetic_sets(*sets, normalisation, folder / copy, title, class_names=names)
+      shutil.copyfile(folder / copy, folder / picture)
 
     draw(say, draw_set)
   written = [clients, str(learned), str(picture), str(copy)]

@@ -70,6 +70,7 @@ CONFIG = {
     'shape?': [int],
     'class_names?': [str],
     'client_names?': [str],
+    'rows?': {'train': int, 'test': int},
     'normalisation?': {'name?': str, 'mean': [float], 'std': [float]},
   },
   'config_name?': str,
@@ -193,7 +194,12 @@ def names(seeds: Sequence[int]) -> list[str]:
 # By the folder: what an npz file has to hold.
 HOLD = {
   PARTITION: {'counts': 'iu2'},
-  'clients': {'class_accuracy?': 'f1', 'global_accuracy?': 'f1', 'personal_accuracy?': 'f1'},
+  'clients': {
+    'confusion?': 'iu2',
+    'class_accuracy?': 'f1',
+    'global_accuracy?': 'f1',
+    'personal_accuracy?': 'f1',
+  },
   'synthetic': {'x': 'f5', 'y': 'f3', 'iterations': 'iu1', 'mean': 'f1', 'std': 'f1'},
 }
 
@@ -247,6 +253,11 @@ def misfit(
     own = [a for name, a in arrays.items() if name in ('global_accuracy', 'personal_accuracy')]
     if counts is not None and any(len(a) != len(counts) for a in own):
       return 'clients/ is damaged: it is of other clients'
+    confusion = arrays.get('confusion')
+    if confusion is not None and (
+      {*confusion.shape} != {classes or len(confusion)} or confusion.min() < 0
+    ):
+      return 'clients/ is damaged: its confusions are of other classes'
   for s in filter(None, sets):
     x, y = s['x'], s['y']
     fits = len(x) == len(y) == len(s['iterations']) and x.shape[1] == y.shape[1] and x.size

@@ -54,17 +54,17 @@ def _copy(drawing: Drawing, folder: pathlib.Path) -> list[str]:
 
 def curves(drawing: Drawing) -> 'Figure':
   """Draws accuracy against rounds, a line per row and a panel per column."""
-  from fedjax_syn.plotting import canvas, numbers
+  from fedjax_syn.plotting import canvas, numbers, style
 
   figure, panels = _panels(len(drawing.columns))
   labels: dict[str, Any] = {}
   for axes, column in zip(panels, drawing.columns, strict=True):
-    for number, row in enumerate(drawing.rows):
+    looks = style.styles([row.settings.get('algorithm', row.name) for row in drawing.rows])
+    for row, look in zip(drawing.rows, looks, strict=True):
       runs = [r for key, r in sorted(drawing.results.items()) if key[:2] == (row.name, column.name)]
       if lines := [line for result in runs for line in result.lines]:
-        style = {'color': f'C{number}', 'linestyle': '-' if number < 10 else '--'}  # ten colours
-        labels[row.title] = canvas.band(axes, numbers.curve(lines), linewidth=1.2, **style)
-    axes.set(title=column.title, xlabel='round', ylabel='test accuracy')
+        labels[row.title] = canvas.band(axes, numbers.curve(lines), 100, linewidth=1.2, **look.line)
+    axes.set(title=column.title, xlabel='round', ylabel='test accuracy (%)')
   if labels:
     figure.legend(labels.values(), labels.keys(), loc='outside lower center', ncols=5)
   return figure

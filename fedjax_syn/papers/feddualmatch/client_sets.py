@@ -23,6 +23,7 @@ from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.types import Array, Params, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.plotting import figures
+from fedjax_syn.plotting.style import method_name
 from fedjax_syn.runs import restore
 from fedjax_syn.runs.restore import Restored
 
@@ -171,6 +172,6 @@ def draw(run: Restored, sets: ClassSet, path: pathlib.Path) -> None:
   learned = run.engine.artifacts(run.state)
   iterations = int(learned['iterations'][-1]) if learned else 0  # of a set, in all its stages
   round = int(run.state.round) + 1
-  title = f'{dataset.title}, {run.config.algorithm}, client {client}, round {round}'
-  x = x.reshape(1, -1, *x.shape[2:])
-  figures.synthetic_sets(x, labels[None], [iterations], dataset.normalisation, path, title)
+  title = f'{dataset.title}, {method_name(run.config.algorithm)}, client {client}, round {round}'
+  pictured = x.reshape(1, -1, *x.shape[2:]), labels[None], [iterations], dataset.normalisation
+  figures.synthetic_sets(*pictured, path, title, class_names=dataset.class_names)
