@@ -70,7 +70,7 @@ function drawCurves() {
   const yRange = [low - pad, high + pad];
   const xAt = x => edge.left + (x - xRange[0]) / (xRange[1] - xRange[0]) * (width - edge.left - edge.right);
   const yAt = y => height - edge.bottom - (y - yRange[0]) / (yRange[1] - yRange[0]) * (height - edge.top - edge.bottom);
-  const svg = put(chart, 'svg', {width, height});
+  const svg = put(chart, 'svg', {width, height, viewBox: `0 0 ${width} ${height}`}); // scaled where it is printed
   const [right, bottom] = [width - edge.right, height - edge.bottom];
   for (const x of ticks(xRange, width / 80, against === 'up' ? 0 : 1)) {
     put(svg, 'path', {class: 'grid', d: `M${xAt(x)} ${edge.top}V${bottom}`});

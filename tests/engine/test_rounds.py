@@ -287,8 +287,9 @@ def test_evaluation_counts_every_row_once():
   evaluate = engine.evaluator(x, y)
   result = evaluate(params, stats)
   assert result['accuracy'] == pytest.approx((logits.argmax(1) == y).mean(), abs=1e-12)
-  by_class = [(logits.argmax(1) == y)[y == c].mean() for c in range(3)]
-  np.testing.assert_allclose(evaluate.by_class(params, stats), by_class, atol=1e-12)
+  pairs = [(y == true) & (logits.argmax(1) == c) for true in range(3) for c in range(3)]
+  confusion = np.sum(pairs, axis=1).reshape(3, 3)
+  np.testing.assert_array_equal(evaluate.confusion(params, stats), confusion)
   most = np.bincount(logits.argmax(1)).max()  # padding repeats a row, and must not count
   assert result['top_prediction'] == pytest.approx(most / 1003, abs=1e-7)
   assert result['loss'] == pytest.approx(-log_p[np.arange(1003), y].mean(), rel=1e-5)

@@ -27,11 +27,11 @@ def test_gradient_error_draws_the_line_above_its_points(tmp_path):
 
 
 def test_privacy_draws_shares(tmp_path):
-  """Each kind's bars add up to 1, for any number of images; distances that are all 0 work too."""
+  """Each kind's bars add up to 100 %, for any number of images; distances of 0 work too."""
   distances = {'synthetic': np.zeros(3), 'held out': np.linspace(1, 2, 50)}
   figure = diagnostics.privacy(distances, 1.05, tmp_path / 'p.png', 'digits')
   assert_picture(tmp_path / 'p.png')
-  assert sum(bar.get_height() for bar in figure.axes[0].patches) == pytest.approx(2)
+  assert sum(bar.get_height() for bar in figure.axes[0].patches) == pytest.approx(200)
   diagnostics.privacy({'synthetic': np.zeros(3)}, 0.0, tmp_path / 'q.png')
   assert_picture(tmp_path / 'q.png')
 
@@ -61,5 +61,5 @@ def test_from_scratch(tmp_path):
   run = Scratch(np.array([0, 10]), np.array([0.1, 0.6]), None)
   figure = diagnostics.from_scratch({'synthetic': run}, tmp_path / 's.png', 'digits', 0.8)
   assert_picture(tmp_path / 's.png')
-  np.testing.assert_array_equal(curve(figure.axes[0], 'synthetic'), [[0, 10], [0.1, 0.6]])
-  assert curve(figure.axes[0], 'the federated model')[1].tolist() == [0.8, 0.8]
+  np.testing.assert_array_equal(curve(figure.axes[0], 'synthetic'), [[0, 10], [10, 60]])
+  assert curve(figure.axes[0], 'the federated model')[1].tolist() == [80, 80]

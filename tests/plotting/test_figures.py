@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
 from fedjax_syn.data.datasets import Normalisation
@@ -35,8 +36,16 @@ def test_accuracy_curve(tmp_path):
   }
   figure = figures.accuracy_curve(runs, path, mark_round=1, title='digits')
   assert_picture(path)
-  assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [2, 2, 2]
-  path.unlink()
+  assert path.with_suffix('.pdf').read_bytes().startswith(b'%PDF')
+  axes = figure.axes[0]
+  ours, others, _ = axes.lines
+  np.testing.assert_allclose(ours.get_ydata(), [15, 60])  # per cent, means over seeds
+  assert axes.get_ylabel() == 'test accuracy (%)'
+  assert ours.get_zorder() > others.get_zorder()  # where they are the same, the first is seen
+  labels = [text.get_text() for text in axes.get_legend().texts]
+  assert labels == ['DynaFed', 'FedAvg', 'synthesis after round 1']
+  for file in path.parent.iterdir():
+    file.unlink()
   figures.accuracy_curve(runs, title='digits')  # returned, not written
   assert not list(path.parent.iterdir())
 
@@ -53,6 +62,37 @@ def test_partition_bubbles(tmp_path, shape):
   counts[0, 0] = 50
   figures.partition_bubbles(counts, tmp_path / 'p.png', 'digits')
   assert_picture(tmp_path / 'p.png', colours=3)
+
+
+@pytest.mark.parametrize('shape', [(6, 4), (4, 10), (60, 2)])
+def test_bubbles_do_not_touch(shape):
+  """The largest bubbles of neighbours are apart, in points of the drawn figure."""
+  figure = figures.partition_bubbles(
+    np.full(shape, 7), client_names=['quite a long name'] * shape[0]
+  )
+  FigureCanvasAgg(figure).draw()
+  axes = figure.axes[0]
+  (x0, y0), (x1, y1) = axes.transData.transform([(0, 0), (1, 1)])
+  apart = 72 / figure.dpi * min(x1 - x0, abs(y1 - y0))
+  assert np.sqrt(axes.collections[0].get_sizes().max()) < apart
+
+
+def test_few_bubbles_have_numbers():
+  axes = figures.partition_bubbles(np.array([[3, 0], [1, 12]])).axes[0]
+  texts = {text.get_position(): text.get_text() for text in axes.texts}
+  assert texts == {(0, 0): '3', (1, 0): '1', (1, 1): '12'}
+  assert not figures.partition_bubbles(np.ones((100, 30), int)).axes[0].texts
+
+
+def test_a_title_is_whole_and_has_no_checksum(tmp_path):
+  """A long title is broken into lines that the figure has room for."""
+  words = 'a data set of many words, '
+  figure = figures.partition_bubbles(np.ones((2, 2), int), title=f'{5 * words}shapes (1a2b3c4d): 6')
+  FigureCanvasAgg(figure).draw()
+  title = figure._suptitle
+  assert title.get_text().replace('\n', ' ') == f'{5 * words}shapes: 6'
+  box = title.get_window_extent()
+  assert box.x0 >= 0 and box.x1 <= figure.bbox.width
 
 
 def test_the_first_class_is_on_top_as_in_learned_sets():
@@ -105,6 +145,13 @@ def test_pixels_undo_the_normalisation():
   )
 
 
+def test_rows_of_synthetic_images_have_the_names_of_their_classes():
+  x, y = np.zeros((1, 2, 8, 8, 1)), np.eye(3)[[2, 0]][None]
+  normalisation, names = Normalisation('n', (0.5,), (1.0,)), ('ant', 'bee', 'cat')
+  axes = figures.synthetic_sets(x, y, [0], normalisation, class_names=names).axes[0]
+  assert [text.get_text() for text in axes.get_yticklabels()] == ['ant', 'cat']
+
+
 def test_synthetic_images_stand_in_the_row_of_the_class_that_they_end_in():
   """Labels are uniform before learning; later two images have class 0 and one has class 2."""
   x = np.zeros((2, 3, 8, 8, 1))
@@ -154,7 +201,7 @@ def test_any_name_is_shown_as_it_is_written(name, tmp_path):
   figures.cosine_distances({name: [0.1, 0.2]}, tmp_path / 'd.png', name)
   image = np.zeros((1, 2, 2, 1), np.uint8)
   figures.image_rows({name: image}, [name], None, tmp_path / 'i.png', name)
-  assert len(list(tmp_path.iterdir())) == 4
+  assert len(list(tmp_path.iterdir())) == 8  # a PNG and a PDF of each
 
 
 def test_a_dollar_is_drawn_as_a_dollar(tmp_path):

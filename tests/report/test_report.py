@@ -15,7 +15,7 @@ from fedjax_syn import report
 from fedjax_syn.cli import report as command_line
 from fedjax_syn.config import files, identity
 from fedjax_syn.core import paths
-from fedjax_syn.report import commands, pictures, runs, tables
+from fedjax_syn.report import commands, heatmaps, page, pictures, runs, tables
 from tests.report.stored import HOSTILE, KINDS, edit
 
 pytest_plugins = ['tests.run_fixtures', 'tests.report.report_runs']
@@ -31,18 +31,22 @@ def test_runs_are_told_apart(opened):
 
   A table says which run is where.
   """
-  assert [run.label for run in opened] == ['dynafed (1)', 'fedavg', 'dynafed (2)']
+  assert [run.label for run in opened] == ['DynaFed (1)', 'FedAvg', 'DynaFed (2)']
   made = tables.made_on(opened)
-  assert made.head[1:] == ['dynafed (1)', 'fedavg', 'dynafed (2)']
+  assert made.head[1:] == ['DynaFed (1)', 'FedAvg', 'DynaFed (2)']
   assert made.rows[0] == ['folder', *(str(run.folder) for run in opened)]
 
 
-def test_a_run_brings_what_it_was_compared_with(run_folders, tmp_path):
-  for name, source in (('', run_folders[0]), ('compare', run_folders[1])):
-    (tmp_path / name).mkdir(exist_ok=True)
-    (tmp_path / name / 'config.json').write_text((source / 'config.json').read_text())
-  found = report.open_runs([tmp_path, tmp_path / 'compare'])  # named twice, shown once
-  assert [run.label for run in found] == ['dynafed', 'fedavg']
+@pytest.mark.parametrize('folders', [['compare'], ['compare/fedavg', 'compare/scaffold']])
+def test_a_run_brings_what_it_was_compared_with(run_folders, tmp_path, folders):
+  """One method in compare/, or several in compare/<method>/."""
+  names = ['fedavg', 'scaffold'][: len(folders)]
+  for name, folder in zip(['dynafed', *names], ['', *folders], strict=True):
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    (tmp_path / folder / 'config.json').write_text((run_folders[1] / 'config.json').read_text())
+    edit(tmp_path / folder, lambda stored, name=name: stored['config'].update(algorithm=name))
+  found = report.open_runs([tmp_path, tmp_path / folders[0]])  # named twice, shown once
+  assert [run.label for run in found] == ['DynaFed', 'FedAvg', 'SCAFFOLD'][: 1 + len(folders)]
 
 
 def test_equal_algorithms_are_named_by_the_setting_that_differs(run_folders, tmp_path):
@@ -51,7 +55,7 @@ def test_equal_algorithms_are_named_by_the_setting_that_differs(run_folders, tmp
     (tmp_path / name / 'config.json').write_text((run_folders[1] / 'config.json').read_text())
     edit(tmp_path / name, lambda stored, rate=rate: stored['config']['client'].update(lr=rate))
   found = report.open_runs([tmp_path / 'a', tmp_path / 'b'])
-  assert [run.label for run in found] == ['fedavg, client.lr=0.1', 'fedavg, client.lr=0.2']
+  assert [run.label for run in found] == ['FedAvg, client.lr=0.1', 'FedAvg, client.lr=0.2']
   assert runs.differences(found) == {'client.lr': [0.1, 0.2]}
 
 
@@ -65,11 +69,11 @@ def renamed(opened, algorithms):
 @pytest.mark.parametrize(
   'algorithms, expected',
   [
-    (['my.pull3:pull', 'fedavg'], ['pull', 'fedavg']),
-    (['scaffold+my.pull3:pull', 'fedavg'], ['scaffold+pull', 'fedavg']),
+    (['my.pull3:pull', 'fedavg'], ['pull', 'FedAvg']),
+    (['scaffold+my.pull3:pull', 'fedavg'], ['SCAFFOLD + pull', 'FedAvg']),
     (['my.pull3:pull', 'my.pull4:pull'], ['my.pull3:pull', 'my.pull4:pull']),
-    (['my.pull3:fedavg', 'fedavg'], ['my.pull3:fedavg', 'fedavg']),
-    (['my.pull3:pull', 'my.pull3:pull', 'fedavg'], ['pull (1)', 'pull (2)', 'fedavg']),
+    (['my.pull3:FedAvg', 'fedavg'], ['my.pull3:FedAvg', 'fedavg']),
+    (['my.pull3:pull', 'my.pull3:pull', 'fedavg'], ['pull (1)', 'pull (2)', 'FedAvg']),
   ],
 )
 def test_own_methods_go_by_the_name_of_their_function(opened, algorithms, expected):
@@ -81,9 +85,9 @@ def test_two_alike_and_one_with_another_setting(opened):
   other = plain._replace(settings=plain.settings | {'client.lr': 9.0})
   found = runs.labels([plain, plain, other])
   assert found == [
-    'fedavg, client.lr=0.5 (1)',
-    'fedavg, client.lr=0.5 (2)',
-    'fedavg, client.lr=9.0',
+    'FedAvg, client.lr=0.5 (1)',
+    'FedAvg, client.lr=0.5 (2)',
+    'FedAvg, client.lr=9.0',
   ]
 
 
@@ -114,12 +118,13 @@ def test_clients_and_classes_have_their_names(named):
   (run,) = report.open_runs([named])
   assert run.clients[0]['client_names'].tolist() == ['ann', 'bob']
   page = rendered([run])
-  before, _, script = page.partition('id="data">')
+  before = page.partition('id="data">')[0]
   head = '<tr><th scope="col">client</th><th scope="col">&lt;i&gt;dog</th><th scope="col">ant</th>'
   assert head in before and '<i>dog' not in page
   assert '<th scope="row">ann</th>' in before and '<th scope="row">bob</th>' in before
-  (drawn,) = json.loads(script.partition('</script>')[0])['partitions']
-  assert drawn['class_names'] == list(KINDS) and drawn['client_names'] == ['ann', 'bob']
+  (held,) = heatmaps.partitions([run])
+  assert held['heat'].head == ['client', *KINDS, 'all'] and held['picture'] == ''
+  assert [name for name, _ in held['heat'].rows] == ['ann', 'bob']
   assert '<li>&lt;i&gt;dog</li><li>ant</li>' in before
   assert 'whose largest learned label is its class' in before
 
@@ -128,12 +133,12 @@ def test_clients_that_were_dealt_have_numbers(named):
   """Names are those of the data set's own clients; a run of an older version has none at all."""
   (run,) = report.open_runs([named])
   dealt = run._replace(settings=run.settings | {'data.partition': 'iid'})
-  assert [dealt.client_name(1), dealt.class_name(1)] == ['1', 'ant']
+  assert [dealt.client_name(1), dealt.class_names()[1]] == ['1', 'ant']
   some = run._replace(counts=run.counts[:1])  # of natural_sample
   assert some.client_name(0) == '0'
   old = {k: v for k, v in run.stored['dataset'].items() if not k.endswith('_names')}
   older = run._replace(stored={**run.stored, 'dataset': old})
-  assert [older.client_name(1), older.class_name(1)] == ['1', '1']
+  assert [older.client_name(1), older.class_names()[1]] == ['1', '1']
   assert '<th scope="col">class 1</th>' in rendered([older])
 
 
@@ -191,13 +196,99 @@ def test_a_diverged_seed_is_named(opened):
   assert row[-1] == 'seed 1 diverged in round 3, client 2'
 
 
+def test_the_protocol_names_whoever_differs(opened):
+  """DynaFed's and FedAvg's differ in the rate and the seeds alone."""
+  table = dict(tables.protocol(opened[:2]))
+  assert table['Data'] == ['digits: 1198 training and 599 test rows (one is 0.17 points)']
+  assert table['Clients'] == ['4, partition iid; 40 % in a round']
+  assert table['Model'] == ['mlp (width 8, depth 1); 610 parameters']  # 64 * 8 + 8 + 8 * 10 + 10
+  rate = opened[0].settings['client.lr']
+  assert table['Optimizer'] == [
+    f'adam, learning rate {rate} (DynaFed (1))',
+    'adam, learning rate 0.5 (FedAvg)',
+  ]
+  assert table['Rounds'] == ['7; seeds 0, 1 (DynaFed (1))', '7; seed 0 (FedAvg)']
+  old = {'title': 'digits (1a2b3c4d)'}  # of an older version
+  run = opened[2]._replace(stored={**opened[2].stored, 'dataset': old})
+  assert dict(tables.protocol([run]))['Data'] == ['digits: – training and – test rows']
+
+
+def test_accuracy_by_class_and_confusions(opened):
+  """Seeds have 3 of 4 and 1 of 4 rows of class 0 right, and no row of class 2."""
+  first, second = [[3, 1, 0], [0, 2, 0], [0, 0, 0]], [[1, 0, 3], [1, 1, 0], [0, 0, 0]]
+  clients = {
+    seed: {'confusion': np.array(rows), 'class_accuracy': np.array([*right, np.nan])}
+    for seed, (rows, right) in enumerate([(first, (0.75, 1.0)), (second, (0.25, 0.5))])
+  }
+  stored = {**opened[1].stored, 'dataset': {'title': 'd', 'class_names': ['a', 'b', 'c']}}
+  run = opened[1]._replace(clients=clients, stored=stored)
+  (table,) = heatmaps.by_class([run])
+  assert table.head == ['class', 'FedAvg']
+  assert table.rows == [('a', [('50.0', '0.50')]), ('b', [('75.0', '0.75')]), ('c', [('–', '')])]
+  (confusion,) = heatmaps.confusions([run])
+  assert confusion['heat'].head == ['true class', 'a', 'b', 'c', 'all'] and confusion['seeds'] == 2
+  name, cells = confusion['heat'].rows[0]
+  assert (name, cells) == ('a', [('4', '0.50'), ('1', '0.12'), ('3', '0.38'), ('8', '')])
+  assert confusion['heat'].rows[2] == ('c', [('', '')] * 3 + [('0', '')])
+  assert heatmaps.without_confusions([run]) == ''
+  many = run._replace(label='many', stored={'dataset': {'class_names': [*map(str, range(41))]}})
+  older = run._replace(label='old', clients={})
+  text = heatmaps.without_confusions([many, older, opened[2]])
+  assert text.startswith('many (more than 40 classes); old (made by an older version')
+  assert text.endswith('DynaFed (2) (not finished)')
+
+
+def test_of_many_clients_a_picture_shows_all_and_a_table_the_first(opened):
+  counts = np.arange(100)[:, None] * np.array([1, 0])
+  run = opened[1]._replace(counts=counts, stored={'dataset': {'num_classes': 2}})
+  (held,) = heatmaps.partitions([run])
+  assert len(held['heat'].rows) == 60 and held['drawn'] == 100
+  assert held['heat'].rows[50] == ('50', [('50', '0.51'), ('', ''), ('50', '')])
+  opacity = decoded(held['picture'])[..., 3]
+  assert opacity.shape == (2, 100) and opacity[0, 99] == 255 and not opacity[1].any()
+  assert opacity[0, 33] == 85  # a third of the most
+
+
+def test_metrics_of_splits_come_first(opened):
+  keys = ('moon/cosine', 'seed', 'train/loss', 'test/top', 'validation/loss', 'test/accuracy')
+  run = opened[1]._replace(lines=[dict.fromkeys(keys, 0.5)])
+  assert page._metrics([run]) == [
+    'test/accuracy',
+    'test/top',
+    'validation/loss',
+    'train/loss',
+    'moon/cosine',
+  ]
+
+
+def test_long_curves_are_thinned(opened):
+  lines = [{'round': r, 'seed': 0, 'test/accuracy': r / 2000} for r in range(2001)]
+  curve = page._curves(opened[1]._replace(lines=lines))['curves']['test/accuracy']
+  assert len(curve['round']) == 500 and (curve['round'][0], curve['round'][-1]) == (0, 2000)
+  assert curve['mean'][-1] == 100.0 and curve['std'] == [0.0] * 500
+
+
+def test_large_pictures_are_small_files():
+  noise = np.random.default_rng(0).integers(0, 256, (300, 300, 4)).astype(np.uint8)
+  noise[..., 3] = 255 * (np.arange(300) > 50)  # on the left there is no image
+  uri = pictures.data_uri(noise)
+  assert len(uri) < 120_000  # 360,000 as a PNG
+  assert (decoded(uri)[..., 3] == noise[..., 3]).all()
+
+
+def test_a_page_is_small(opened):
+  """Without pictures, a page of three runs is a twentieth of what it may be."""
+  plain = [run._replace(synthetic={}) for run in opened]
+  assert len(rendered(plain)) < 100_000
+
+
 def test_spread_over_clients(opened):
   """Ten clients 0.1 ... 1.0 and one without a value: mean 0.55, worst tenth the one worst."""
   values = np.array([*np.arange(1, 11) / 10, np.nan])
   run = opened[1]._replace(clients={0: {'global_accuracy': values}})
   (row,) = tables.client_accuracy([run]).rows
   std = np.sqrt(((np.arange(1, 11) / 10 - 0.55) ** 2).mean())
-  assert row == ['fedavg', 'global', '10', '55.00', f'{100 * std:.2f}', '10.00', '10.00', '100.00']
+  assert row == ['FedAvg', 'global', '10', '55.00', f'{100 * std:.2f}', '10.00', '10.00', '100.00']
   models = [row[1] for row in tables.client_accuracy(opened).rows]
   assert models == ['global', 'global', 'personal']  # the fake measured FedAvg's personal models
 

@@ -4,6 +4,7 @@ Without Chromium these tests are skipped; where REQUIRE_CHROMIUM is set they fai
 """
 
 import os
+import re
 import shutil
 import time
 
@@ -62,7 +63,7 @@ def page(browser, file):
     ),
   )
   page.goto(own)
-  page.wait_for_selector('#curve .scatterlayer')
+  page.wait_for_selector('#curve .line')
   yield page
   page.close()
 
@@ -80,52 +81,119 @@ def until(page, expression):
 
 def lines(page):
   """Labels of the curves that are drawn."""
-  return page.evaluate("document.getElementById('curve').data.map(t => t.name).filter(n => n)")
+  return page.evaluate("[...document.querySelectorAll('#curve .line')].map(l => l.dataset.run)")
 
 
 def test_it_is_drawn(page):
-  assert page.title() == 'dynafed, fedavg on digits'
-  assert page.locator('#curve .scatterlayer .trace').count() >= 3
-  assert page.locator('.partition .heatmaplayer image').count() == 1  # all runs share it
-  assert page.locator('#spread .boxlayer .trace').count() == 3
+  assert page.title() == 'DynaFed, FedAvg on digits'
+  assert lines(page) == ['DynaFed (2)', 'FedAvg', 'DynaFed (1)']  # the first is above the others
+  assert page.locator('#curve .band').count() == 2  # two seeds have one
+  assert page.locator('[aria-labelledby="partition"] .heat').count() == 1  # all runs share it
+  assert page.locator('.boxes svg').count() == 3
   assert page.locator('img').evaluate('image => image.naturalWidth') > 0
-  assert page.get_by_text('Not recorded by: dynafed (2).').count() == 2
-  # Two seeds have a band, one has none.
-  assert page.evaluate("document.getElementById('curve').data.filter(t => t.fill).length") == 2
+  for what in ('by client', 'by class', 'confusions'):
+    assert page.get_by_text(what).filter(has_text='DynaFed (2) (not finished)').count() == 1
 
 
-def test_no_button_sends_a_chart_away(page):
-  """Plotly's own bar has one that posts the chart to plotly.com; a form may post nowhere."""
-  charts = page.locator('.js-plotly-plot')
-  assert charts.count() == 3
-  for chart in charts.all():
-    chart.hover()  # its bar appears under the pointer
-    sent = chart.evaluate('c => [c._context.showSendToCloud, c._context.plotlyServerURL]')
-    assert sent == [False, '']
-  assert page.locator('.modebar-btn, [data-title*="hare"], a[href*="plotly"]').count() == 0
+def test_a_form_posts_nowhere(page):
   policy = page.locator('meta[http-equiv]').get_attribute('content')
-  assert "form-action 'none'" in policy
+  assert "form-action 'none'" in policy and "default-src 'none'" in policy
 
 
 def test_the_legend_switches_by_keyboard(page):
   assert len(lines(page)) == 3
-  box = page.get_by_role('checkbox', name='fedavg')
+  box = page.get_by_role('checkbox', name='FedAvg')
   box.focus()
   page.keyboard.press('Space')
-  assert len(lines(page)) == 2 and 'fedavg' not in lines(page)
-  assert 'fedavg' not in page.locator('#curve').get_attribute('aria-label')
+  assert len(lines(page)) == 2 and 'FedAvg' not in lines(page)
+  assert 'FedAvg' not in page.locator('#curve').get_attribute('aria-label')
   page.keyboard.press('Space')
-  assert 'fedavg' in lines(page)
+  assert 'FedAvg' in lines(page)
+
+
+def ticks(page, axis):
+  return [float(text) for text in page.locator(f'#curve .{axis}tick').all_text_contents()]
+
+
+def points(page, run):
+  """The corners of a curve, in pixels."""
+  path = page.locator(f'#curve .line[data-run="{run}"]').get_attribute('d')
+  return [tuple(map(float, part.split())) for part in path[1:].replace('M', 'L').split('L')]
 
 
 def test_another_metric_and_bytes(page):
   page.locator('#metric').select_option('test/loss')
   page.locator('#against').select_option('up')
-  drawn = page.evaluate("document.getElementById('curve').data.filter(t => t.name == 'fedavg')[0]")
-  assert drawn['x'][-1] == pytest.approx(70e-6)  # ten bytes a round, seven rounds
+  assert ticks(page, 'x')[-1] == pytest.approx(70e-6)  # ten bytes a round, seven rounds
+  missing = page.locator('#missing')
+  assert missing.inner_text().startswith('Not drawn: DynaFed (2) is not finished')
   page.locator('#metric').select_option('test/accuracy')
   page.locator('#against').select_option('round')
-  assert len(lines(page)) == 3
+  assert len(lines(page)) == 3 and missing.inner_text() == ''
+  assert ticks(page, 'x') == [*range(8)]
+
+
+def test_an_empty_chart_says_why(page):
+  boxes = page.locator('#legend input')
+  for box in boxes.all():
+    box.uncheck()
+  assert page.locator('#missing').inner_text() == 'Nothing is drawn: no run is chosen above.'
+  assert page.locator('#curve svg').count() == 0
+  boxes.nth(0).check()
+  page.locator('#metric').select_option('personal/test/accuracy')
+  assert page.locator('#missing').inner_text() == (
+    'Nothing is drawn: DynaFed (1) did not measure it.'
+  )
+  page.locator('#metric').select_option('test/accuracy')
+  for box in boxes.all():
+    box.check()
+
+
+def test_curves_are_smoothed(page):
+  """The mean of three neighbours, in pixels as in per cent; the ends stay as they are."""
+  only = [page.get_by_role('checkbox', name=f'DynaFed ({n})') for n in (1, 2)]
+  for box in only:
+    box.uncheck()
+  before = points(page, 'FedAvg')
+  values = lambda: [
+    float(text)
+    for text in re.findall(r'ends at ([\d.]+)', page.locator('#curve').get_attribute('aria-label'))
+  ]
+  end = values()
+  page.locator('#smooth').select_option('3')
+  after = points(page, 'FedAvg')
+  assert values() == end and [x for x, _ in after] == [x for x, _ in before]
+  raw = [y for _, y in before]
+  means = [raw[0], *(sum(raw[i - 1 : i + 2]) / 3 for i in range(1, len(raw) - 1)), raw[-1]]
+  # The y axis changes too: equal up to a shift and a scale.
+  got = [y for _, y in after]
+  scale = (got[0] - got[-1]) / (means[0] - means[-1])
+  assert got == pytest.approx([got[0] + scale * (m - means[0]) for m in means], abs=1e-3)
+  page.locator('#smooth').select_option('1')
+  for box in only:
+    box.check()
+
+
+def test_the_pointer_shows_numbers_and_zooms(page):
+  box = page.locator('#curve').bounding_box()
+  at = lambda share: (box['x'] + share * box['width'], box['y'] + 100)
+  page.mouse.move(*at(0.999))
+  tip = page.locator('.tip')
+  last = tip.inner_text().splitlines()
+  assert last[0] == 'round 7' and [line.split(':')[0] for line in last[1:]] == [
+    'DynaFed (1)',
+    'FedAvg',
+    'DynaFed (2)',
+  ]
+  label = page.locator('#curve').get_attribute('aria-label')
+  assert all(line.replace(': ', ' ends at ') in label for line in last[1:])
+  page.mouse.move(*at(0.5))
+  page.mouse.down()
+  page.mouse.move(*at(0.8))
+  page.mouse.up()
+  assert ticks(page, 'x')[0] >= 3 and ticks(page, 'x')[-1] <= 6
+  page.mouse.dblclick(*at(0.5))
+  assert ticks(page, 'x') == [*range(8)]
 
 
 def test_the_slider_moves_by_keyboard(page):
@@ -181,40 +249,34 @@ def test_text_can_be_read(page, scheme):
 
 def test_a_phone_scrolls_one_way(page):
   page.set_viewport_size(PHONE)
-  until(page, "document.querySelector('#curve svg').getBoundingClientRect().width <= 390")
+  until(page, "document.querySelector('#curve svg')?.getBoundingClientRect().width <= 390")
   wide = page.evaluate('[document.documentElement.scrollWidth, window.innerWidth]')
   assert wide[0] <= wide[1] == 390
   page.set_viewport_size(DESKTOP)
 
 
-@pytest.mark.parametrize('size', [DESKTOP, PHONE], ids=['desktop', 'phone'])
 @pytest.mark.parametrize('clients', [['ann', 'bob'], ['007', '08']], ids=['words', 'digits'])
-def test_few_clients_have_their_names_as_ticks(browser, named, tmp_path, size, clients):
+def test_clients_and_classes_have_their_names_on_a_phone(browser, named, tmp_path, clients):
   shutil.copytree(named, tmp_path / 'run')
   edit(tmp_path / 'run', lambda stored: stored['dataset'].update(client_names=clients))
   report.write([tmp_path / 'run'], tmp_path / 'named.html')
-  with browser.new_context(viewport=size) as context:
+  with browser.new_context(viewport=PHONE) as context:
     page = context.new_page()
     page.set_default_timeout(1000 * SECONDS)
     page.goto((tmp_path / 'named.html').as_uri())
-    page.wait_for_selector('.partition .heatmaplayer image')
-    assert page.locator('.partition .xtick text').all_text_contents() == clients
-    names = page.locator('.partition .ytick text')
-    tops = names.evaluate_all('all => all.map(one => one.getBoundingClientRect().top)')
-    from_above = [name for _, name in sorted(zip(tops, names.all_text_contents(), strict=True))]
-    assert from_above == list(KINDS)  # as in learned sets
-    assert page.evaluate('document.documentElement.scrollWidth') <= size['width']
+    held = page.locator('[aria-labelledby="partition-caption-0"]')
+    assert held.locator('tbody th').all_text_contents() == clients
+    assert held.locator('thead th').all_text_contents() == ['client', *KINDS, 'all']
+    assert page.evaluate('document.documentElement.scrollWidth') <= PHONE['width']
 
 
-def test_four_clients_without_names_have_whole_numbers(page):
-  assert page.locator('.partition .xtick text').all_text_contents() == ['0', '1', '2', '3']
-
-
-def test_the_palest_colour_of_a_partition_is_none(page):
-  """Every client has some of every class here: none of them may look empty."""
-  (map_,) = page.evaluate("document.querySelector('.partition').data")
-  assert map_['zmin'] == 0 < min(min(row) for row in map_['z'])
-  assert map_['zmax'] == max(max(row) for row in map_['z'])
+def test_cells_of_heat_maps_are_shaded_by_their_numbers(page):
+  """The darkest cell of a row of confusions has the most rows; an empty one has no colour."""
+  cells = page.locator('[aria-labelledby="confusion-caption-0"] tbody tr').nth(1).locator('td')
+  assert cells.all_text_contents() == ['16', '2', *[''] * 8, '18']  # of two seeds, see the fake
+  colours = cells.evaluate_all('all => all.map(c => getComputedStyle(c).backgroundColor)')
+  alphas = [float(re.findall(r'[\d.]+', colour)[-1]) for colour in colours]
+  assert alphas == pytest.approx([0.45 * 16 / 18, 0.45 * 2 / 18, *[0] * 9], abs=0.01)
 
 
 def test_a_picture_of_one_column_is_small(page):

@@ -48,9 +48,12 @@ def test_who_holds_what_and_what_it_is_worth_to_whom_is_kept(whole_folder):
   with np.load(whole_folder / 'clients' / 'seed_1.npz') as file:
     assert sorted(file) == [
       'class_accuracy',
+      'confusion',
       'global_accuracy',
     ]  # personal models were not measured
-    np.testing.assert_allclose(file['class_accuracy'], np.arange(10) / 9)  # the fake's
+    np.testing.assert_array_equal(file['confusion'].diagonal(), np.arange(10))  # the fake's
+    np.testing.assert_array_equal(file['confusion'].sum(axis=1), 9)
+    np.testing.assert_allclose(file['class_accuracy'], np.arange(10) / 9)
     by_hand = [(row * np.arange(10) / 9).sum() / row.sum() for row in counts]
     np.testing.assert_allclose(file['global_accuracy'], by_hand)
 
