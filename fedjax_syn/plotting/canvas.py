@@ -20,10 +20,11 @@ from fedjax_syn.plotting.numbers import Curve
 from fedjax_syn.plotting.style import COLOURS, plain_title
 
 DPI = 150
-PDF_FONTS = {'pdf.fonttype': 42}
-"""TrueType, as conferences and journals ask for."""
+VECTOR: dict[Any, Any] = {'svg.hashsalt': 'fedjax_syn', 'pdf.fonttype': 42}
+"""An SVG is the same every time; a PDF has TrueType fonts, as conferences ask for."""
 METADATA: dict[str, dict[str, str | None]] = {
   'png': {'Software': f'matplotlib {matplotlib.__version__}'},
+  'svg': {'Date': None},
   'pdf': {'CreationDate': None},
 }
 """What the files of a figure say of themselves, by their ending."""
@@ -82,22 +83,27 @@ def finish(
 
 
 def save(figure: Figure, path: Path | None) -> Figure:
-  """Writes a figure as a PNG and, for a paper, as a PDF beside it, and returns it.
+  """Writes a figure and returns it.
 
   Args:
     figure: the figure.
-    path: of the PNG, whose folder is created; None writes nothing.
+    path: of the file, a PNG, PDF or SVG by its ending, whose folder is created; a PNG without
+      images has an SVG beside it, for papers. None writes nothing.
   """
   if path is None:
     return figure
   path.parent.mkdir(parents=True, exist_ok=True)
   FigureCanvasAgg(figure)
-  with warnings.catch_warnings(), matplotlib.rc_context(PDF_FONTS):
+  layout = figure.get_layout_engine()
+  drawn = path.suffix == '.png' and not any(axes.images for axes in figure.axes)
+  with warnings.catch_warnings(), matplotlib.rc_context(VECTOR):
     warnings.simplefilter('ignore')  # about a character that no font has
-    for kind, metadata in METADATA.items():
-      content = io.BytesIO()
-      figure.savefig(content, format=kind, dpi=DPI, metadata=metadata)
-      paths.write_whole(path.with_suffix(f'.{kind}'), content.getvalue())
+    for file in (path, path.with_suffix('.svg'))[: 1 + drawn]:
+      content, kind = io.BytesIO(), file.suffix.removeprefix('.')
+      figure.savefig(content, format=kind, dpi=DPI, metadata=METADATA[kind])
+      paths.write_whole(file, content.getvalue())
+      figure.set_layout_engine('none')  # the second is laid out like the first
+  figure.set_layout_engine(layout)
   return figure
 
 

@@ -95,9 +95,9 @@ def partition_bubbles(
   figure, (axes,) = canvas.begin(width, height + 0.09 * longest * upright)
   client, label = np.nonzero(counts)
   area = max(0.9 * cell, 3.0) ** 2 * counts[client, label] / max(counts.max(), 1)
-  look = {'color': COLOURS[5], 'alpha': 0.75, 'linewidths': 0, 'rasterized': len(client) > 1000}
-  axes.scatter(client, label, s=area, **look)
-  for i, c in zip(client, label, strict=True) if cell > 20 else ():  # room for numbers
+  many = len(client) > 1000
+  axes.scatter(client, label, s=area, color=COLOURS[5], alpha=0.75, linewidths=0, rasterized=many)
+  for i, c in np.argwhere(counts).tolist() if cell > 20 else ():  # room for numbers
     axes.text(i, c, f'{counts[i, c]}', fontsize=7, ha='center', va='center')
   if class_names is not None and classes <= 40:
     axes.set_yticks(range(classes), [caption(name, 24) for name in class_names])

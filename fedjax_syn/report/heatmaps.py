@@ -97,7 +97,7 @@ def confusions(runs: Sequence[Run]) -> list[dict[str, Any]]:
   for run in runs:
     names, measured = run.class_names(), _measured(run, 'confusion')
     if measured and len(names) <= CLASSES:
-      counts = np.sum(measured, axis=0, dtype=np.int64)
+      counts = np.stack(measured).sum(axis=0, dtype=np.int64)
       heat = _counts(['true class', *names], names, counts, counts.sum(axis=1, keepdims=True))
       out.append({'label': run.label, 'seeds': len(measured), 'heat': heat})
   return out

@@ -1,5 +1,7 @@
 """Figures: the numbers that are drawn, and that pictures with something in them are written."""
 
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -36,7 +38,7 @@ def test_accuracy_curve(tmp_path):
   }
   figure = figures.accuracy_curve(runs, path, mark_round=1, title='digits')
   assert_picture(path)
-  assert path.with_suffix('.pdf').read_bytes().startswith(b'%PDF')
+  assert ElementTree.parse(path.with_suffix('.svg')).getroot().tag.endswith('svg')
   axes = figure.axes[0]
   ours, others, _ = axes.lines
   np.testing.assert_allclose(ours.get_ydata(), [15, 60])  # per cent, means over seeds
@@ -201,7 +203,18 @@ def test_any_name_is_shown_as_it_is_written(name, tmp_path):
   figures.cosine_distances({name: [0.1, 0.2]}, tmp_path / 'd.png', name)
   image = np.zeros((1, 2, 2, 1), np.uint8)
   figures.image_rows({name: image}, [name], None, tmp_path / 'i.png', name)
-  assert len(list(tmp_path.iterdir())) == 8  # a PNG and a PDF of each
+  for file in tmp_path.glob('*.svg'):
+    ElementTree.parse(file)
+  assert len(list(tmp_path.iterdir())) == 7  # images have no SVG
+
+
+def test_a_path_says_the_kind_of_file(tmp_path):
+  lines = {'fedavg': lines_of(0, {0: 0.1, 1: 0.2})}
+  figures.accuracy_curve(lines, tmp_path / 'a.pdf')
+  assert (tmp_path / 'a.pdf').read_bytes().startswith(b'%PDF')
+  first, again = (figures.accuracy_curve(lines, tmp_path / name) for name in ('b.svg', 'c.svg'))
+  assert (tmp_path / 'b.svg').read_bytes() == (tmp_path / 'c.svg').read_bytes()
+  assert first.get_layout_engine() is not None and len([*tmp_path.iterdir()]) == 3
 
 
 def test_a_dollar_is_drawn_as_a_dollar(tmp_path):

@@ -80,7 +80,7 @@ def test_changed_config_is_refused_with_the_difference(whole_folder, capsys):
 def test_a_figure_that_cannot_be_drawn_costs_a_line_and_not_the_run(
   fake, whole, tmp_path, monkeypatch, capsys
 ):
-  def fail(*_):
+  def fail(*_, **__):
     raise RuntimeError('Failed to process string\nwith tex')
 
   for name in ('partition_bubbles', 'accuracy_curve', 'synthetic_sets'):
