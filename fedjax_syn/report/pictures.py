@@ -10,8 +10,9 @@ import numpy as np
 from fedjax_syn.plotting.numbers import mosaic
 
 ROWS, COLUMNS = 20, 10  # classes, and images of each, that are shown at most
-PIXELS = 64  # images with more a side are thinned out
-LARGEST = 60_000  # bytes of a picture that is kept without loss
+PIXELS = 48  # images with more a side are thinned out
+BYTES = 400_000  # of a set's pictures, if one of these qualities (None: without loss) suffices
+QUALITIES = (None, 80, 50, 20, 5)
 
 
 class Montage(NamedTuple):
@@ -57,21 +58,28 @@ def montage(learned: Mapping[str, np.ndarray]) -> Montage:
   canvases = [mosaic(images, labels, classes, columns) for images in opaque]
   height, width = canvases[0].shape[:2]
   iterations = [int(i) for i in learned['iterations']]
-  pictures = [data_uri(canvas) for canvas in canvases]
+  for quality in QUALITIES:
+    pictures = [data_uri(canvas, quality) for canvas in canvases]
+    if sum(map(len, pictures)) <= BYTES:
+      break
   return Montage(iterations, pictures, classes.tolist(), len(present), columns, width, height)
 
 
-def data_uri(pixels: np.ndarray) -> str:
-  """Returns uint8 [height, width, 2 or 4], the last channel opacity, as a picture inside a URI."""
+def data_uri(pixels: np.ndarray, quality: int | None = None) -> str:
+  """Returns a picture inside a URI.
+
+  Args:
+    pixels: uint8 [height, width, 2 or 4]; the last channel is opacity.
+    quality: of a WebP, 1 to 100; None: a PNG.
+  """
   from PIL import Image
 
-  png, webp = io.BytesIO(), io.BytesIO()
-  image = Image.fromarray(pixels)
-  image.save(png, 'png', optimize=True)
-  if png.tell() <= LARGEST:
-    return as_uri(png.getvalue())
-  image.convert('RGBA').save(webp, 'webp', quality=80)
-  return as_uri(webp.getvalue(), 'webp')
+  buffer, image = io.BytesIO(), Image.fromarray(pixels)
+  if quality is None:
+    image.save(buffer, 'png', optimize=True)
+    return as_uri(buffer.getvalue())
+  image.convert('RGBA').save(buffer, 'webp', quality=quality)
+  return as_uri(buffer.getvalue(), 'webp')
 
 
 def as_uri(content: bytes, kind: str = 'png') -> str:
