@@ -19,8 +19,8 @@
 Finished runs are not run again, and the same command goes on with one that was interrupted; a run
 that fails or diverges says so in its cell. Calls at the same time, in the same W, share the runs:
 each waits for those that another one runs. Leaves W/<table>/table.md, table.json and, for figures,
-figure.png. Exit status: 0 finished, 1 a cell failed, 2 refused, 3 all diverged, 74 the disk is
-full, 75 interrupted or out of time (start it again).
+figure.png and figure.svg. Exit status: 0 finished, 1 a cell failed, 2 refused, 3 all diverged, 74
+the disk is full, 75 interrupted or out of time (start it again).
 """
 
 import dataclasses

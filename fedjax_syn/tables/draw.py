@@ -37,7 +37,7 @@ def write(drawing: Drawing, folder: pathlib.Path) -> list[str]:
   from fedjax_syn.plotting import canvas
 
   canvas.finish(draw(drawing), folder / 'figure.png', drawing.heading)
-  return ['figure.png']
+  return ['figure.png', 'figure.svg']
 
 
 def _copy(drawing: Drawing, folder: pathlib.Path) -> list[str]:

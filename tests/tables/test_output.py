@@ -175,10 +175,11 @@ def test_figures_are_drawn_from_what_the_runs_left(name, runs, capsys, monkeypat
   assert start(*select, table=name, scale='smoke') == 0
   folder = pathlib.Path('W', name)
   left = sorted(p.name for p in folder.iterdir() if p.is_file())
-  names = [f'{r}-{c}.png' for r in rows for c in columns] if pictures else ['figure.png']
+  cells = [f'{r}-{c}.png' for r in rows for c in columns]
+  names = cells if pictures else ['figure.png', 'figure.svg']
   assert left == sorted([*names, 'table.json', 'table.md'])
   out = capsys.readouterr().out
   for drawn in names:
     content = (folder / drawn).read_bytes()
-    assert content == b'picture' if pictures else content.startswith(b'\x89PNG')
+    assert content == b'picture' if pictures else content.startswith((b'\x89PNG', b'<?xml'))
     assert str(folder / drawn) in out
