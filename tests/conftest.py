@@ -22,6 +22,8 @@ os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {flags}'.strip()
 import jax  # noqa: E402 (after the flags)
 import pytest  # noqa: E402
 
+from fedjax_syn.core import programs  # noqa: E402
+
 jax.config.update('jax_num_cpu_devices', 4)
 # Many tests compile the same programs (FedAvg's round in every method's test), and so does the next
 # run of the tests. Runs of a launcher in a test keep this setting.
@@ -30,14 +32,19 @@ jax.config.update('jax_compilation_cache_dir', str(COMPILED))
 jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
 jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 # Each garbage collection visits all traces and programs that JAX keeps. After some hundred tests
-# that took most of the time. So collections are rarer, and modules that compile much drop traces.
+# that took most of the time. So collections are rarer, what a module leaves is not visited again,
+# and all traces and programs are dropped once a minute.
+programs.KEPT = 10_000
 gc.set_threshold(50_000, 20, 20)
+dropped = [time.monotonic()]
 
 
 @pytest.fixture(autouse=True, scope='module')
 def small_heap():
-  began = time.monotonic()
   yield
-  if time.monotonic() - began > 5:  # clearing takes a second
+  if time.monotonic() - dropped[0] > 60:  # it takes a second, and then all is traced again
+    gc.unfreeze()
     jax.clear_caches()
     gc.collect()
+    dropped[0] = time.monotonic()
+  gc.freeze()

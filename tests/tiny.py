@@ -1,4 +1,9 @@
-"""Tiny models and data whose numbers can be worked by hand."""
+"""Tiny models and data whose numbers can be worked by hand.
+
+Equal arguments give the same model, since compiled programs are looked up by it.
+"""
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +16,7 @@ from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.layer import Layer
 
 
+@functools.cache
 def quadratic(start: float) -> Model:
   """logits = w - x with one parameter w: with `half_square` the loss is (w - x)^2 / 2."""
 
@@ -23,6 +29,7 @@ def quadratic(start: float) -> Model:
   return Model('quadratic', init, apply, lambda params, z: z, lambda path: False)
 
 
+@functools.cache
 def product(body: float, head: float) -> Model:
   """Returns logits = body * head - x, for `half_square`; body and head are one number each."""
 
@@ -37,6 +44,7 @@ def product(body: float, head: float) -> Model:
   return Model('product', init, apply, lambda params, z: z, is_head)
 
 
+@functools.cache
 def table(classes: int) -> Model:
   """Predicts the value of an image's one pixel, whatever the parameter.
 
@@ -55,6 +63,7 @@ def half_square(logits, y, mask):
   return 0.5 * jnp.sum(logits[:, 0] ** 2 * mask) / jnp.maximum(mask.sum(), 1)
 
 
+@functools.cache
 def net(inputs: int, classes: int, hidden: int = 5) -> Model:
   """A small tanh network; smooth, so that finite differences of any order hold."""
 

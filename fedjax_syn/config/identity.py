@@ -52,12 +52,16 @@ def own_code(config: Any) -> dict[str, str]:
   The file is that of the module; if the function is defined in another file, that one counts too.
   What these import does not count.
   """
-  hashes, fields = {}, identity(config)
-  used = (v for key, v in settings_in_use(config).items() if key in fields and isinstance(v, str))
-  words = dict.fromkeys(part for text in used for part in text.split('+'))
-  for word in words:
-    if not _CODE.fullmatch(word) or word.startswith(TFDS):
-      continue
+  hashes, resolved = {}, _resolved(config)
+  named = [
+    (key, word)
+    for key, text in settings_in_use(resolved).items()
+    if isinstance(text, str)
+    for word in text.split('+')
+    if _CODE.fullmatch(word) and not word.startswith(TFDS)
+  ]
+  fields = identity(resolved) if named else {}  # most runs name no code
+  for word in dict.fromkeys(word for key, word in named if key in fields):
     place, _, name = word.rpartition(':')
     if (path := own_layers.path_of(place) or _file_of(place)) is None:
       continue

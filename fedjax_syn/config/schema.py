@@ -148,6 +148,8 @@ SECTIONS = {'data': Data, 'client': Client, 'server': Averaging, 'model': Model,
 
 def plain(value: Any) -> Any:
   """Returns a ConfigDict, a dataclass or a nest of them as plain dicts, with lists for tuples."""
+  if value is None or isinstance(value, str | int | float):  # most values
+    return value
   if isinstance(value, ml_collections.ConfigDict):
     value = value.to_dict()
   if dataclasses.is_dataclass(value):

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fedjax_syn import config as config_lib
-from fedjax_syn.config import files, identity
-from fedjax_syn.config.schema import flatten
+from fedjax_syn.config import files, identity, parsing
+from fedjax_syn.config.schema import SECTIONS, flatten
 from fedjax_syn.core import paths
 from fedjax_syn.runs import lock, metrics, resume, stored_files, work_folder
 from fedjax_syn.tables import spec, warm_start
@@ -24,8 +24,13 @@ def _file(name: str) -> str:
 
 @functools.cache  # a table has some hundred cells, and building a ConfigDict takes milliseconds
 def _fields(name: str) -> Mapping[str, Any]:
-  """The fields of a config file by dotted key."""
-  return types.MappingProxyType(flatten(config_lib.to_dict(files.load_config(_file(name)))))
+  """The fields of a config file by dotted key, without defaults of methods, which need no check."""
+  known = parsing.leaves()
+  fields = flatten(config_lib.to_dict(files.load_config(_file(name))))
+  of_method = lambda key: '.' in key and key.partition('.')[0] not in SECTIONS
+  given = lambda key, value: key not in known or value != known[key].default
+  kept = {k: v for k, v in fields.items() if not of_method(k) or given(k, v)}
+  return types.MappingProxyType(kept)
 
 
 class Run(NamedTuple):

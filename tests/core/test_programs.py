@@ -23,8 +23,8 @@ def engine_of(model, **local):
 
 def test_programs_of_models_that_are_new_every_time_are_not_kept(two_kinds):
   engines, states, sizes = [], [], []
-  for _ in range(5):
-    engines.append(engine_of(quadratic(1.0)))
+  for start in range(5):
+    engines.append(engine_of(quadratic(float(start))))
     states.append(engines[-1].run(0, engines[-1].init(0), 1)[0])
     sizes.append(rounds.many_rounds._cache_size())
   assert sizes == [1, 2, 1, 2, 1]
