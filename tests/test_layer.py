@@ -46,7 +46,7 @@ def test_a_layer_is_frozen_and_called_like_its_class():
     ({'steps': 0.5}, 'sample.steps=0.5: must be an integer'),
     ({'steps': 11}, 'sample.steps=11: must be at most 10'),
     ({'kind': 'c'}, "sample.kind='c': unknown; known: 'a', 'b'"),
-    ({'sizes': 3}, 'sample.sizes=3: must be a tuple, as in 0,1,2 (of one: 1,)'),
+    ({'sizes': 3}, 'sample.sizes=3: must be a tuple, as in 0,1,2 (of one: 3,)'),
     ({'plain': 1}, 'sample.plain=1: must be True or False'),
   ],
 )

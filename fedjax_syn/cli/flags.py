@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from absl import app, flags, logging
 
-from fedjax_syn.core import exit_status, paths, stopping, texts
+from fedjax_syn.core import exit_status, paths, stopping, suggestions, texts
 
 KINDS = ('algorithms', 'datasets', 'models', 'partitions', 'fields')
 SETTINGS = 'settings are written --config.key=value'
@@ -73,11 +73,20 @@ def read_settings(values: flags.FlagValues, argv: Sequence[str], help_text: str)
   try:
     words = read(values, [a for a in argv if a not in settings], help_text)
   except flags.UnrecognizedFlagError as error:
-    raise app.UsageError(f'{error}; {SETTINGS}') from error
+    raise app.UsageError(f'{error}; {SETTINGS}{_as_setting(error.flagname)}') from error
   if words:
     raise app.UsageError(f'{words[0]!r}: unexpected; {SETTINGS}')
   stopping.flags_read()
   return settings
+
+
+def _as_setting(name: str) -> str:
+  """Says which settings an unknown flag may mean."""
+  from fedjax_syn.config import parsing
+
+  near = suggestions.nearest(name, parsing.leaves())
+  named = [key if key.startswith('--') else f'--config.{key}' for key in near]
+  return f'; nearest: {", ".join(named)}' if near else ''
 
 
 def parse(argv: Sequence[str], help_text: str = '') -> list[str]:

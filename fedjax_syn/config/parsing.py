@@ -2,9 +2,9 @@
 
 import ast
 import dataclasses
-import difflib
 import functools
 import importlib
+import re
 import types
 import typing
 import warnings
@@ -16,7 +16,7 @@ import ml_collections
 from fedjax_syn import algorithms
 from fedjax_syn.config import blocks
 from fedjax_syn.config.schema import METHODS, SECTIONS, Resolved
-from fedjax_syn.core import own_code
+from fedjax_syn.core import own_code, suggestions
 from fedjax_syn.core.fields import ConfigError, as_field, coerce, field
 from fedjax_syn.core.texts import shown
 from fedjax_syn.layer import Layer
@@ -200,8 +200,12 @@ def check_name(key: str, value: str, kind: str) -> None:
   if ':' not in value:
     known = names(kind)
     if value not in known:
-      own = '; your own is MODULE:CLASS or FILE.py:CLASS' if kind == 'algorithms' else ''
-      raise ConfigError(f'{key}={shown(value)}: unknown{_nearest(value, known)}{own}')
+      if kind != 'algorithms':
+        raise ConfigError(f'{key}={shown(value)}: unknown{_nearest(value, known)}')
+      if joined := _joined(value):
+        raise ConfigError(f'{key}={shown(value)}: unknown; nearest: {joined}')
+      own = 'your own is MODULE:CLASS or FILE.py:CLASS'
+      raise ConfigError(f'{key}={shown(value)}: unknown{_nearest(value, known)}; {own}')
   elif kind == 'algorithms':
     try:
       layer = algorithms.layer_class(value)
@@ -232,11 +236,17 @@ def no_such(key: str, known: Iterable[str], outside: Iterable[str]) -> str:
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:
+  """Names the nearest of what is known, or everything if nothing is near and it is not much."""
   known = list(known)
-  last = lambda key: key.rpartition('.')[2]
-  same = [name for name in known if last(name) == last(key)]  # `mu` is `fedprox.mu`
-  close = difflib.get_close_matches(key, known, n=3) if len(key) < 100 else []  # it is slow
-  near = list(dict.fromkeys([*close, *same]))[:3]
-  if near or len(known) > 40:
+  if near := suggestions.nearest(key, known):
     return f'; nearest: {", ".join(near)}'
-  return f'; known: {", ".join(known)}'
+  return f'; known: {", ".join(known)}' if len(known) <= 40 else '; --list=fields names all'
+
+
+def _joined(word: str) -> str:
+  """Returns what a composition is called that was written otherwise, 'dynafed(scaffold)'; or ''."""
+  names = [name.casefold() for name in re.findall(r'\w+', word)]
+  if len(names) < 2 or not algorithms.LAYERS.keys() >= {*names}:
+    return ''
+  layers = [name for name in names if name != algorithms.BASE]
+  return '+'.join(reversed(layers) if '(' in word else layers)  # in parentheses, the inner one

@@ -81,7 +81,8 @@ def coerce(key: str, value: Any, kind: Any) -> Any:
     return None if value is None else coerce(key, value, options[0])
   if typing.get_origin(kind) is tuple:
     if not isinstance(value, tuple | list):
-      raise ConfigError(f'{key}={shown(value)}: must be a tuple, as in 0,1,2 (of one: 1,)')
+      one = shown(value) if isinstance(value, int | float) else '1'
+      raise ConfigError(f'{key}={shown(value)}: must be a tuple, as in 0,1,2 (of one: {one},)')
     return tuple(coerce(key, item, typing.get_args(kind)[0]) for item in value)
   fits = isinstance(value, (int, float) if kind is float else kind)
   if not fits or (isinstance(value, bool) and kind is not bool):  # False is an int to Python

@@ -5,7 +5,6 @@
 
 import argparse
 import dataclasses
-import difflib
 import importlib
 import numbers
 import os
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_syn.core import own_code, paths
+from fedjax_syn.core import own_code, paths, suggestions
 from fedjax_syn.core.fields import as_field
 from fedjax_syn.core.texts import first_line
 from fedjax_syn.data import checks, domains, held_out, naming
@@ -198,7 +197,7 @@ def _read(name: str, folder: Path, size: int, trusted: bool) -> Dataset:
   if ':' in name:
     return _from_function(name)
   if name not in _READERS:
-    near = difflib.get_close_matches(name, _READERS, n=1)
+    near = suggestions.nearest(name, names(), most=1)
     raise ValueError(
       f'data.name={name!r} is unknown{f" (did you mean {near[0]!r}?)" if near else ""}; known are '
       f'{", ".join(names())} and package.module:function'

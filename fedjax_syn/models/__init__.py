@@ -1,6 +1,5 @@
 """Networks as pure functions: `create(name, ...)` returns a `Model`."""
 
-import difflib
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from fedjax_syn.core import own_code
+from fedjax_syn.core import own_code, suggestions
 from fedjax_syn.core.types import Model
 from fedjax_syn.models.classifier import as_model
 from fedjax_syn.models.convnet import convnet
@@ -127,7 +126,7 @@ def _built_in(
 
 def _one_of(argument: str, value: str, known: Iterable[str]) -> str:
   if value not in known:
-    near = difflib.get_close_matches(str(value), known, cutoff=0.5)
+    near = suggestions.nearest(str(value), known)
     hint = f'did you mean {" or ".join(map(repr, near))}? ' if near else ''
     raise ValueError(f'model.{argument} = {value!r} is unknown: {hint}known: {", ".join(known)}')
   return value

@@ -47,6 +47,11 @@ REFUSED = [
   ),
   (['--config=.'], '--config=.: is not a file'),
   (['--confg=x'], "Unknown command line flag 'confg'"),
+  (
+    ['--learning_rate=1'],
+    "Unknown command line flag 'learning_rate'; settings are written --config.key=value; nearest:"
+    ' --config.client.lr\n',
+  ),
   (['--list=nets'], 'flag --list=nets: value should be one of'),
   (['20'], "'20': unexpected; settings are written --config.key=value"),
   (['--config.rounds', '20'], "'20': unexpected; settings are written --config.key=value"),
