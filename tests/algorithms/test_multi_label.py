@@ -228,7 +228,8 @@ def test_a_folder_of_multi_hot_arrays_from_end_to_end(tmp_path):
   bright = lambda s: s.x.reshape(len(s.x), -1)[:, :5] > 180
   for split in (data.train, data.validation):
     np.testing.assert_array_equal(split.y, bright(split))
-  result = fs.run(fs.FedAvg(lr=0.1), data, 'mlp', rounds=2, clients=4, partition='natural')
+  of = {'clients': 4, 'layout': fs.Layout(devices=1)}
+  result = fs.run(fs.FedAvg(lr=0.1), data, 'mlp', rounds=2, partition='natural', **of)
   letters = {f'test/{a}_{b}' for a in 'co' for b in ('precision', 'recall', 'f1')}
   assert letters < set(result.history[-1])
   with pytest.raises(ValueError, match='personal_every: needs one class per sample'):

@@ -118,7 +118,8 @@ def test_training_on_topics(corpus, layers, least):
   """
   cog = fs.FedCOG(start=4, samples=12, steps=20, lr=0.1, kd_batch=8)
   method = fs.chain(base(), *layers, cog)
-  result = fs.run(method, corpus, text_model(), rounds=6, clients=3, partition='natural')
+  of = {'clients': 3, 'partition': 'natural', 'layout': fs.Layout(devices=1)}
+  result = fs.run(method, corpus, text_model(), rounds=6, **of)
   assert all(np.isfinite(v) for line in result.history for v in line.values())
   assert result.history[-1]['test/accuracy'] > least
 

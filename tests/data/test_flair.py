@@ -112,7 +112,8 @@ def test_training(tmp_path):
   write(tmp_path)
   data = datasets.load('flair', str(tmp_path))
   method = fs.FedAvg(lr=1e-3, optimizer='sgd', batch_size=2)
-  result = fs.run(method, data, 'mlp', rounds=1, clients=2, partition='natural_sample')
+  of = {'clients': 2, 'partition': 'natural_sample', 'layout': fs.Layout(devices=1)}
+  result = fs.run(method, data, 'mlp', rounds=1, **of)
   assert 'test/o_f1' in result.history[-1]
 
 

@@ -15,6 +15,7 @@ from fedjax_syn.data.partition import partition
 from fedjax_syn.engine import Engine, Layout, client_state
 from fedjax_syn.runs import checkpoint, experiment, loop
 from tests import tiny
+from tests.run_fixtures import put_stubs
 from tests.run_helpers import config_of
 
 BASE = lambda: fs.FedAvg(lr=0.05, optimizer='sgd', epochs=0, steps=3, batch_size=8)
@@ -131,7 +132,7 @@ def test_a_round_sees_a_cohort_s_rows(monkeypatch):
   method = fs.chain(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2), fs.SCAFFOLD())
   for budget, rows in ((0, 8), (1, 2)):
     seen.clear()
-    layout = Layout(client_state_bytes=budget)
+    layout = Layout(devices=1, client_state_bytes=budget)
     data = tiny.federated(SIZES)
     engine = Engine(method, tiny.net(4, 3), data, participation=0.25, layout=layout)
     engine.run(0, engine.init(0), 2)
@@ -186,8 +187,9 @@ def test_a_state_given_by_a_checkpoint_is_not_written_to():
   np.testing.assert_array_equal(kept['a'], 0)
 
 
-def test_a_run_goes_on_and_branches_with_rows_on_the_host(tmp_path):
+def test_a_run_goes_on_and_branches_with_rows_on_the_host(tmp_path, monkeypatch):
   """Interrupted runs, runs with and without a budget, and branches between both end the same."""
+  put_stubs(monkeypatch)
   changes = {
     'algorithm': 'moon',
     'rounds': 4,

@@ -102,7 +102,8 @@ def test_each_epoch_sees_every_sample_once():
     assert float(state.params['w']) / eta == pytest.approx(3 * values.sum(), rel=3e-3)
 
 
-VARIANTS = ('epochs', 'steps', 'scaffold option 1')  # of others that are tried
+# Of others that are tried; SCAFFOLD is tried in float64.
+VARIANTS = ('epochs', 'steps', 'scaffold option 1', 'scaffold', 'persistent')
 
 
 @pytest.mark.parametrize(
@@ -190,8 +191,8 @@ def test_seeds_at_different_rounds_are_refused():
 
 def test_one_call_of_ten_rounds_is_ten_calls_of_one():
   data = tiny.federated(SIZES)
-  together, _ = after(METHODS['adam'](), data, Layout(), rounds=10)
-  engine = Engine(METHODS['adam'](), tiny.net(4, 3), data, participation=0.75)
+  together, _ = after(METHODS['adam'](), data, Layout(devices=1), rounds=10)
+  engine = tiny.build(METHODS['adam'](), tiny.net(4, 3), data, participation=0.75)
   state = engine.init(0)
   for _ in range(10):
     state, _ = engine.run(0, state, 1)
@@ -237,9 +238,9 @@ def test_a_clients_draws_do_not_depend_on_who_else_is_sampled():
 
 def test_two_runs_are_equal_and_seeds_differ():
   data = tiny.federated(SIZES)
-  a, _ = after(METHODS['adam'](), data, Layout(), 3)
-  b, _ = after(METHODS['adam'](), data, Layout(), 3)
-  c, _ = after(METHODS['adam'](), data, Layout(), 3, seed=1)
+  a, _ = after(METHODS['adam'](), data, Layout(devices=1), 3)
+  b, _ = after(METHODS['adam'](), data, Layout(devices=1), 3)
+  c, _ = after(METHODS['adam'](), data, Layout(devices=1), 3, seed=1)
   np.testing.assert_array_equal(a.params['w0'], b.params['w0'])
   assert np.abs(a.params['w0'] - c.params['w0']).max() > 1e-3
 

@@ -117,7 +117,12 @@ def test_api_run_of_fedavg_is_dynafed_up_to_its_synthesis(real):
   model = models.create('mlp', shape=dataset.train.x.shape[1:], num_classes=10, width=8, depth=1)
   method = algorithms.create('fedavg', config)
   result = api.run(
-    method, dataset, model, rounds=PHASE, clients=4, partition='iid', participation=0.4
+    *(method, dataset, model),
+    rounds=PHASE,
+    clients=4,
+    partition='iid',
+    participation=0.4,
+    layout=Layout(devices=1),
   )
   own = ('seconds', 'dynafed/iterations', 'dynafed/loss')
   drop = lambda line: {k: v for k, v in line.items() if k not in own}
@@ -161,7 +166,14 @@ def test_api_run_says_what_a_method_is(method, example):
 def test_api_run_fills_in_what_follows_from_the_run():
   """DP gets its noise from its epsilon, 3 rounds, 2 seeds and the clients that take part."""
   wanted = fs.DP(clip=1.0, target_epsilon=2.0)
-  result = api.run(wanted, 'digits', 'mlp', rounds=3, seeds=(0, 1), clients=4, participation=0.5)
+  result = api.run(
+    *(wanted, 'digits', 'mlp'),
+    rounds=3,
+    seeds=(0, 1),
+    clients=4,
+    participation=0.5,
+    layout=Layout(devices=1),
+  )
   sampling = privacy.Sampling('fixed', 4, 0.5, 3, 2)
   resolved = wanted.resolve(contexts.Run(3, sampling, ('dp',)))
   assert resolved.noise_multiplier > 0 and result.engine.chain[fs.DP] == resolved

