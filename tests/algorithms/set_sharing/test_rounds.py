@@ -3,6 +3,8 @@
 The clients have no class, one, some and all classes.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -88,17 +90,23 @@ def test_the_global_model_learns_from_sets_alone(method):
   )  # of those with samples
 
 
-def updated(engine, client):
-  """What a client's update in round 1 returns, compiled: its message, and numbers."""
-  layer = engine.chain.client_update
-  seen = tiny.client_of(engine, type(layer), client)
+@functools.lru_cache(maxsize=1)
+def update_of(engine):
+  """A client's update in round 1, compiled for all clients."""
+  layer, task = engine.chain.client_update, engine.task()
 
   @jax.jit
-  def update(key):
-    message, _, numbers = layer.client_update(seen._replace(key=key))
+  def update(seen):
+    message, _, numbers = layer.client_update(seen._replace(task=task))
     return message, numbers
 
-  return update(seen.key)
+  return update
+
+
+def updated(engine, client):
+  """What a client's update returns: its message, and numbers."""
+  seen = tiny.client_of(engine, type(engine.chain.client_update), client)
+  return update_of(engine)(seen._replace(task=None))
 
 
 @pytest.mark.parametrize('make', [lambda: fs.FedDM(**SMALL_DM), lambda: fs.FedDualMatch(**SMALL)])
