@@ -11,6 +11,7 @@ import numpy as np
 from fedjax_syn import algorithms, models
 from fedjax_syn.config import Resolved
 from fedjax_syn.core import privacy, processes
+from fedjax_syn.core.sampling import SAMPLERS
 from fedjax_syn.core.types import Model
 from fedjax_syn.data import datasets, federated
 from fedjax_syn.data import partition as partition_lib
@@ -152,12 +153,10 @@ def describe_data(resolved: Resolved, problem: Problem) -> str:
   dataset, d = problem.dataset, resolved.data
   shape = ' x '.join(map(str, dataset.shape))
   held = f', {len(dataset.validation.y)} held-out' if dataset.validation is not None else ''
-  share = resolved.client.participation
-  part = 'all' if share == 1 else f'{100 * share:g} %'
   line = (
     f'{dataset.title}: {len(dataset.train.y)} training{held} and {len(dataset.test.y)} test rows of'
-    f' {shape}, {dataset.num_classes} classes; {d.clients} clients by {d.partition}, {part} of them'
-    ' a round'
+    f' {shape}, {dataset.num_classes} classes; {d.clients} clients by {d.partition},'
+    f' {_cohort(resolved)} a round'
   )
   if dataset.clients is not None and not partition_lib.is_natural(d.partition):
     line += "; the data say whose each row is, which only data.partition='natural' follows"
@@ -165,6 +164,16 @@ def describe_data(resolved: Resolved, problem: Problem) -> str:
     others = dataset.num_clients() - d.clients
     line += f'; {left} training rows of {others} clients who take no part are left out'
   return line
+
+
+def _cohort(resolved: Resolved) -> str:
+  """Says who takes part in a round."""
+  share, clients = resolved.client.participation, resolved.data.clients
+  if share == 1:
+    return 'all of them'
+  if resolved.client.sampler != 'fixed':
+    return f'each with probability {share:g}'
+  return f'{SAMPLERS["fixed"](clients, share)[0]} of them'
 
 
 def privacy_line(resolved: Resolved, jobs: Sequence[Job]) -> str:

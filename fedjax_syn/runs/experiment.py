@@ -15,6 +15,7 @@ from fedjax_syn.core.processes import on_process_0
 from fedjax_syn.runs import (
   assemble,
   config_json,
+  descriptions,
   progress,
   resume,
   start_from,
@@ -116,10 +117,15 @@ def _prepare(
     on_process_0(lambda: resume.rename_old_summary(job.folder, job.config.rounds))
     on_process_0(lambda: config_json.write_config(job, config_name))
   show.read(assemble.describe_data(resolved, problem))
+  show.read(descriptions.training(resolved, jobs[-1].engine))
   for line in filter(None, (*problem.dataset.notes, assemble.privacy_line(resolved, jobs))):
     show.read(line)
   if resolved.start_from and resolved.compare and not jobs[0].config.start_from:
     show.read(f'{resolved.compare} has no model of its own in {resolved.start_from}: begins anew')
+  if note := descriptions.caution(
+    len(problem.dataset.test.y), resolved.seeds, {job.config.algorithm: None for job in jobs}
+  ):
+    show.read(note)
   return jobs
 
 
@@ -132,6 +138,10 @@ def _conclude(
   rows = [(resolved.algorithm, summary)]
   if resolved.compare and (other := work_folder.summary(folder / 'compare')):
     rows.append((resolved.compare, other))
-  show.summary(rows, folder)
+  results = {label: s['test_accuracy']['mean_last_5']['mean'] for label, s in rows}
+  stored = on_process_0(lambda: work_folder.config(folder)) or {}
+  test_rows = stored.get('dataset', {}).get('rows', {}).get('test', 0)
+  note = descriptions.caution(test_rows, summary['seeds'], results, over=True)
+  show.summary(rows, folder, note)
   statuses = {status['status'] for status in summary['status'].values()}
   return exit_status.DIVERGED if statuses == {'diverged'} else exit_status.FINISHED

@@ -12,7 +12,7 @@ from fedjax_syn.core import privacy, processes, texts
 from fedjax_syn.core.contexts import State
 from fedjax_syn.engine import Engine
 from fedjax_syn.engine.measures import END, Measure, Values, take
-from fedjax_syn.runs import assemble, checkpoint, metrics, stored_files, work_folder
+from fedjax_syn.runs import assemble, checkpoint, descriptions, metrics, stored_files, work_folder
 from fedjax_syn.runs.assemble import Job
 from fedjax_syn.runs.clock import Clock, peak_memory_bytes
 from fedjax_syn.runs.recorder import Recorder
@@ -240,14 +240,13 @@ def summarise(job: Job, recorder: Recorder, clock: Clock) -> dict[str, Any]:
     `files`: digests of the content of the npz files.
   """
   config, engine = job.config, job.engine
-  shapes = jax.eval_shape(engine.model.init, jax.random.key(0)).params
   up, down = engine.bytes_per_round()
   return {
     'algorithm': config.algorithm,
     'dataset': job.problem.dataset.name,
     'rounds': config.rounds,
     'seeds': list(config.seeds),
-    'parameters': sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes)),
+    'parameters': descriptions.parameters_of(engine.model),
     **metrics.summarise(recorder.lines, config, recorder.status),
     'empty_rounds': [_empty_rounds(engine, recorder, seed) for seed in config.seeds],
     'seconds': clock.seconds(),

@@ -46,8 +46,10 @@ class Reporter:
   def end(self) -> None:
     """Ends what `begin` started."""
 
-  def summary(self, rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> None:
-    """Shows the results."""
+  def summary(
+    self, rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path, note: str = ''
+  ) -> None:
+    """Shows the results, and a note on them."""
 
 
 class Plain(Reporter):
@@ -105,8 +107,10 @@ class Plain(Reporter):
     took = _duration(time.monotonic() - self.began)
     self.say(f'{self.label}: round {self.done} of {self.total}{self.accuracy}, after {took}')
 
-  def summary(self, rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> None:
-    self.console.print(summary_panel(rows, folder))
+  def summary(
+    self, rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path, note: str = ''
+  ) -> None:
+    self.console.print(summary_panel(rows, folder, note))
 
 
 class Bar(Plain):
@@ -168,12 +172,15 @@ def make(write: bool = True) -> Reporter:
   return Bar(console) if console.is_terminal else Plain(Console(width=110, emoji=False))
 
 
-def summary_panel(rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> Panel:
+def summary_panel(
+  rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path, note: str = ''
+) -> Panel:
   """Lays out the results of a run and of what it is compared with.
 
   Args:
     rows: label and summary of each.
     folder: where the files lie.
+    note: on the results, a line.
 
   Returns:
     A panel for a rich console.
@@ -203,6 +210,8 @@ def summary_panel(rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -
       notes.append(_text(f'{label}: accuracy of personal models {own}'))
     if summary.get('epsilon') is not None:
       notes.append(_text(f'{label}: {epsilon_text(summary)}'))
+  if note:
+    notes.append(_text(note))
   parts = ', '.join(f'{k} {v:.1f}' for k, v in first['seconds'].items() if k != 'total' and v)
   notes.append(_text(f'seconds: {parts}'))
   notes.append(_text(f'{folder}/: summary.json, metrics.jsonl, figures/, checkpoints/'))

@@ -77,7 +77,7 @@ def test_what_was_read_is_said_in_a_line(fake, tmp_path, capsys):
   first = capsys.readouterr().out.splitlines()[0]
   assert (
     '1198 training and 599 test rows of 8 x 8 x 1, 10 classes; 4 clients by iid, '
-    '40 % of them a round' in first
+    '1 of them a round' in first
   )
   resolved = config_lib.check(
     config_of(**{'data.name': 'digits_domains', 'data.clients': 3, 'client.participation': 1.0})
