@@ -22,7 +22,6 @@ BASE = lambda: fs.FedAvg(lr=0.05, optimizer='sgd', epochs=0, steps=3, batch_size
 METHODS = {
   'fedcog': lambda: fs.chain(BASE(), fs.FedCOG(start=1, samples=6, steps=3, lr=0.1, kd_batch=3)),
   'scaffold': lambda: fs.chain(BASE(), fs.SCAFFOLD()),
-  'moon': lambda: fs.chain(BASE(), fs.MOON(mu=1.0)),
   'ditto': lambda: fs.chain(BASE(), fs.Ditto()),
   'persistent': lambda: fs.FedAvg(lr=0.01, batch_size=8, persistent=True),
 }

@@ -5,6 +5,8 @@ library's own sampling functions, with the run's keys (`fedjax_syn.core.keys`: o
 round and client).
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,6 +73,7 @@ def data(proxy=False):
   return there
 
 
+@functools.cache  # compiled programs are looked up by the model
 def model():
   """features x U, logits z V + b; one block, whose output is the features."""
 
