@@ -89,8 +89,9 @@ def main(argv: Sequence[str]) -> int:
     for path in (folder / 'inspect.json', *(folder / 'figures' / n for n in PICTURES)):
       if path.is_dir():
         raise ValueError(f'{path} is a folder and not a file; move it away')
-    work_folder.summary(folder / 'compare')
-    metrics.read(folder / 'compare' / 'metrics.jsonl')  # whose rounds are compared
+    for other in (folder / work_folder.COMPARE, *work_folder.compared(folder)):
+      work_folder.summary(other)
+      metrics.read(other / 'metrics.jsonl')  # whose rounds are compared
     module = client_sets if of_sets else inspections
     run = module.open_run(folder, FLAGS.seed, FLAGS.data_dir, FLAGS.trusted)
   with jax.default_matmul_precision(config['precision']):

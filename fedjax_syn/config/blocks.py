@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedjax_syn import algorithms
-from fedjax_syn.config.schema import METHODS
 from fedjax_syn.core.fields import ConfigError
 from fedjax_syn.core.texts import shown
 from fedjax_syn.layer import Layer
@@ -16,7 +15,7 @@ def outside(before: Iterable[str], *words: str) -> tuple[str, ...]:
 
   Args:
     before: those of the config so far; one whose block another layer in use has now is left out.
-    *words: `algorithm` and `compare`.
+    *words: the methods of `algorithm` and `compare`.
   """
   used = [part for word in words for part in word.split('+') if part]
   names = {algorithms.block_name(part) for part in used}
@@ -24,14 +23,14 @@ def outside(before: Iterable[str], *words: str) -> tuple[str, ...]:
   return tuple(dict.fromkeys([*kept, *(part for part in used if ':' in part)]))
 
 
-def check(words: Iterable[str]) -> None:
+def check(words: Iterable[tuple[str, str]]) -> None:
   """Checks that no two layers in use have the same block.
 
   Args:
-    words: `algorithm` and `compare`.
+    words: methods, each with its key, 'algorithm' or 'compare'.
   """
   owners: dict[str, str] = {}
-  for key, word in zip(METHODS, words, strict=True):
+  for key, word in words:
     for part in word.split('+'):
       name = algorithms.block_name(part)
       other = owners.setdefault(name, part)

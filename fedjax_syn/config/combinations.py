@@ -1,6 +1,5 @@
 """`check(config)`: everything that can be refused is refused here, before data are loaded."""
 
-import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,11 +9,9 @@ import ml_collections
 from fedjax_syn import algorithms
 from fedjax_syn.algorithms.old_fields import without_constants
 from fedjax_syn.chains import TRAITS, Chain
-from fedjax_syn.config import blocks
+from fedjax_syn.config import blocks, compared, method_list
 from fedjax_syn.config.parsing import check_algorithm, check_name, leaves, no_such
 from fedjax_syn.config.schema import METHODS, SECTIONS, Resolved, flatten, to_dict
-from fedjax_syn.core import privacy
-from fedjax_syn.core.contexts import Run
 from fedjax_syn.core.fields import ConfigError, check_range, coerce
 from fedjax_syn.core.texts import shown
 from fedjax_syn.data import facts
@@ -43,8 +40,10 @@ def check(config: Any) -> Resolved:
     raise ConfigError('config: holds itself') from error
   except ml_collections.config_dict.RequiredValueError as error:
     raise ConfigError(f'config: a required value is missing ({error})') from error
-  words = [coerce(key, flat.get(key, getattr(Resolved, key)), str) for key in METHODS]
-  for key, word in zip(METHODS, words, strict=True):
+  texts = {key: coerce(key, flat.get(key, getattr(Resolved, key)), str) for key in METHODS}
+  named = [(k, word) for k, text in texts.items() for word in method_list.words_of(k, text)]
+  words = [word for _, word in named]
+  for key, word in named:
     check_algorithm(key, word)
   outside = coerce('outside', flat.get('outside', ()), tuple[str, ...])
   for word in outside:
@@ -53,7 +52,7 @@ def check(config: Any) -> Resolved:
     new = {algorithms.block_name(word) for word in {*blocks.outside((), *words)} - {*outside}}
     flat = {k: v for k, v in flat.items() if k.partition('.')[0] not in new & {*algorithms.LAYERS}}
   outside = blocks.outside(outside, *words)
-  blocks.check(words)
+  blocks.check(named)
   known = leaves(*outside)
   for key, value in flat.items():
     if key not in known:
@@ -66,11 +65,12 @@ def check(config: Any) -> Resolved:
       value = coerce(key, flat[key], leaf.kind)
       check_range(key, value, leaf.rules)
     values.setdefault(section, {})[name] = value
+  values['']['compare'] = compared.canonical(values['']['compare'], known, outside)
   sections = {name: cls(**values[name]) for name, cls in SECTIONS.items()}
   layers = blocks.build(outside, values, flat)
   resolved = Resolved(**values[''] | {'outside': outside}, **sections, blocks=layers)
   try:
-    resolved = _resolve_blocks(resolved)
+    resolved = compared.resolve_blocks(resolved)
     _check_names(resolved)
     _check_combinations(resolved)
   except ConfigError:
@@ -78,17 +78,6 @@ def check(config: Any) -> Resolved:
   except ValueError as error:  # of layers, optimizers, schedules, compositions
     raise ConfigError(str(error)) from error
   return resolved
-
-
-def _resolve_blocks(resolved: Resolved) -> Resolved:
-  """Lets the layers in use fill in what follows from the rest of the config."""
-  run = Run(resolved.rounds, privacy.sampling_of(resolved), resolved.words)
-  layers = dict(resolved.blocks)
-  for part in resolved.parts:
-    if part != algorithms.BASE:
-      name = algorithms.block_name(part)
-      layers[name] = layers[name].resolve(run)
-  return dataclasses.replace(resolved, blocks=layers)
 
 
 def _check_names(resolved: Resolved) -> None:
@@ -117,21 +106,41 @@ def _check_names(resolved: Resolved) -> None:
 
 
 def _check_combinations(resolved: Resolved) -> None:
-  if resolved.compare == resolved.algorithm:
-    raise ConfigError(
-      f'compare={resolved.compare!r}: is the algorithm itself; name another, or none'
-      ' (--config.compare=)'
-    )
   check_together({**flatten(to_dict(resolved)), 'seeds': resolved.seeds})
   for name in resolved.trackers:
     if importlib.util.find_spec(name) is None:
       raise ConfigError(f"trackers={name!r}: is not installed; pip install -e '.[{name}]'")
   lacks = facts.LACKS.get(resolved.data.name, ())
-  for word in resolved.words:
-    _check_data(word, algorithms.create(word, resolved), resolved)
+  _check_methods(resolved)
   facts.check_partition(resolved.data.name, resolved.data.partition)
   if resolved.personal_every and 'one class' in lacks:
     raise ConfigError(f'personal_every: needs {TRAITS["one class"]}; 0 would work')
+
+
+def _check_methods(resolved: Resolved) -> None:
+  """Checks the layers of each method, the data that it needs, and that no two are the same."""
+  seen = [algorithms.create(resolved.algorithm, resolved)]
+  _check_data(resolved.algorithm, seen[0], resolved)
+  methods = method_list.read(resolved.compare)
+  for method in methods:
+    where = f'compare={shown(str(method))}: '
+    try:
+      config = compared.config_of(resolved, method)
+      chain = algorithms.create(method.word, config)
+      _check_data(method.word, chain, config)
+    except ValueError as error:
+      raise ConfigError(f'{where if method.settings else ""}{error}') from error
+    if chain == seen[0]:
+      raise ConfigError(
+        f'{where}is the algorithm itself; name another, or none (--config.compare=), or give it'
+        f' other settings, as in {method.word}(client.lr=0.1)'
+      )
+    if chain in seen:
+      raise ConfigError(
+        f'{where}is named twice; name it once, or with other settings, as in'
+        f' {method.word}(client.lr=0.1)'
+      )
+    seen.append(chain)
 
 
 def check_together(values: Mapping[str, Any], name: Callable[[str], str] = str) -> None:

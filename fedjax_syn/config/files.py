@@ -70,6 +70,7 @@ def apply(config, settings: Iterable[str]) -> None:
     ValueError: if a setting is unknown, of a wrong type or has no value.
   """
   from fedjax_syn import config as config_lib
+  from fedjax_syn.config import method_list
 
   pairs = []
   for setting in settings:
@@ -81,5 +82,11 @@ def apply(config, settings: Iterable[str]) -> None:
   for key, text in sorted(pairs, key=lambda pair: pair[0] not in ('algorithm', 'compare')):
     config_lib.override(config, key, text)
   keys = {key for key, _ in pairs}
-  if 'algorithm' in keys and 'compare' not in keys and config.compare == config.algorithm:
-    config.compare = ''  # what the file compares with, asked for by name: it alone
+  if 'algorithm' in keys and 'compare' not in keys:
+    for method in method_list.read(config.compare):
+      if method.word == config.algorithm:  # what the file compares with, asked for by name
+        config.compare = ''  # it alone, with the settings that it has there
+        for key, text in method.settings:
+          if key not in keys:
+            config_lib.override(config, key, text)
+        break

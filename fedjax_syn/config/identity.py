@@ -17,7 +17,9 @@ from typing import Any
 from fedjax_syn import algorithms
 from fedjax_syn.algorithms import own_layers
 from fedjax_syn.algorithms.old_fields import CONSTANTS
+from fedjax_syn.config import compared, method_list
 from fedjax_syn.config.combinations import check
+from fedjax_syn.config.method_list import words_of
 from fedjax_syn.config.parsing import TFDS, Leaf, leaves
 from fedjax_syn.config.schema import METHODS, SECTIONS, Resolved, flatten, plain, to_dict
 from fedjax_syn.core import paths
@@ -57,7 +59,8 @@ def own_code(config: Any) -> dict[str, str]:
     (key, word)
     for key, text in settings_in_use(resolved).items()
     if isinstance(text, str)
-    for word in text.split('+')
+    for method in words_of(key, text)
+    for word in method.split('+')
     if _CODE.fullmatch(word) and not word.startswith(TFDS)
   ]
   fields = identity(resolved) if named else {}  # most runs name no code
@@ -136,10 +139,10 @@ def depends_on_rounds(config: Any, before: int | None = None) -> list[str]:
     more rounds can follow.
   """
   resolved = _resolved(config)
-  methods = [algorithms.create(word, resolved) for word in resolved.words]
-  named = [f'client.schedule={resolved.client.schedule!r}'] * any(
-    method.trains_locally and method.local.schedule in ENDING for method in methods
-  )
+  runs = [resolved, *(other.config for other in compared.configs(resolved))]
+  methods = [algorithms.create(run.algorithm, run) for run in runs]
+  schedules = [m.local.schedule for m in methods if m.trains_locally]
+  named = [f'client.schedule={s!r}' for s in dict.fromkeys(schedules) if s in ENDING]
   if before is None or before == resolved.rounds:
     return named
   try:
@@ -178,7 +181,8 @@ def of_all_methods(resolved: Resolved) -> dict[str, Any]:
 def _fields(config: Mapping[str, Any], new: Resolved) -> dict[str, Any]:
   """`identity` of plain dicts: typed values, and defaults for fields that another version lacks."""
   known, flat = leaves(*new.outside), flatten(config)
-  parts = [part for key in METHODS for part in str(flat.get(key, '')).split('+')]
+  words = [word for key in METHODS for word in words_of(key, str(flat.get(key, '')))]
+  parts = [part for word in words for part in word.split('+')]
   values = {k: leaf.default for k, leaf in known.items()} | CONSTANTS | flat
   fields = {
     key: _value(key, value, known.get(key))
@@ -186,8 +190,8 @@ def _fields(config: Mapping[str, Any], new: Resolved) -> dict[str, Any]:
     if _in_use(key, parts) and (key not in known or known[key].rules.get('identity', True))
   }
   # The content of a user's file makes another run, its folder does not.
-  called = lambda word: '+'.join(map(own_layers.called, str(word).split('+')))
-  return fields | {key: called(fields[key]) for key in METHODS if key in fields}
+  called = lambda key: method_list.rename(key, str(fields[key]), own_layers.called)
+  return fields | {key: called(key) for key in METHODS if key in fields}
 
 
 def _value(key: str, value: Any, leaf: Leaf | None) -> Any:

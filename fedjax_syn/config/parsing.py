@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import ml_collections
 
 from fedjax_syn import algorithms
-from fedjax_syn.config import blocks
+from fedjax_syn.config import blocks, method_list
 from fedjax_syn.config.schema import METHODS, SECTIONS, Resolved
 from fedjax_syn.core import own_code, suggestions
 from fedjax_syn.core.fields import ConfigError, as_field, coerce, field
@@ -96,13 +96,13 @@ def override(config: ml_collections.ConfigDict, key: str, text: str) -> None:
       '1,': a lone '1' is refused, since `seeds=3` may have meant three seeds.
   """
   if key in METHODS:
-    check_algorithm(key, coerce(key, text, str))
+    for word in method_list.words_of(key, coerce(key, text, str)):
+      check_algorithm(key, word)
     _add_blocks(config, key, text)
   known = leaves(*config.get('outside', ()))
   if key not in known:
     raise ConfigError(f'{key}={shown(text)}: {no_such(key, known, config.get("outside", ()))}')
-  kind = known[key].kind
-  value = coerce(key, text if kind is str else _literal(key, text), kind)
+  value = from_text(key, text, known[key].kind)
   section, _, name = key.rpartition('.')
   with config.unlocked(), config.ignore_type():  # a file may leave out fields
     if section and section not in config:
@@ -114,11 +114,17 @@ def override(config: ml_collections.ConfigDict, key: str, text: str) -> None:
       block[name] = value
 
 
-def _add_blocks(config: ml_collections.ConfigDict, key: str, word: str) -> None:
+def from_text(key: str, text: str, kind: Any) -> Any:
+  """Returns the value of a field from the text of a command line; see `override`."""
+  return coerce(key, text if kind is str else _literal(key, text), kind)
+
+
+def _add_blocks(config: ml_collections.ConfigDict, key: str, text: str) -> None:
   """Gives a config the blocks of layers outside the package, and removes those replaced."""
-  other = config.get('compare' if key == 'algorithm' else 'algorithm', '')
+  texts = {**{name: str(config.get(name, '')) for name in METHODS}, key: text}
+  words = [word for name, t in texts.items() for word in method_list.words_of(name, t)]
   before = blocks.classes(config.get('outside', ()))
-  outside = blocks.outside(config.get('outside', ()), word, str(other))
+  outside = blocks.outside(config.get('outside', ()), *words)
   with config.unlocked(), config.ignore_type():
     for name, cls in blocks.classes(outside).items():
       if name in config and cls is not before.get(name, cls):
@@ -165,17 +171,17 @@ def check_algorithm(key: str, word: str) -> None:
 
   Args:
     key: 'algorithm' or 'compare'.
-    word: its value.
+    word: its value, or one of the methods in it.
 
   Raises:
     ConfigError: if a part is unknown, repeated or out of place.
   """
   if ',' in word:
     raise ConfigError(
-      f'{key}={shown(word)}: names one method; several are several runs, which launch/report.py'
-      ' compares'
+      f'{key}={shown(word)}: names one method; those that it is compared with are in compare'
+      f' (--config.compare={word.partition(",")[2]})'
     )
-  parts = word.split('+') if word or key == 'algorithm' else []
+  parts = word.split('+')
   for position, part in enumerate(parts):
     check_name(key, part, 'algorithms')
     if part in parts[:position]:

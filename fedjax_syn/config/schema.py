@@ -10,10 +10,11 @@ from typing import Any
 import ml_collections
 
 from fedjax_syn.client.settings import Averaging, LocalTraining
+from fedjax_syn.config import method_list
 from fedjax_syn.core.fields import field
 from fedjax_syn.data.settings import Data
 
-METHODS = ('algorithm', 'compare')  # fields that name methods: layers joined by '+'
+METHODS = ('algorithm', 'compare')  # fields that name methods: one, and any number
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +75,11 @@ class Resolved:
     'dynafed',
     "method (--list=algorithms, or your own: FILE.py:Class), or several joined inside out by '+'",
   )
-  compare: str = field('', "a method to train first and draw beside; '' is none")
+  compare: str = field(
+    '',
+    "methods to train first and draw beside, 'fedavg,scaffold'; one with settings of its own:"
+    " 'fedavg,scaffold(client.lr=0.05)'; '' is none",
+  )
   rounds: int = field(200, 'rounds of communication, 1..rounds', low=1, high=2**31 - 1)
   seeds: tuple[int, ...] = field(
     (0,),
@@ -135,7 +140,7 @@ class Resolved:
   @property
   def words(self) -> tuple[str, ...]:
     """The methods of the run, as in `algorithm` and `compare`."""
-    return tuple(word for word in (self.algorithm, self.compare) if word)
+    return self.algorithm, *method_list.words_of('compare', self.compare)
 
   @property
   def parts(self) -> tuple[str, ...]:

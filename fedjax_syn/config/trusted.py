@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedjax_syn.config import combinations
+from fedjax_syn.config import combinations, method_list
 from fedjax_syn.config.parsing import TFDS
 from fedjax_syn.config.schema import METHODS, Resolved, flatten
 
@@ -27,7 +27,12 @@ def code_of(content: Mapping[str, Any]) -> dict[str, str]:
     `module:function` or `FILE:Class` by key.
   """
   flat = flatten(content)
-  words = [(key, part) for key in METHODS for part in str(flat.get(key, '')).split('+')]
+  words = [
+    (key, part)
+    for key in METHODS
+    for word in method_list.words_of(key, str(flat.get(key, '')))
+    for part in word.split('+')
+  ]
   words += [('outside', str(word)) for word in flat.get('outside') or ()]
   words += [(key, str(flat.get(key, ''))) for key in WORDS]
   of_tfds = lambda key, word: key.startswith('data.') and word.startswith(TFDS)

@@ -87,10 +87,8 @@ def open_runs(folders: Sequence[str | Path]) -> list[Run]:
   for given in map(paths.given, folders):
     if not os.path.lexists(given / 'config.json'):
       raise ValueError(f'{given}: holds no config.json; name the folder of a run')
-    compared = sorted(path.parent for path in given.glob('compare/*/config.json'))
-    for folder in (given, given / 'compare', *compared):
-      if os.path.lexists(folder / 'config.json'):
-        paths_of.setdefault(folder.resolve(), folder)
+    for folder in (given, *work_folder.compared(given)):
+      paths_of.setdefault(folder.resolve(), folder)
   runs = [_open(folder) for folder in paths_of.values()]
   return [r._replace(label=label) for r, label in zip(runs, labels(runs), strict=True)]
 

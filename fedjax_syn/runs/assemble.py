@@ -1,6 +1,7 @@
 """From a checked config to data, model and engine: what a run needs before its first round."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +10,7 @@ import jax
 import numpy as np
 
 from fedjax_syn import algorithms, models
-from fedjax_syn.config import Resolved
+from fedjax_syn.config import Resolved, compared
 from fedjax_syn.core import privacy, processes
 from fedjax_syn.core.sampling import SAMPLERS
 from fedjax_syn.core.types import Model
@@ -20,7 +21,7 @@ from fedjax_syn.data.split import Split
 from fedjax_syn.engine import Engine, Layout, personal
 from fedjax_syn.engine.evaluate import Evaluator
 from fedjax_syn.engine.measures import Measure, of_rounds
-from fedjax_syn.runs import progress, resume
+from fedjax_syn.runs import progress, resume, work_folder
 
 
 class Problem(NamedTuple):
@@ -37,6 +38,15 @@ class Problem(NamedTuple):
   """Of the run's clients, by number; () where they have none."""
 
 
+class PlannedRun(NamedTuple):
+  """One method, and where it is to be trained."""
+
+  config: Resolved
+  folder: Path
+  label: str
+  """See `config.compared.labels_of`."""
+
+
 class Job(NamedTuple):
   """One method, to be trained into one folder."""
 
@@ -44,6 +54,8 @@ class Job(NamedTuple):
   folder: Path
   problem: Problem
   engine: Engine
+  label: str = ''
+  """See `config.compared.labels_of`."""
   beside: tuple[privacy.Mechanism, ...] = ()
   """Noise of the methods whose folders lie in this one."""
 
@@ -195,7 +207,7 @@ def _noise(jobs: Sequence[Job]) -> list[privacy.Mechanism]:
   return [m for m in mechanisms if m is not None and privacy.promises(m)]
 
 
-def planned_runs(resolved: Resolved, folder: Path) -> list[tuple[Resolved, Path]]:
+def planned_runs(resolved: Resolved, folder: Path) -> list[PlannedRun]:
   """Returns what to train and where.
 
   Args:
@@ -203,20 +215,24 @@ def planned_runs(resolved: Resolved, folder: Path) -> list[tuple[Resolved, Path]
     folder: the run's folder.
 
   Returns:
-    Configs and folders, in order: what the run is compared with comes first.
+    The runs, in order: what the run is compared with comes first, one method in `compare`, several
+    in `compare/<method>`.
   """
-  if not resolved.compare:
-    return [(resolved, folder)]
-  compare = folder / 'compare'
-  start = processes.on_process_0(lambda: resume.start_of_compared(resolved, compare))
-  other = dataclasses.replace(resolved, algorithm=resolved.compare, compare='', start_from=start)
-  return [(other, compare), (resolved, folder)]
+  others, runs = compared.configs(resolved), []
+  for config, label, name in others:
+    path = folder / work_folder.COMPARE / (name if len(others) > 1 else '')
+    start = processes.on_process_0(functools.partial(resume.start_of_compared, config, path))
+    runs.append(PlannedRun(dataclasses.replace(config, start_from=start), path, label))
+  return [*runs, PlannedRun(resolved, folder, compared.labels_of(resolved)[0])]
 
 
 def check_privacy(resolved: Resolved) -> None:
   """Checks, before data are read, that a run's epsilon could be stated and would hold."""
-  words = filter(None, (resolved.algorithm, resolved.compare))
-  mechanisms = {word: algorithms.create(word, resolved).mechanism(None) for word in words}
+  configs = [resolved, *(other.config for other in compared.configs(resolved))]
+  mechanisms = {
+    label: algorithms.create(config.algorithm, config).mechanism(None)
+    for label, config in zip(compared.labels_of(resolved), configs, strict=True)
+  }
   privacy.check_config(resolved, mechanisms)
 
 
@@ -255,8 +271,11 @@ def jobs(resolved: Resolved, folder: Path, problem: Problem, show: progress.Repo
     ValueError: as `job`, and if no epsilon could be stated of what they reveal together.
   """
   runs = planned_runs(resolved, folder)
-  # The run itself is number 0: its draws do not depend on what it is compared with.
-  bound = [job(c, f, problem, show, len(runs) - 1 - i) for i, (c, f) in enumerate(runs)]
+  # The run itself is number 0, the others count from 1: draws do not depend on what follows.
+  bound = [
+    job(run.config, run.folder, problem, show, (i + 1) % len(runs))._replace(label=run.label)
+    for i, run in enumerate(runs)
+  ]
   noise = _noise(bound)
   check_noise(noise, problem, privacy.sampling_of(resolved))
   return [*bound[:-1], bound[-1]._replace(beside=tuple(noise[:-1]))]

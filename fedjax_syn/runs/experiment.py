@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from fedjax_syn.runs import (
   training,
   work_folder,
 )
-from fedjax_syn.runs.assemble import Job
+from fedjax_syn.runs.assemble import Job, PlannedRun
 
 
 def run_experiment(
@@ -76,7 +77,7 @@ def _run(config: Any, workdir: str | Path, config_name: str, show: progress.Repo
           f'finished {time.strftime("%Y-%m-%d %H:%M", time.localtime(when))}; nothing was trained'
           ' now: another --workdir begins anew'
         )
-        return _conclude(resolved, folder, summary, show)
+        return _conclude(runs, summary, show)
       assemble.check_privacy(resolved)
       stack.enter_context(jax.default_matmul_precision(resolved.precision))
       stop = stack.enter_context(stopping.stoppable())
@@ -93,7 +94,7 @@ def _run(config: Any, workdir: str | Path, config_name: str, show: progress.Repo
         ' the same command goes on from there'
       )
       return exit_status.INTERRUPTED
-    return _conclude(resolved, folder, summary, show)
+    return _conclude(runs, summary, show)
 
 
 def _refuse(error: Exception) -> int:
@@ -118,27 +119,27 @@ def _prepare(
     on_process_0(lambda: config_json.write_config(job, config_name))
   show.read(assemble.describe_data(resolved, problem))
   show.read(descriptions.training(resolved, jobs[-1].engine))
+  if '(' in resolved.compare:
+    show.read(f'compared with {resolved.compare}')
   for line in filter(None, (*problem.dataset.notes, assemble.privacy_line(resolved, jobs))):
     show.read(line)
-  if resolved.start_from and resolved.compare and not jobs[0].config.start_from:
-    show.read(f'{resolved.compare} has no model of its own in {resolved.start_from}: begins anew')
-  if note := descriptions.caution(
-    len(problem.dataset.test.y), resolved.seeds, {job.config.algorithm: None for job in jobs}
-  ):
+  for job in jobs[:-1]:
+    if resolved.start_from and not job.config.start_from:
+      show.read(f'{job.label} has no model of its own in {resolved.start_from}: begins anew')
+  rows, methods = len(problem.dataset.test.y), dict.fromkeys(job.label for job in jobs)
+  if note := descriptions.caution(rows, resolved.seeds, methods):
     show.read(note)
   return jobs
 
 
-def _conclude(
-  resolved: Resolved, folder: Path, summary: dict[str, Any], show: progress.Reporter
-) -> int:
+def _conclude(runs: Sequence[PlannedRun], summary: dict[str, Any], show: progress.Reporter) -> int:
   """Shows the results of a finished run; returns its exit status."""
+  _, folder, label = runs[-1]
   for line in on_process_0(lambda: resume.lost_models(folder, summary)):
     show.say(f'WARNING: {line}')
-  rows = [(resolved.algorithm, summary)]
-  if resolved.compare and (other := work_folder.summary(folder / 'compare')):
-    rows.append((resolved.compare, other))
-  results = {label: s['test_accuracy']['mean_last_5']['mean'] for label, s in rows}
+  others = [(run.label, work_folder.summary(run.folder)) for run in runs[:-1]]
+  rows = [(label, summary), *((name, other) for name, other in others if other)]
+  results = {name: s['test_accuracy']['mean_last_5']['mean'] for name, s in rows}
   stored = on_process_0(lambda: work_folder.config(folder)) or {}
   test_rows = stored.get('dataset', {}).get('rows', {}).get('test', 0)
   note = descriptions.caution(test_rows, summary['seeds'], results, over=True)

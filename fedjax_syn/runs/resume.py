@@ -18,12 +18,14 @@ from fedjax_syn.runs import checkpoint, lock, loop, metrics, start_from, stored_
 
 
 def open_folders(
-  runs: Sequence[tuple[Resolved, Path]], stack: contextlib.ExitStack, say: Callable[[str], None]
+  runs: Sequence[tuple[Resolved, Path, str]],
+  stack: contextlib.ExitStack,
+  say: Callable[[str], None],
 ) -> dict[str, Any] | None:
   """Locks a run's folder and checks that everything in it belongs to the run and is whole.
 
   Args:
-    runs: configs and folders that this command trains, the run itself last.
+    runs: configs, folders and labels that this command trains, the run itself last.
     stack: holds the lock.
     say: told what is damaged and is written again.
 
@@ -33,17 +35,29 @@ def open_folders(
   Raises:
     ValueError: if the folder is another run's or in use, or damage cannot be repaired.
   """
-  resolved, folder = runs[-1]
+  resolved, folder, _ = runs[-1]
   stack.enter_context(lock.hold(folder))
   damaged = False
-  for config, path in reversed(runs):  # the main folder's reasons first
+  for config, path, _ in reversed(runs):  # the main folder's reasons first
     check_config(path, config)
     if odd := work_folder.misplaced(path, config.seeds):
       raise stored_files.DamagedError(f'{odd}; move it away')
     for line in _damages(path, config):
       say(f'WARNING: {line}; made again from the checkpoints')
       damaged = True
+  _check_compared(folder, [path for _, path, _ in runs])
   return None if damaged else finished_summary(folder, resolved.rounds)
+
+
+def _check_compared(folder: Path, planned: Sequence[Path]) -> None:
+  """Raises ValueError if methods began in a folder that are not among those compared now."""
+  for path in work_folder.compared(folder):
+    if path not in planned and has_begun(path):
+      algorithm = (work_folder.config(path) or {})['config']['algorithm']
+      raise ValueError(
+        f'workdir={folder}: another comparison began here ({path.relative_to(folder)} holds'
+        f' {algorithm}); name another folder'
+      )
 
 
 def _damages(folder: Path, config: Resolved) -> list[str]:
@@ -220,7 +234,7 @@ def start_of_compared(resolved: Resolved, folder: Path) -> str:
   """Returns where the method that a run is compared with starts from: a model of its own.
 
   Args:
-    resolved: of the run; its `start_from` is where its own method starts from.
+    resolved: of the compared method; its `start_from` is where the run's own method starts from.
     folder: of the compared method.
 
   Returns:
@@ -235,10 +249,11 @@ def start_of_compared(resolved: Resolved, folder: Path) -> str:
     return before
   source = paths.given(resolved.start_from, 'start_from')
   run = source.parent.parent
-  for other in (run, run / 'compare'):
+  others = sorted(work_folder.compared(run), key=lambda other: other.name != folder.name)
+  for other in (run, *others):
     algorithm = (work_folder.config(other) or {}).get('config', {}).get('algorithm')
     path = other / source.parent.name / source.name
-    if algorithm == resolved.compare and path.is_dir():
+    if algorithm == resolved.algorithm and path.is_dir():
       return resolved.start_from if other == run else str(path)
   return ''
 

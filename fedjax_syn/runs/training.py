@@ -59,11 +59,12 @@ def train(
     if summary is None:
       return None
     stop.pause()
-    done = {job.config.algorithm: job.folder, **done}
+    done[job.label] = job.folder
     files = final_files.restore(job, measures, summary, show.say)
     if jax.process_index() == 0:
       marks = [s['synthesis_round'] for s in summary['status'].values() if 'synthesis_round' in s]
-      final_files.draw_curves(job, done, min(marks, default=None), show.say)
+      drawn = {job.label: job.folder} | (done if job is jobs[-1] else {})
+      final_files.draw_curves(job, drawn, min(marks, default=None), show.say)
       files[work_folder.RUN] = work_folder.digests(job.folder, work_folder.OF_RUN)
       stored_files.write_json(job.folder / 'summary.json', {**summary, 'files': files})
   return summary
@@ -92,7 +93,7 @@ def _train_job(
       if sources := {} if states else start_from.sources(config, seeds):
         states = start_from.branches(engine, sources, show.say)
       states = states or {seed: engine.init(seed) for seed in seeds}
-      label = progress.label(config.algorithm, seeds, config.seeds)
+      label = progress.label(job.label, seeds, config.seeds)
       show.begin(label, config.rounds, int(states[seeds[0]].round))
       run = SeedGroup(job, plan, recorder, clock, show, states)
       finished = run.train(resumed, stop)

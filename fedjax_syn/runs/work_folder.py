@@ -17,6 +17,7 @@ from fedjax_syn.runs import stored_files
 from fedjax_syn.runs.stored_files import DamagedError, digest_of_arrays, read_arrays, read_bytes
 
 PARTITION = 'partition.npz'
+COMPARE = 'compare'  # of what a run is compared with: of one method, or folders of several
 RUN = 'run'  # in FILES: those that belong to no seed
 OF_RUN = (PARTITION, 'figures/partition.png', 'figures/accuracy.png')
 ALONE = ('summary.json', 'metrics.jsonl', 'trackers.json', *OF_RUN, 'figures/dynamics.png')
@@ -150,6 +151,12 @@ def lines(path: Path, size: int | None = None) -> list[dict[str, Any]]:
     seen.add(key)
     out.append(line)
   return out
+
+
+def compared(folder: Path) -> list[Path]:
+  """Returns the folders of the methods that a run is compared with, in the order of their names."""
+  several = sorted(path.parent for path in (folder / COMPARE).glob('*/config.json'))
+  return [path for path in (folder / COMPARE, *several) if os.path.lexists(path / 'config.json')]
 
 
 def left_by_runs(folder: Path) -> list[str]:

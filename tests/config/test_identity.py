@@ -119,8 +119,10 @@ def test_refusals_say_what_to_type(method, capsys):
     with pytest.raises(config_lib.ConfigError, match=hint):
       config_lib.check(load(*settings))
     config_lib.check(load(*settings, hint))  # which works
-  with pytest.raises(config_lib.ConfigError, match='one method; several are several runs'):
-    load('--config.compare=fedavg,fedprox')
+  with pytest.raises(
+    config_lib.ConfigError, match='one method; those that it is compared with are'
+  ):
+    load('--config.algorithm=fedavg,fedprox')
   with pytest.raises(SystemExit):
     cli.parse(['main.py', '--rounds=5'])
   assert "'rounds'; settings are written --config.key=value" in capsys.readouterr().err

@@ -57,6 +57,7 @@ PLACES = [
   {'algorithm': f'dynafed+{WORD}'},
   {'algorithm': f'{WORD}+dynafed'},
   {'compare': WORD},
+  {'compare': f'fedavg(client.lr=0.1),dynafed+{WORD}(thing.x=1)'},
   {'data': {'name': WORD}},
   {'data': {'proxy': WORD}},
   {'outside': [WORD]},

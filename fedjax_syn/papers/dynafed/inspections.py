@@ -265,9 +265,12 @@ def rounds_to_compared(folder: pathlib.Path) -> dict[str, Any] | None:
   """Returns the rounds until the best mean of five evaluations of the compared run, as in Table 4.
 
   Args:
-    folder: of the run; None is returned if it was compared with nothing.
+    folder: of the run; None is returned if it was compared with nothing. Of several methods it is
+      FedAvg, or the first.
   """
-  other = metrics.read(folder / 'compare' / 'metrics.jsonl')
+  method = lambda path: (work_folder.config(path) or {})['config']['algorithm']
+  runs = sorted(work_folder.compared(folder), key=lambda path: method(path) != 'fedavg')
+  other = metrics.read(runs[0] / 'metrics.jsonl') if runs else []
   if not other:
     return None
   target, own = metrics.best_running_mean(other), metrics.read(folder / 'metrics.jsonl')
