@@ -2,7 +2,7 @@
 
   python launch/report.py W1 [W2 ...] [--output=report.html]
 
-  W1 W2     folders of runs; what a run was compared with (W1/compare) is shown beside it
+  W1 W2     folders of runs; all that a run was compared with (W1/compare) is shown beside it
   --output  the page, report.html by default
 
 The page shows the protocol and the settings that differ, results, curves, accuracy by class with

@@ -7,8 +7,10 @@
                    with the data's name if --config.data.name gives one
   --config.k=v     changes a setting: --config.rounds=20 --config.client.lr=0.01
                    --config.seeds=0,1,2 (a tuple of one has a comma: --config.seeds=3,);
-                   --config.algorithm=A alone, where A is what the config compares with
-                   (config.compare), trains A and nothing else
+                   --config.compare=A,B trains A and B too, first, and draws them beside;
+                   --config.compare='A,B(client.lr=0.1)' with settings of B's own;
+                   --config.algorithm=A alone, where A is among those that the config compares with,
+                   trains A and nothing else, with the settings that it has there
   --coordinator    host:port of process 0, with --processes=N and --process=K: N processes train as
                    one. SLURM (several tasks) and TPU pods need no flags
   --list=KIND      prints what exists: algorithms, datasets, models, partitions, or fields (all

@@ -68,8 +68,9 @@ def _method(text: str, entry: str) -> Method:
   pairs = [setting.partition('=') for setting in settings]
   for (key, equals, _), setting in zip(pairs, settings, strict=True):
     if not (key and equals):
+      joined = f', or {setting}+{word}' if setting.isidentifier() else ''
       raise ConfigError(
-        f'compare={shown(text)}: {setting!r} is no setting; write {word}(client.lr=0.1)'
+        f'compare={shown(text)}: {setting!r} is no setting; write {word}(client.lr=0.1){joined}'
       )
   return Method(word, tuple((key.strip(), value.strip()) for key, _, value in pairs))
 

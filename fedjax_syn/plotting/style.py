@@ -30,12 +30,23 @@ class Style(NamedTuple):
 
 
 def method_name(algorithm: str) -> str:
-  """Returns a method as papers write it: 'SCAFFOLD + DynaFed' for 'scaffold+dynafed'."""
-  words = algorithm.split('+')
+  """Returns a method as papers write it: 'SCAFFOLD + DynaFed' for 'scaffold+dynafed'.
+
+  Settings behind it stay: 'FedAvg (client.lr=0.1)' for 'fedavg(client.lr=0.1)'.
+  """
+  method, settings = _parts(algorithm)
+  words = method.split('+')
   words = [word for word in words if word != algorithms.BASE] or words[:1]
   known = {word: layer.__name__ for word, layer in algorithms.LAYERS.items()}
   own = lambda word: re.sub(r'^\S+:(\w+)$', r'\1', word)
-  return ' + '.join(known.get(word) or own(word.strip()) for word in words)
+  name = ' + '.join(known.get(word) or own(word.strip()) for word in words)
+  return f'{name} {settings}'.strip()
+
+
+def _parts(name: str) -> tuple[str, str]:
+  """A method and the settings behind it, '(client.lr=0.1)'."""
+  match = re.fullmatch(r'([^()]*?) ?(\(.+=.+\))', name)
+  return (match[1], match[2]) if match else (name, '')
 
 
 def plain_title(title: str) -> str:
@@ -63,7 +74,7 @@ def styles(names: Sequence[str]) -> list[Style]:
 
 
 def _slot(name: str) -> int:
-  *inner, last = name.lower().replace(' ', '').split('+')
+  *inner, last = _parts(name)[0].lower().replace(' ', '').split('+')
   order = [*FIRST, *(word for word in algorithms.LAYERS if word not in FIRST)]
   place = order.index(last) if last in order else zlib.crc32(last.encode(errors='replace'))
   return SLOTS[place % 28] + 7 * len([word for word in inner if word != algorithms.BASE])

@@ -16,6 +16,9 @@ from fedjax_syn.plotting import numbers, style
     ('own/file.py:Pull', 'Pull'),
     ('SCAFFOLD + DynaFed', 'SCAFFOLD + DynaFed'),
     ('alpha: 0.1', 'alpha: 0.1'),
+    ('scaffold+dynafed(client.lr=0.1)', 'SCAFFOLD + DynaFed (client.lr=0.1)'),
+    ('FedAvg (client.lr=0.1)', 'FedAvg (client.lr=0.1)'),
+    ('rates (two)', 'rates (two)'),
     ('', ''),
   ],
 )
@@ -35,6 +38,9 @@ def test_a_method_looks_the_same_wherever_it_is():
   assert style.styles([*alone][::-1]) == [*alone.values()][::-1]
   assert style.styles(['SCAFFOLD + DynaFed']) == [alone['scaffold+dynafed']]
   (dynafed,) = style.styles(['dynafed'])
+  assert style.styles(['scaffold(client.lr=0.1,client.schedule=exponential(0.9))']) == [
+    alone['scaffold']
+  ]
   assert alone['scaffold+dynafed'].colour == dynafed.colour  # and another dash
 
 

@@ -161,8 +161,9 @@ def test_the_target_of_table_4_is_that_of_fedavg(tmp_path):
   assert inspections.rounds_to_compared(tmp_path) is None
 
 
-def test_a_compared_method_has_the_numbers_of_a_run_of_it_alone(tmp_path):
+def test_a_compared_method_has_the_numbers_of_a_run_of_it_alone(tmp_path, monkeypatch):
   """Bit for bit. All have FedAvg's one program, so that little is compiled."""
+  monkeypatch.setattr(final_files, 'draw', lambda *_: None)  # figures
   small = {'algorithm': 'fedavg', 'rounds': 2, 'seeds': (0,), 'client.participation': 0.5}
   compare = 'fedavg(client.lr=0.05),fedavg(client.lr=0.01,server.weighting=uniform)'
   assert run(tmp_path / 'w', **small, compare=compare) == 0
