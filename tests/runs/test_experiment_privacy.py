@@ -59,6 +59,11 @@ def test_a_compared_method_with_noise_counts(tmp_path, fake):
   assert whole['epsilon_per_seed'] == part['epsilon_per_seed'] == pytest.approx(of(2))
   assert (whole['privacy']['seeds'], whole['privacy']['methods']) == (2, 2)
   assert (part['privacy']['seeds'], part['privacy']['methods']) == (2, 1)
+  config.compare = 'dp,dp(dp.noise_multiplier=8.0,client.lr=0.1)'
+  assert experiment.run_experiment(config, tmp_path / 'three') == 0
+  four, eight = ((Mechanism(z, 1e-5), Sampling('fixed', 4, 0.4, 2, 2)) for z in (4.0, 8.0))
+  epsilon = read(tmp_path / 'three')['epsilon']
+  assert epsilon == pytest.approx(privacy.composed([four, four, eight]))
 
 
 def test_rounds_that_come_later_count(tmp_path, fake):
