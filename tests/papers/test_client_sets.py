@@ -10,7 +10,6 @@ import pytest
 import fedjax_syn as fs
 from fedjax_syn.algorithms.set_sharing import gradient_matching
 from fedjax_syn.cli import export, inspect, jax_setup
-from fedjax_syn.engine import Engine, Layout
 from fedjax_syn.papers import post_run
 from fedjax_syn.papers.feddualmatch import client_sets
 from fedjax_syn.runs import experiment, stored_files
@@ -48,11 +47,7 @@ def test_the_sets_are_those_that_the_run_would_send(folder):
   run = client_sets.open_run(folder, 0)
   sets = client_sets.distil(run)
   np.testing.assert_array_equal(sets.present, run.problem.counts > 0)
-  fields = {k.partition('.')[2]: v for k, v in CHANGES.items() if k.startswith('feddualmatch.')}
-  engine = Engine(
-    fs.FedDualMatch(**fields), run.problem.model, run.problem.data, layout=Layout(devices=1)
-  )
-  state, _ = engine.run(0, run.state, 1)
+  state, _ = run.engine.run(0, run.state, 1)
   w, stats = jax.tree.map(np.asarray, client_sets.open_run(folder, 0).state[1:3])
   radius = gradient_matching.radius(run.problem.model, w, stats, sets, fs.FedDualMatch().radius_lr)
   np.testing.assert_allclose(state.server['feddualmatch'].radius, radius, rtol=1e-3)
@@ -60,6 +55,7 @@ def test_the_sets_are_those_that_the_run_would_send(folder):
 
 def test_inspection_leaves_numbers_and_a_picture(folder, monkeypatch, capsys):
   monkeypatch.setattr(jax_setup, 'prepare_jax', lambda *_: None)
+  monkeypatch.setattr(client_sets, 'POINTS', 2)  # each number of steps is compiled
   assert inspect.main(['inspect_run.py', str(folder)]) == 0
   assert_picture(folder / 'figures' / 'client_set.png')
   found = json.loads((folder / 'inspect.json').read_text())
