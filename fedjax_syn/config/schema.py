@@ -104,6 +104,13 @@ class Resolved:
     high=2**31 - 1,
     identity=False,
   )
+  keep_checkpoints: str = field(
+    'last',
+    "which checkpoints of a finished seed stay: the 'last', or those at ends of 'phases' too, where"
+    ' another run may begin (start_from) and FedCOG generates',
+    choices=('last', 'phases'),
+    identity=False,
+  )
   targets: tuple[float, ...] = field((), 'accuracies for rounds_to_accuracy', above=0, high=1)
   start_from: str = field(
     '', "a checkpoint of another run to begin from, W/checkpoints/50; '' is none"

@@ -17,8 +17,9 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -249,19 +250,22 @@ def set_aside(path: Path) -> None:
   path.rename(path.with_name(f'damaged{number}_{path.name}'))
 
 
-def prune(root: Path, keep: int = 2) -> None:
-  """Removes checkpoints: of every seed the last `keep` stay, and those whose note says `keep`.
+def prune(root: Path, last: Mapping[int, int] = MappingProxyType({}), phases: bool = True) -> None:
+  """Removes checkpoints: of a seed the last ones stay, and those whose note says `keep`.
 
   Args:
     root: the folder of all checkpoints of a run.
-    keep: how many of each seed stay.
+    last: by seed that is over, how many stay: 1, or 2 if the last holds no model. Of the others 2
+      stay.
+    phases: whether those whose note says `keep` stay when their seed is over.
   """
   by_seed: dict[int, list[Path]] = {}
   for path in list_sorted(root):
-    by_seed.setdefault(seed_of(path), []).append(path)
-  for paths in by_seed.values():
-    for path in paths[:-keep]:
-      if not note_of(path).get('keep'):
+    if 'serial' in note_of(path):  # of another nothing says whether it is the last
+      by_seed.setdefault(seed_of(path), []).append(path)
+  for seed, paths in by_seed.items():
+    for path in paths[: -last.get(seed, 2)]:
+      if not ((phases or seed not in last) and note_of(path).get('keep')):
         trash = root / f'.trash-{path.parent.name}-{path.name}'
         os.rename(path, trash)  # first: a kill must not leave half a checkpoint under its name
         shutil.rmtree(trash)

@@ -62,6 +62,7 @@ class Recorder:
       logged: takes metrics lines and returns those that a run of so many rounds logs.
     """
     self.folder, self.say, self.checkpoint_every = folder, say, config.checkpoint_every
+    self.keep_phases = config.keep_checkpoints == 'phases'
     self.write = jax.process_index() == 0
     self.checkpoints = folder / 'checkpoints'
     self.path = folder / 'metrics.jsonl'
@@ -232,7 +233,8 @@ class Recorder:
       states: by seed, its round and its state, None if it diverged. They are one moment: those that
         a kill leaves behind count for nothing without the last.
       seconds: of the run so far, by part.
-      keep: never remove them.
+      keep: not to be removed while their seed is in training, nor afterwards if the config keeps
+        ends of phases.
     """
     self.peak = max(self.peak, clock.peak_memory_bytes())
     if not self.write:
@@ -255,9 +257,15 @@ class Recorder:
         'peak_memory_bytes': self.peak,
       }
       checkpoint.save(self.checkpoints, round, seed, state, note)
-    checkpoint.prune(self.checkpoints)
+    self.prune()
     self.saved_at = time.monotonic()
     self.save_cost = self.saved_at - start
+
+  def prune(self) -> None:
+    """Removes the checkpoints that are no longer needed; a kill may have come before it."""
+    if self.write:
+      last = {int(s): 1 if v['status'] == 'finished' else 2 for s, v in self.status.items()}
+      checkpoint.prune(self.checkpoints, last, self.keep_phases)
 
   def last_good(self, seed: int) -> str | None:
     """Returns the newest checkpoint of a seed, relative to the folder, or None."""

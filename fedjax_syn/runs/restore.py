@@ -106,7 +106,10 @@ def restore(
     seed = seeds[0]
     path = opened.folder / 'checkpoints' / str(round) / f'seed_{seed}'
     if not path.is_dir():
-      raise ValueError(f'{opened.folder}: no checkpoint {path.relative_to(opened.folder)}')
+      raise ValueError(
+        f'{opened.folder}: no checkpoint {path.relative_to(opened.folder)};'
+        ' --config.keep_checkpoints=phases keeps those at ends of phases'
+      )
     state = checkpoint.read(path).tree
   return bind(opened, seed, state, data_dir)
 

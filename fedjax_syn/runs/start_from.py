@@ -45,7 +45,8 @@ def find(folder: Path, seeds: Sequence[int], rounds: int) -> dict[int, Path]:
       by_seed.setdefault(int(name[1]), []).append((int(name[2] or 0), path))
   if not by_seed or not folder.name.isdecimal():
     existing = sorted({int(p.parent.name) for p in checkpoint.list_unsorted(folder.parent)})
-    hint = f'; rounds there: {", ".join(map(str, existing))}' if existing else ''
+    kept = '; keep_checkpoints=phases keeps ends of phases too'
+    hint = f'; rounds there: {", ".join(map(str, existing))}{kept}' if existing else ''
     raise FileNotFoundError(
       f'start_from={folder}: no checkpoints here, W/checkpoints/<round> is wanted{hint}'
     )

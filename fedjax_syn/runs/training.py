@@ -99,6 +99,7 @@ def _train_job(
       finished = run.train(resumed, stop)
       if not finished or (seeds[-1] != config.seeds[-1] and processes.any_process(bool(stop))):
         return None
+    recorder.prune()
     summary = final_files.summarise(job, recorder, clock)
     recorder.finish(summary)
     return summary

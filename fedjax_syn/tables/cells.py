@@ -79,7 +79,8 @@ class Table(NamedTuple):
       ValueError: if a setting is refused.
     """
     chosen = spec.settings_of(row, column, spec.SCALES[scale] if scale else self.scale)
-    values = {**_fields(column.config), **chosen, 'seeds': (seed,)}
+    kept = {'keep_checkpoints': 'phases'}  # where other cells begin, and FedCOG's figures
+    values = {**_fields(column.config), **kept, **chosen, 'seeds': (seed,)}
     if not self.settings:
       return config_lib.check(values)
     config = files.load_config(_file(column.config))

@@ -8,7 +8,7 @@ from fedjax_syn.runs import metrics
 from fedjax_syn.tables.cells import Table, environment
 from fedjax_syn.tables.spec import AVERAGE, Column, Entry, Key, Number, Result, Row, measure_of
 
-UNIMPORTANT = ('seeds', 'data.dir', 'checkpoint_every', 'layout.')
+UNIMPORTANT = ('seeds', 'data.dir', 'checkpoint_every', 'keep_checkpoints', 'layout.')
 """Settings that change no result."""
 SUPERSCRIPT = str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹')
 Group = TypeVar('Group', bound=Hashable)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from fedjax_syn import config as config_lib
 from fedjax_syn.cli import inspect, jax_setup
 from fedjax_syn.papers.dynafed import inspections
-from fedjax_syn.runs import experiment, metrics, restore
+from fedjax_syn.runs import checkpoint, experiment, metrics, restore
 from tests.cli.test_train import ROOT
 from tests.fake_engine import PHASE
 from tests.plotting.test_figures import assert_picture
@@ -25,10 +26,17 @@ def start(*arguments):
 
 
 @pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-  """A tiny run, inspected."""
+def at_phase(tmp_path_factory):
+  """The checkpoints at the end of the phase, of the run in `folder`, which lacks them."""
+  return tmp_path_factory.mktemp('phase') / str(PHASE)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory, at_phase):
+  """A tiny run, inspected with the last checkpoint alone."""
   folder = tmp_path_factory.mktemp('run')
   changes = {
+    'keep_checkpoints': 'phases',
     'compare': 'fedavg',
     'data.clients': 6,
     'client.participation': 0.5,
@@ -36,6 +44,7 @@ def folder(tmp_path_factory):
   }
   config = config_of(**REAL, **changes)
   assert experiment.run_experiment(config, folder) == 0
+  (folder / 'checkpoints' / str(PHASE)).rename(at_phase)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(jax_setup, 'prepare_jax', lambda *_: None)
     assert start(folder, '--steps=4', '--clients=2') == 0
@@ -101,6 +110,22 @@ def test_the_round_is_the_run_s_own(report, folder):
   loss = engine.evaluator(train.x, train.y)(state.params, state.stats)['loss']
   assert found['mean'][-1] == pytest.approx(loss, rel=1e-5)
   assert abs(found['mean'][-1] - found['mean'][0]) > 1e-3 * loss
+
+
+def test_the_last_checkpoint_knows_the_model_before_fine_tuning(folder, at_phase):
+  first, last = inspections.open_run(folder, None).states
+  after_work = checkpoint.read(max(at_phase.iterdir())).tree
+  assert int(after_work.server['dynafed'].iteration) > 0 and int(last.round) == 6
+  chex.assert_trees_all_equal((first.round, first.params), (after_work.round, after_work.params))
+  learned = lambda state: (state.server['dynafed'].syn, state.server['dynafed'].trajectory)
+  chex.assert_trees_all_equal(learned(first), learned(after_work))
+
+
+def test_adam_s_moments_are_gone_once_the_set_is_learned(folder, at_phase):
+  before, after = (checkpoint.read(path).tree for path in sorted(at_phase.iterdir()))
+  moments = jax.tree.leaves(after.server['dynafed'].opt_state)
+  assert moments and not any(map(np.any, moments))
+  assert jax.tree.structure(before) == jax.tree.structure(after)
 
 
 def unfinished(folder, **changes):

@@ -196,6 +196,7 @@ NOT_OF_A_RUN = {
   'data.dir',
   'data.trusted',
   'checkpoint_every',
+  'keep_checkpoints',
   'layout.client_state_bytes',
   'trackers',
   'outside',

@@ -21,6 +21,7 @@ CHANGES = {
   'algorithm': 'fedprox+fedcog',
   'rounds': 3,
   'seeds': (0,),
+  'keep_checkpoints': 'phases',
   'data.partition': 'labels_per_client',
   'data.clients': 5,
   'client.participation': 1.0,

@@ -61,7 +61,8 @@ def test_load_skips_a_seed_that_diverged_unless_asked(fake, tmp_path):
 def real(tmp_path_factory):
   """A real run, with figures."""
   folder = tmp_path_factory.mktemp('real')
-  assert experiment.run_experiment(config_of(**REAL), folder, config_name='tiny') == 0
+  config = config_of(**REAL, keep_checkpoints='phases')
+  assert experiment.run_experiment(config, folder, config_name='tiny') == 0
   return folder
 
 

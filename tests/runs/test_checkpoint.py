@@ -1,5 +1,6 @@
 """Checkpoints: exact, atomic, and distrusted when a byte differs."""
 
+import itertools
 import json
 import os
 import signal
@@ -183,16 +184,37 @@ def test_half_written_checkpoint_is_not_seen_and_is_swept_up(tmp_path):
   assert sorted(os.listdir(tmp_path)) == ['1']
 
 
+def names_in(root) -> list[str]:
+  return sorted(str(p.relative_to(root)) for p in checkpoint.list_unsorted(root))
+
+
 def test_prune_keeps_the_last_two_of_each_seed_and_ends_of_phases(tmp_path):
   checkpoint.save(tmp_path, 1, 0, {}, note(0, keep=False))
   checkpoint.save(tmp_path, 2, 0, {}, {'serial': 1, 'keep': True})
   for i in range(3, 7):
     checkpoint.save(tmp_path, i, 0, {}, note(i))
   checkpoint.save(tmp_path, 1, 7, {}, note(9))
-  checkpoint.prune(tmp_path, keep=2)
-  names = {str(p.relative_to(tmp_path)) for p in checkpoint.list_sorted(tmp_path)}
-  assert names == {'2/seed_0', '5/seed_0', '6/seed_0', '1/seed_7'}
+  checkpoint.prune(tmp_path)
+  assert names_in(tmp_path) == ['1/seed_7', '2/seed_0', '5/seed_0', '6/seed_0']
   assert sorted(os.listdir(tmp_path)) == ['1', '2', '5', '6']  # no empty folders, no rubbish
+
+
+def test_prune_keeps_the_last_of_a_seed_that_is_over(tmp_path):
+  """Of seed 0 nothing else, of seed 1 the one before too; seed 2 is still in training."""
+  serial = itertools.count(1)
+  for seed in (0, 1, 2):
+    checkpoint.save(tmp_path, 1, seed, {}, {'serial': next(serial), 'keep': True})
+    for round in (2, 3, 4):
+      checkpoint.save(tmp_path, round, seed, {}, {'serial': next(serial), 'keep': False})
+  odd = checkpoint.save(tmp_path, 5, 0, {}, {'serial': 99})
+  (odd / 'note.json').write_text('?')  # it is no proof that another one is whole
+  of_2 = ['1/seed_2', '3/seed_2', '4/seed_2']
+  of_phases = ['1/seed_0', '1/seed_1']
+  over = ['3/seed_1', '4/seed_0', '4/seed_1', '5/seed_0']
+  checkpoint.prune(tmp_path, {0: 1, 1: 2})
+  assert names_in(tmp_path) == sorted([*of_2, *of_phases, *over])
+  checkpoint.prune(tmp_path, {0: 1, 1: 2}, phases=False)
+  assert names_in(tmp_path) == sorted([*of_2, *over])
 
 
 SAVER = """

@@ -15,7 +15,7 @@ import pytest
 from fedjax_syn.plotting import figures
 from fedjax_syn.runs import checkpoint, experiment, final_files, lock, recorder
 from tests.fake_engine import PHASE
-from tests.run_helpers import config_of, lines_of, outcome
+from tests.run_helpers import config_of, lines_of, outcome, run
 
 pytest_plugins = ['tests.run_fixtures']
 
@@ -263,12 +263,17 @@ def test_saving_takes_a_bounded_share_of_the_time(fake, tmp_path, monkeypatch):
   assert [r for r in saves if r > 2] == [PHASE, PHASE, 40]
 
 
-def test_checkpoints_that_stay(whole_folder):
-  names = {
-    str(p.relative_to(whole_folder / 'checkpoints'))
-    for p in checkpoint.list_sorted(whole_folder / 'checkpoints')
-  }
-  for seed in (0, 1):
-    mine = {n for n in names if f'seed_{seed}' in n}
-    assert {f'{PHASE}/seed_{seed}', f'7/seed_{seed}'} <= mine  # the end of the phase, and the end
-    assert len(mine) <= 4
+def checkpoints_in(folder):
+  root = folder / 'checkpoints'
+  return sorted(str(p.relative_to(root)) for p in checkpoint.list_unsorted(root))
+
+
+def test_of_a_finished_run_the_last_checkpoints_stay(whole_folder):
+  assert checkpoints_in(whole_folder) == ['7/seed_0', '7/seed_1']
+  assert sorted(p.name for p in (whole_folder / 'checkpoints').iterdir()) == ['7']
+
+
+def test_ends_of_phases_stay_if_asked_for(fake, tmp_path):
+  """Of round 3 there are two: before and after the work of the server."""
+  assert run(tmp_path, keep_checkpoints='phases', seeds=(0,)) == 0
+  assert checkpoints_in(tmp_path) == ['3/seed_0', '3/seed_0+1', '7/seed_0']

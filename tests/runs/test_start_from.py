@@ -7,14 +7,14 @@ import pytest
 
 from fedjax_syn.runs import experiment
 from tests.fake_engine import PHASE
-from tests.run_helpers import config_of, lines_of
+from tests.run_helpers import config_of, lines_of, run
 
 pytest_plugins = ['tests.run_fixtures']
 
 
 def test_start_from_keeps_what_fits_and_lists_the_rest(fake, tmp_path, capsys):
   source = tmp_path / 'source'
-  assert experiment.run_experiment(config_of(), source) == 0
+  assert run(source, keep_checkpoints='phases') == 0
   rounds = []
   fake(on=lambda what, seed, round: rounds.append((seed, round)) if what == 'round' else None)
   config = config_of(algorithm='fedavg', start_from=str(source / 'checkpoints' / str(PHASE)))
@@ -31,7 +31,7 @@ def test_start_from_keeps_what_fits_and_lists_the_rest(fake, tmp_path, capsys):
 
 
 def test_start_from_initialises_what_is_missing(fake, tmp_path, capsys):
-  assert experiment.run_experiment(config_of(algorithm='fedavg'), tmp_path / 'source') == 0
+  assert run(tmp_path / 'source', algorithm='fedavg', rounds=6) == 0
   start = str(tmp_path / 'source' / 'checkpoints' / '6')
   config = config_of(algorithm='fedavgm', start_from=start)
   assert experiment.run_experiment(config, tmp_path / 'branch') == 0
@@ -40,7 +40,7 @@ def test_start_from_initialises_what_is_missing(fake, tmp_path, capsys):
 
 def test_a_record_of_every_round_cannot_begin_in_the_middle(fake, tmp_path, capsys):
   """DynaFed's trajectory would be zeros; after round L its set would still be its first noise."""
-  assert experiment.run_experiment(config_of(algorithm='fedavg'), tmp_path / 'source') == 0
+  assert run(tmp_path / 'source', algorithm='fedavg', rounds=6) == 0
   start = str(tmp_path / 'source' / 'checkpoints' / '6')
   assert experiment.run_experiment(config_of(start_from=start), tmp_path / 'branch') == 2
   assert "'dynafed' records every round from the first on" in capsys.readouterr().err
@@ -48,7 +48,7 @@ def test_a_record_of_every_round_cannot_begin_in_the_middle(fake, tmp_path, caps
 
 
 def test_another_model_is_refused_before_any_work(fake, tmp_path, capsys):
-  assert experiment.run_experiment(config_of(algorithm='fedavg'), tmp_path / 'source') == 0
+  assert run(tmp_path / 'source', algorithm='fedavg', rounds=6) == 0
   (tmp_path / 'source' / 'checkpoints' / '6').rename(tmp_path / '6')
   fake(parameters=4)
   config = config_of(algorithm='fedavg', start_from=str(tmp_path / '6'))
@@ -59,7 +59,7 @@ def test_another_model_is_refused_before_any_work(fake, tmp_path, capsys):
 
 def test_a_branch_goes_on_without_what_it_began_from(fake, tmp_path):
   """Both seeds have a checkpoint of their own by then."""
-  assert experiment.run_experiment(config_of(), tmp_path / 'source') == 0
+  assert run(tmp_path / 'source', keep_checkpoints='phases') == 0
   start = tmp_path / 'source' / 'checkpoints' / str(PHASE)
   config = config_of(algorithm='fedavg', start_from=str(start))
 
@@ -89,6 +89,6 @@ def test_a_branch_goes_on_without_what_it_began_from(fake, tmp_path):
 )
 def test_start_from_refusals(fake, tmp_path, capsys, monkeypatch, change, said):
   monkeypatch.chdir(tmp_path)
-  assert experiment.run_experiment(config_of(), 'source') == 0
+  assert run('source', keep_checkpoints='phases') == 0
   assert experiment.run_experiment(config_of(**change), 'branch') == 2
   assert said in capsys.readouterr().err

@@ -38,7 +38,7 @@ class Synthesis(NamedTuple):
 
   trajectory: Params  # w^0 ... w^L, leaves [L + 1, ...]
   syn: SyntheticSet
-  opt_state: PyTree
+  opt_state: PyTree  # zeros after the last iteration
   iteration: Array  # [], outer iterations done
   losses: Array  # [N], the distance d of every iteration
   snapshots: SyntheticSet  # after 0, ..., N iterations, evenly spaced, leaves [snapshots, ...]
@@ -126,6 +126,8 @@ class DynaFed(Layer):
       state, ok = _chunk(self, task.model, batches, key, state, stats, jnp.int32(count))
       ok = bool(ok)
     done = int(state.iteration)
+    if done == self.iterations:  # zeros take no space in a checkpoint
+      state = state._replace(opt_state=jax.tree.map(jnp.zeros_like, state.opt_state))
     report = {
       'synthesis/iteration': done,
       'synthesis/iterations': self.iterations,

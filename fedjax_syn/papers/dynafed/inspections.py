@@ -38,7 +38,7 @@ class FinishedRun(NamedTuple):
   run: restore.Restored
   """At its last checkpoint."""
   states: list[State]
-  """Of the checkpoints from the end of the synthesis on."""
+  """From the end of the synthesis on: of the checkpoints, and w^L from the trajectory."""
   accuracy: float
   """The mean of the last five rounds."""
   sets: dict[str, SyntheticSet]
@@ -79,6 +79,7 @@ def open_run(
     )
   seed = finished[0] if seed is None else seed
   done = config.blocks[DynaFed.name].iterations
+  length = config.blocks[DynaFed.name].length
   by_round = {}  # of several checkpoints of a round the last one, after the synthesis
   for path in opened.checkpoints(seed):
     state = checkpoint.read(path).tree
@@ -87,11 +88,27 @@ def open_run(
   if not by_round:
     raise ValueError(f'{folder}: no checkpoint of seed {seed} holds a synthetic set')
   states = [by_round[r] for r in sorted(by_round)]
+  if length not in by_round and not states[0].stats:
+    states.insert(0, before_finetuning(states[0], length))
   run = restore.bind(opened, seed, states[-1], data_dir)
   per_seed = summary['test_accuracy']['mean_last_5']['per_seed']
   key = stream(seed, Purpose.EVALUATE, 1)
   accuracy = per_seed[config.seeds.index(seed)]
   return FinishedRun(run, states, accuracy, _sets(run, key), key)
+
+
+def before_finetuning(state: State, length: int) -> State:
+  """Returns the state after round L and the synthesis, as far as a later state knows it.
+
+  Args:
+    state: of a later round, and without running statistics, which nothing records.
+    length: L.
+
+  Returns:
+    w^L from the trajectory, with the set; the layers' other states are those of the later round.
+  """
+  w = jax.tree.map(lambda path: path[length], state.server[DynaFed.name].trajectory)
+  return state._replace(round=np.int32(length), params=w)
 
 
 def _sets(run: restore.Restored, key: PRNGKey) -> dict[str, SyntheticSet]:

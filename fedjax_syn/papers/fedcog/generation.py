@@ -35,7 +35,8 @@ def open_run(folder: pathlib.Path, seed: int | None, trusted: bool = False) -> R
   """Opens a run at the end of round T0, where generation begins.
 
   Args:
-    folder: with a config.json, and a checkpoint of round T0, which every run keeps.
+    folder: with a config.json, and a checkpoint of round T0, which runs of tables keep, and others
+      with keep_checkpoints=phases.
     seed: which of its seeds; None: the first.
     trusted: whether code that the folder names may be imported and called.
 
