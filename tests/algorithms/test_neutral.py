@@ -25,21 +25,26 @@ def base(lr=0.1):
 # Fields with which a method is FedAvg, and the clients' sizes.
 SIZES = (4, 0, 3)
 NEUTRAL = {
-  'fedprox': (lambda: fs.FedProx(mu=0.0), SIZES),
+  'fedprox, fedsam, feddecorr, moon, fedavgm': (  # one program
+    lambda: (
+      fs.FedProx(mu=0.0),
+      fs.FedSAM(rho=0.0),
+      fs.FedDecorr(beta=0.0),
+      fs.MOON(mu=0.0),
+      fs.FedAvgM(momentum=0.0),
+    ),
+    SIZES,
+  ),
   'fedmix': (lambda: fs.FedMix(mixing=0.0), SIZES),
   'fedgen': (lambda: fs.FedGen(alpha=0.0, beta=0.0), SIZES),
   'feddf': (lambda: fs.FedDF(lr=1e-30), SIZES),
   'fedbe': (lambda: fs.FedBE(lr=1e-30), SIZES),
   'abavg with one client': (lambda: fs.ABAVG(), (5,)),
   'scaffold with one client': (lambda: fs.SCAFFOLD(), (5,)),
-  'fedavgm': (lambda: fs.FedAvgM(momentum=0.0), SIZES),
   'fedavgm average': (lambda: fs.FedAvgM(momentum=0.0, form='average'), SIZES),
   'fedavgm damped': (lambda: fs.FedAvgM(momentum=0.0, form='damped'), SIZES),
   'fedopt': (lambda: fs.FedOpt(optimizer='sgd', lr=1.0), SIZES),
   'fedexp': (lambda: fs.FedExP(epsilon=1e6), SIZES),
-  'fedsam': (lambda: fs.FedSAM(rho=0.0), SIZES),
-  'feddecorr': (lambda: fs.FedDecorr(beta=0.0), SIZES),
-  'moon': (lambda: fs.MOON(mu=0.0), SIZES),
 }
 
 
@@ -59,7 +64,9 @@ def fedavg_params(lr, sizes, rows):
 def test_neutral_settings_are_fedavg(name):
   make, sizes = NEUTRAL[name]
   start, plain = fedavg_params(0.1, sizes, 5)
-  got = params_after(fs.chain(base(), make()), sizes, 5)[1]
+  made = make()
+  layers = made if isinstance(made, tuple) else (made,)
+  got = params_after(fs.chain(base(), *layers), sizes, 5)[1]
   for a, b in zip(got, plain, strict=True):
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
   assert max(np.abs(a - b).max() for a, b in zip(got, start, strict=True)) > 1e-3
