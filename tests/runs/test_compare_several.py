@@ -81,6 +81,20 @@ def test_a_comparison_is_interrupted_in_each_of_its_methods_and_goes_on(fake, tm
   assert f"compare: '{THREE}' -> 'fedavg,fedavgm'" in refusal(capsys)
 
 
+def test_more_rounds_go_on_in_every_folder(fake, tmp_path, capsys):
+  changes = {'algorithm': 'fedavgm', 'compare': 'fedavg,fedprox(client.lr=0.5)', 'seeds': (0,)}
+  for folder, rounds in (('w', 5), ('w', 8), ('whole', 8)):
+    assert run(tmp_path / folder, **changes, rounds=rounds) == 0
+  whole = [tmp_path / 'whole', *work_folder.compared(tmp_path / 'whole')]
+  for part in whole:
+    assert lines_of(tmp_path / 'w' / part.relative_to(whole[0])) == lines_of(part)
+  cosine = {**changes, 'compare': 'fedavg,fedprox(client.schedule=cosine)'}
+  assert run(tmp_path / 'cosine', **cosine, rounds=5) == 0
+  capsys.readouterr()
+  assert run(tmp_path / 'cosine', **cosine, rounds=8) == 2
+  assert "client.schedule='cosine' depends on it" in refusal(capsys)
+
+
 @pytest.mark.parametrize(
   ('first', 'then'), [('fedavg', 'fedavg,fedprox'), (THREE, 'fedavg'), (THREE, 'fedavg,fedavgm')]
 )
