@@ -18,19 +18,19 @@ if tuple(map(int, importlib.metadata.version('jaxlib').split('.')[:2])) <= (0, 1
 if os.environ.get('EXACT'):
   flags = ''
 os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {flags}'.strip()
+# Many tests compile the same programs (FedAvg's round in every method's test), and so does the next
+# run of the tests. Processes that a test starts use them too, and leave nothing in the home folder.
+COMPILED = pathlib.Path(__file__).resolve().parent.parent / '.pytest_cache' / 'compiled'
+os.environ['JAX_COMPILATION_CACHE_DIR'] = str(COMPILED)
+os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
+os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
 
-import jax  # noqa: E402 (after the flags)
+import jax  # noqa: E402 (after the settings)
 import pytest  # noqa: E402
 
 from fedjax_syn.core import programs  # noqa: E402
 
 jax.config.update('jax_num_cpu_devices', 4)
-# Many tests compile the same programs (FedAvg's round in every method's test), and so does the next
-# run of the tests. Runs of a launcher in a test keep this setting.
-COMPILED = pathlib.Path(__file__).resolve().parent.parent / '.pytest_cache' / 'compiled'
-jax.config.update('jax_compilation_cache_dir', str(COMPILED))
-jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
-jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 # Each garbage collection visits all traces and programs that JAX keeps. After some hundred tests
 # that took most of the time. So collections are rarer, what a module leaves is not visited again,
 # and all traces and programs are dropped once a minute.

@@ -271,7 +271,7 @@ def test_jax_is_prepared_before_its_first_array(tmp_path):
     'from fedjax_syn.cli import jax_setup; import jax; jax_setup.prepare_jax({});'
     'print(jax.local_device_count(), jax.config.jax_compilation_cache_dir)'
   )
-  three = launch('-c', code.format(3), HOME=str(tmp_path))
+  three = launch('-c', code.format(3), HOME=str(tmp_path), JAX_COMPILATION_CACHE_DIR='')
   assert three.stdout.split() == ['3', str(tmp_path / '.cache/fedjax_syn/jax')]
   own = launch('-c', code.format(0), JAX_COMPILATION_CACHE_DIR=str(tmp_path))
   assert own.stdout.split() == [str(len(os.sched_getaffinity(0))), str(tmp_path)]

@@ -83,6 +83,7 @@ def run_two(program: str, folder: pathlib.Path, timeout: float = 240) -> list[st
     s.bind(('localhost', 0))
     address = f'localhost:{s.getsockname()[1]}'
   environment = os.environ | {'JAX_NUM_CPU_DEVICES': '2', 'JAX_PLATFORMS': 'cpu'}
+  environment['JAX_ENABLE_COMPILATION_CACHE'] = 'false'  # each process compiles for itself
   both = [
     subprocess.Popen(
       [sys.executable, '-c', program, address, str(k), str(folder)],
