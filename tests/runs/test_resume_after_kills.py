@@ -203,7 +203,7 @@ SESSION = """
   jax.config.update('jax_compilation_cache_dir', sys.argv[2])
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
   from fedjax_syn.runs import experiment, loop, recorder
-  from tests.runs import REAL, config_of
+  from tests.run_helpers import REAL, config_of
   loop.CHUNK_SECONDS = recorder.CHUNK_SECONDS = 0.01
   recorder.SHARE = float('inf')
   config = config_of(**{**REAL, 'rounds': 30, 'seeds': (0, 1), 'dynafed.iterations': 300})
