@@ -47,7 +47,7 @@ def test_what_no_epsilon_covers_is_refused_before_data_are_read(changes, line, t
   assert re.search(line, error)
 
 
-def test_a_compared_method_with_noise_counts(tmp_path, fake):
+def test_a_compared_method_with_noise_counts(tmp_path, fake, monkeypatch):
   """Two seeds of two methods: four times two rounds of the same clients."""
   config = config_of(**DP, **{'dp.noise_multiplier': 4.0})
   config.compare, config.algorithm = 'dp', 'dp+fedavgm'
@@ -60,10 +60,13 @@ def test_a_compared_method_with_noise_counts(tmp_path, fake):
   assert (whole['privacy']['seeds'], whole['privacy']['methods']) == (2, 2)
   assert (part['privacy']['seeds'], part['privacy']['methods']) == (2, 1)
   config.compare = 'dp,dp(dp.noise_multiplier=8.0,client.lr=0.1)'
+  numbers, bind = [], assemble.bind
+  monkeypatch.setattr(assemble, 'bind', lambda *args: numbers.append(args[3]) or bind(*args))
   assert experiment.run_experiment(config, tmp_path / 'three') == 0
   four, eight = ((Mechanism(z, 1e-5), Sampling('fixed', 4, 0.4, 2, 2)) for z in (4.0, 8.0))
   epsilon = read(tmp_path / 'three')['epsilon']
   assert epsilon == pytest.approx(privacy.composed([four, four, eight]))
+  assert numbers == [1, 2, 0]  # each draws noise of its own, and the run as without the others
 
 
 def test_rounds_that_come_later_count(tmp_path, fake):
