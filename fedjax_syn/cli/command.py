@@ -1,5 +1,6 @@
 """Starts a command by its name: `fedjax-syn train --config=dynafed_fashion_mnist`."""
 
+import contextlib
 import faulthandler
 import importlib
 import os
@@ -40,10 +41,20 @@ def run(name: str, argv: Sequence[str] | None = None) -> NoReturn:
   stopping.watch()  # before the imports that take time
   if os.getcwd() not in sys.path:
     sys.path.append(os.getcwd())  # `my_module:MyNet` is looked up here, as `python -m` does
-  module = importlib.import_module(f'fedjax_syn.cli.{name}')
+  with _loading():
+    module = importlib.import_module(f'fedjax_syn.cli.{name}')
   faulthandler.enable()
   arguments = list(sys.argv if argv is None else argv)
   stopping.run(lambda: module.main(arguments), COMMANDS[name].resumes)
+
+
+def _loading() -> contextlib.AbstractContextManager[None]:
+  """Says on a terminal that modules are loaded."""
+  if not (sys.stdout and sys.stdout.isatty()):
+    return contextlib.nullcontext()
+  from fedjax_syn.runs import display
+
+  return display.loading()
 
 
 def main() -> NoReturn:

@@ -49,11 +49,14 @@ def main(argv: Sequence[str]) -> int:
     if cli.LIST.value:
       train.print_list(cli.LIST.value, settings)
       return exit_status.FINISHED
-    from fedjax_syn import config as config_lib
-    from fedjax_syn.cli import jax_setup
-    from fedjax_syn.config import files
-    from fedjax_syn.runs import default_folder
-    from fedjax_syn.tables import sweep
+    from fedjax_syn.runs import display
+
+    with display.loading():
+      from fedjax_syn import config as config_lib
+      from fedjax_syn.cli import jax_setup
+      from fedjax_syn.config import files
+      from fedjax_syn.runs import default_folder
+      from fedjax_syn.tables import sweep
 
     grid = sweep.read_grid(GRID.value)
     config = files.load_config(cli.CONFIG.value, settings)

@@ -73,10 +73,12 @@ def main(argv: Sequence[str]) -> int:
     if cli.LIST.value:
       print_list(cli.LIST.value, settings)
       return exit_status.FINISHED
-    from fedjax_syn import config as config_lib
-    from fedjax_syn.config import files
-    from fedjax_syn.runs import default_folder
+    from fedjax_syn.runs import display
 
+    with display.loading():
+      from fedjax_syn import config as config_lib
+      from fedjax_syn.config import files
+      from fedjax_syn.runs import default_folder
     config = files.load_config(cli.CONFIG.value, settings)
     resolved = config_lib.check(config)
     name = pathlib.Path(cli.CONFIG.value).stem
@@ -92,7 +94,8 @@ def main(argv: Sequence[str]) -> int:
     from fedjax_syn.cli import jax_setup
 
     distributed = cli.COORDINATOR.value, cli.PROCESSES.value, cli.PROCESS.value
-    jax_setup.prepare_jax(resolved.layout.devices, *distributed)
-    from fedjax_syn.runs import experiment  # only now, so that refusals are quick
+    with display.loading('starting JAX'):
+      jax_setup.prepare_jax(resolved.layout.devices, *distributed)
+      from fedjax_syn.runs import experiment  # only now, so that refusals are quick
 
   return experiment.run_experiment(config, workdir, config_name=name)

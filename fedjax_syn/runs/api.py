@@ -1,5 +1,6 @@
 """The library from Python: train without config or folder, and open what a run left behind."""
 
+import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from fedjax_syn.data import checks, datasets
 from fedjax_syn.data.settings import Data
 from fedjax_syn.layer import Layer
 from fedjax_syn.runs import assemble, checkpoint, loop, restore, stored_files, work_folder
+from fedjax_syn.runs import progress as progress_lib
 from fedjax_syn.runs.clock import Clock
 
 # Arguments of `run` that are fields of a config.
@@ -71,6 +73,7 @@ def run(
   personal_every: int = 0,
   data_dir: str = '',
   partition_seed: int = 0,
+  progress: bool = True,
   layout: engine_lib.Layout = engine_lib.Layout(),  # noqa: B008 (an immutable NamedTuple)
 ) -> Result:
   """Trains a method, without config or folder.
@@ -90,6 +93,7 @@ def run(
       models; 0: none.
     data_dir: where data sets lie, if `dataset` is a name.
     partition_seed: shared by all seeds.
+    progress: whether a bar is shown on a terminal and in a notebook; elsewhere nothing is.
     layout: how clients lie on devices.
 
   Returns:
@@ -99,23 +103,38 @@ def run(
     ValueError: if the parts do not fit together.
   """
   given = locals()
-  trial = prepare(method, dataset, model, {name: given[name] for name in FIELDS}, layout)
+  with contextlib.closing(progress_lib.of_python(progress)) as show:
+    show.doing('reading the data')
+    trial = prepare(method, dataset, model, {name: given[name] for name in FIELDS}, layout)
+    return _train(trial, show)
+
+
+def _train(trial: 'Trial', show: progress_lib.Reporter) -> Result:
+  """Trains all seeds; see `run`."""
   engine, seeds, width = trial.engine, trial.seeds, trial.engine.layout.seeds
   history, variables, last = [], {}, {}
+  tell = progress_lib.Steps(show)
   with Clock() as clock:
     for first in range(0, len(seeds), width):
-      states = {seed: engine.init(seed) for seed in seeds[first : first + width]}
-      for step in loop.train(engine, trial.plan, states, clock):
+      group = seeds[first : first + width]
+      show.begin(progress_lib.label(engine.chain.name, group, seeds), trial.plan.rounds, 0)
+      states = {seed: engine.init(seed) for seed in group}
+      for step in loop.train(engine, trial.plan, states, clock, tell=tell):
+        if step.kind == 'server_work':
+          show.server_work(step.report)
+        elif step.last:
+          show.rounds(step.round, step.report)
         if step.kind == 'evaluated':
           line = {'round': step.round, 'seed': step.seed, **step.report}
           history.append({**line, 'seconds': clock.seconds()['total']})
         diverged = step.kind == 'diverged'
         if diverged:
           warnings.warn(
-            f'seed {step.seed} diverged in round {step.report["diverged_round"]:g}', stacklevel=2
+            f'seed {step.seed} diverged in round {step.report["diverged_round"]:g}', stacklevel=3
           )
         w = Variables(step.state.params, step.state.stats)
         variables[step.seed], last[step.seed] = None if diverged else w, step.state
+      show.end()
   learned = {
     seed: None if variables[seed] is None else engine.artifacts(state)
     for seed, state in last.items()

@@ -36,13 +36,14 @@ def run_experiment(
     config: a ConfigDict, a nested dict or a checked config.
     workdir: the run's folder; created if it does not exist.
     config_name: the config's name, for config.json.
-    show: told how far it is; by default a bar on a terminal and lines elsewhere.
+    show: told how far it is; by default a bar on a terminal or in a notebook, and lines elsewhere.
 
   Returns:
     0 finished (also if it was finished before), 2 refused (one line says why), 3 all seeds
     diverged, 74 the disk is full, 75 interrupted and saved, 76 another process of the run is gone.
     After 74 to 76 the same call resumes.
   """
+  show = show or progress.make(jax.process_index() == 0)
   try:
     return _run(config, workdir, config_name, show)
   except Exception as error:
@@ -57,11 +58,13 @@ def run_experiment(
       print(processes.PEER_GONE.decode().strip(), file=sys.stderr)
       return exit_status.PEER_LOST
     raise
+  finally:
+    show.close()
 
 
-def _run(config: Any, workdir: str | Path, config_name: str, show: progress.Reporter | None) -> int:
+def _run(config: Any, workdir: str | Path, config_name: str, show: progress.Reporter) -> int:
   """Runs a config; see `run_experiment`."""
-  show = show or progress.make(jax.process_index() == 0)
+  show.doing('looking at the folder')
   with contextlib.ExitStack() as stack:
     try:
       folder = paths.given(workdir, 'workdir')
@@ -109,7 +112,9 @@ def _prepare(
   resolved: Resolved, folder: Path, config_name: str, show: progress.Reporter
 ) -> list[Job]:
   """Loads data, builds the engines, checks the folders, writes config.json, says what was read."""
+  show.doing('reading the data')
   problem = processes.on_all_processes(lambda: assemble.load(resolved))
+  show.doing('preparing the methods')
   jobs = assemble.jobs(resolved, folder, problem, show)
   for job in jobs:
     on_process_0(lambda: resume.check_data(job.folder, problem.dataset))

@@ -108,8 +108,18 @@ def lines_of(
   return out
 
 
+Tell = Callable[[str, str], object]
+"""Is told what begins now, and the compiled program that does it; '' for a small one."""
+
+
 def train(
-  engine: Trainer, plan: Plan, states: Mapping[int, State], clock: Clock, *, resumed: bool = False
+  engine: Trainer,
+  plan: Plan,
+  states: Mapping[int, State],
+  clock: Clock,
+  *,
+  resumed: bool = False,
+  tell: Tell = lambda text, program: None,
 ) -> Iterator[Step]:
   """Trains seeds side by side to the end of the plan; one that diverges leaves.
 
@@ -122,6 +132,7 @@ def train(
     states: by seed, where to begin, all at one round; they are consumed.
     clock: counts seconds as 'rounds', 'synthesis' and 'evaluation'.
     resumed: the states come from checkpoints of this run: they were evaluated before.
+    tell: told what begins now.
 
   Yields:
     A step of each seed after every stretch, evaluation and chunk; after one of kind 'diverged' none
@@ -138,11 +149,12 @@ def train(
   if not resumed:
     for seed in (seeds := list(live)):
       step = Step('rounds', live[seed], {}, seed=seed, last=seed == seeds[-1])
-      yield leaving(_evaluated(step, plan, clock))
+      yield leaving(_evaluated(step, plan, clock, tell))
   per_round = math.nan  # seconds; unknown until the program of this phase has run once
   while live:
     while waiting := [seed for seed in live if engine.pending(live[seed])]:
       seed = waiting[0]
+      tell('synthesis', 'the synthesis')
       with clock.part('synthesis'):
         live[seed], done, report = engine.server_work(seed, live[seed], CHUNK_SECONDS)
       kind = 'diverged' if report.get('diverged_round') else 'server_work'
@@ -154,6 +166,8 @@ def train(
     phase_end = engine.next_stop(round) or math.inf
     evaluation = min(next_evaluation(round, plan), phase_end)
     rounds = _stretch(round, plan, evaluation, per_round)
+    which = f'round {round + 1}' if rounds == 1 else f'rounds {round + 1} to {round + rounds}'
+    tell(which, f'the rounds up to {min(phase_end, plan.rounds)}')
     before = clock.parts['rounds']
     with clock.part('rounds'):
       new, reports = engine.run_side_by_side(tuple(live), tuple(live.values()), rounds)
@@ -165,7 +179,7 @@ def train(
         report = {k: v for k, v in report.items() if not k.startswith('diverged')}
       kind, ends = 'rounds' if fine else 'diverged', fine and here == phase_end
       step = Step(kind, live[seed], report, ends, seed, seed == seeds[-1])
-      yield leaving(_evaluated(step, plan, clock) if fine and here == evaluation else step)
+      yield leaving(_evaluated(step, plan, clock, tell) if fine and here == evaluation else step)
 
 
 def _stretch(round: int, plan: Plan, evaluation: float, per_round: float) -> int:
@@ -176,8 +190,9 @@ def _stretch(round: int, plan: Plan, evaluation: float, per_round: float) -> int
   return int(min(evaluation - round, pause - round, plan.rounds - round, affordable))
 
 
-def _evaluated(step: Step, plan: Plan, clock: Clock) -> Step:
+def _evaluated(step: Step, plan: Plan, clock: Clock, tell: Tell) -> Step:
   """Measures; a number that is not finite is a divergence."""
+  tell('evaluating', '')
   with clock.part('evaluation'):
     measured = take(plan.measures, step.round, step.seed, step.state)
   numbers = ((k, v) for one in measured.values() for k, v in one.items() if np.ndim(v) == 0)

@@ -1,26 +1,24 @@
-"""What a run shows: a bar on a terminal, some lines elsewhere, a table at the end."""
+"""What a run shows: bars on a terminal or in a notebook, lines elsewhere, a table at the end."""
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
-from rich.panel import Panel
+from rich.console import Console
 from rich.progress import (
   BarColumn,
   MofNCompleteColumn,
-  Progress,
   ProgressColumn,
   TaskID,
   TextColumn,
   TimeRemainingColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
 from fedjax_syn.core import texts
+from fedjax_syn.runs import result_texts
+from fedjax_syn.runs.display import Display, moves
 
 PLAIN_SECONDS = 10.0
 
@@ -33,6 +31,12 @@ class Reporter:
 
   def read(self, text: str) -> None:
     """Shows what data were read, before a run of its own; not between a table's cells."""
+
+  def doing(self, text: str) -> None:
+    """Shows what is being done, with its seconds, until the next is shown."""
+
+  def compiling(self, program: str) -> None:
+    """Shows that a program is compiled and runs for the first time, until the next is shown."""
 
   def begin(self, label: str, rounds: int, done: int) -> None:
     """Starts one seed of one algorithm, `done` of `rounds` being done already."""
@@ -50,6 +54,30 @@ class Reporter:
     self, rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path, note: str = ''
   ) -> None:
     """Shows the results, and a note on them."""
+
+  def close(self) -> None:
+    """Ends the display, whatever comes after it."""
+
+
+class Steps:
+  """Tells a reporter what a loop does: what is done for the first time is compiled before."""
+
+  def __init__(self, show: Reporter):
+    """Knows no program."""
+    self.show, self.compiled = show, set[str]()
+
+  def __call__(self, text: str, program: str = '') -> None:
+    """Tells what begins now.
+
+    Args:
+      text: what is done.
+      program: the compiled program that does it; '' for one of little size.
+    """
+    if program in self.compiled or not program:
+      self.show.doing(text)
+    else:
+      self.compiled.add(program)
+      self.show.compiling(program)
 
 
 class Plain(Reporter):
@@ -71,12 +99,13 @@ class Plain(Reporter):
   def read(self, text: str) -> None:
     self.say(text)
 
+  def compiling(self, program: str) -> None:
+    self.say(f'{self.label}: compiling {program}')
+
   def begin(self, label: str, rounds: int, done: int) -> None:
     self.label, self.total, self.first, self.done = label, rounds, None, done
     self.began = self.shown = time.monotonic()
-    self.say(
-      f'{label}: {f"resuming after round {done} of {rounds}" if done else f"{rounds} rounds"}'
-    )
+    self.say(f'{label}: {_going_on(done, rounds) if done else f"{rounds} rounds"}')
 
   def rounds(self, done: int, report: Mapping[str, float]) -> None:
     self.done = done
@@ -110,15 +139,20 @@ class Plain(Reporter):
   def summary(
     self, rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path, note: str = ''
   ) -> None:
-    self.console.print(summary_panel(rows, folder, note))
+    self.console.print(result_texts.summary_panel(rows, folder, note))
 
 
 class Bar(Plain):
-  """A bar of rounds on a terminal, and one of iterations below it during work between rounds."""
+  """A bar of rounds, one of iterations during work between rounds, and a line of what is done."""
 
-  def begin(self, label: str, rounds: int, done: int) -> None:
-    self.done = done
-    self.progress = Progress(
+  def __init__(self, console: Console):
+    """Shows nothing yet."""
+    super().__init__(console)
+    self.progress = self._new()
+
+  def _new(self) -> Display:
+    self.inner: TaskID | None = None
+    return Display(
       TextColumn('{task.description}', markup=False),
       BarColumn(),
       MofNCompleteColumn(),
@@ -127,10 +161,19 @@ class Bar(Plain):
       TextColumn('{task.fields[note]}', markup=False),
       console=self.console,
     )
-    self.task = self.progress.add_task(
-      texts.printable(label), total=rounds, completed=done, note=''
-    )
-    self.inner: TaskID | None = None
+
+  def doing(self, text: str) -> None:
+    self.progress.tell(text)
+    self.progress.start()
+
+  def compiling(self, program: str) -> None:
+    self.doing(f'compiling {program}')
+
+  def begin(self, label: str, rounds: int, done: int) -> None:
+    if done:
+      self.say(f'{label}: {_going_on(done, rounds)}')
+    name = texts.printable(label)
+    self.task = self.progress.add_task(name, total=rounds, completed=done, note='')
     self.progress.start()
 
   def rounds(self, done: int, report: Mapping[str, float]) -> None:
@@ -153,7 +196,19 @@ class Bar(Plain):
 
   def end(self) -> None:
     self._end_inner()
+    self.accuracy = ''
+    self.close()
+
+  def summary(
+    self, rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path, note: str = ''
+  ) -> None:
+    self.close()
+    super().summary(rows, folder, note)
+
+  def close(self) -> None:
+    """Leaves the bars where they are; what follows has others."""
     self.progress.stop()
+    self.progress = self._new()
 
 
 class _Rate(ProgressColumn):
@@ -169,61 +224,13 @@ def make(write: bool = True) -> Reporter:
     return Reporter()
   texts.forgive()
   console = Console(emoji=False)
-  return Bar(console) if console.is_terminal else Plain(Console(width=110, emoji=False))
+  return Bar(console) if moves(console) else Plain(Console(width=110, emoji=False))
 
 
-def summary_panel(
-  rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path, note: str = ''
-) -> Panel:
-  """Lays out the results of a run and of what it is compared with.
-
-  Args:
-    rows: label and summary of each.
-    folder: where the files lie.
-    note: on the results, a line.
-
-  Returns:
-    A panel for a rich console.
-  """
-  first = rows[0][1]
-  table = Table(box=None, padding=(0, 2, 0, 0))
-  every = first['eval_every']
-  best = 'best' if every == 1 else f'best of every {every} rounds'
-  for name in ('test accuracy', 'last', 'mean of last 5', best, 'seconds'):
-    table.add_column(name, overflow='fold')
-  for label, summary in rows:
-    values = [_statistics(summary['test_accuracy'][k]) for k in ('last', 'mean_last_5', 'best')]
-    table.add_row(_text(label), *values, f'{summary["seconds"]["total"]:.1f}')
-  notes = []
-  for label, summary in rows:
-    for seed, status in summary['status'].items():
-      if status['status'] == 'diverged':
-        notes.append(_text(f'{label}: {diverged_text(seed, status)}'))
-      elif 'collapsed_round' in status:
-        notes.append(_text(f'{label}: {collapsed_text(seed, status["collapsed_round"])}'))
-    if any(empty := summary.get('empty_rounds', ())):
-      notes.append(
-        _text(f'{label}: rounds without a sample, by seed: {", ".join(map(str, empty))}')
-      )
-    if 'test/accuracy' in summary.get('personal', {}):
-      own = _statistics(summary['personal']['test/accuracy'])
-      notes.append(_text(f'{label}: accuracy of personal models {own}'))
-    if summary.get('epsilon') is not None:
-      notes.append(_text(f'{label}: {epsilon_text(summary)}'))
-  if note:
-    notes.append(_text(note))
-  parts = ', '.join(f'{k} {v:.1f}' for k, v in first['seconds'].items() if k != 'total' and v)
-  notes.append(_text(f'seconds: {parts}'))
-  notes.append(_text(f'{folder}/: summary.json, metrics.jsonl, figures/, checkpoints/'))
-  notes.append(_text(f'on a page: python launch/report.py {shlex.quote(str(folder))}'))
-  title = (
-    f'{first["algorithm"]} on {first["dataset"]}, {first["rounds"]} rounds, seeds {first["seeds"]}'
-  )
-  return Panel(Group(table, *notes), title=_text(title), expand=False)
-
-
-def _text(text: str) -> Text:
-  return Text(texts.printable(text), overflow='fold')
+def of_python(wanted: bool) -> Reporter:
+  """Returns a bar on a terminal and in a notebook, and silence elsewhere: for calls from Python."""
+  show = make(wanted)
+  return show if isinstance(show, Bar) else Reporter()
 
 
 def label(algorithm: str, seeds: Sequence[int], all_seeds: Sequence[int]) -> str:
@@ -241,39 +248,8 @@ def label(algorithm: str, seeds: Sequence[int], all_seeds: Sequence[int]) -> str
   return f'{algorithm}, seed {seeds[0]}{several}'
 
 
-def diverged_text(seed: int | str, status: Mapping[str, Any]) -> str:
-  """Says in one line where a seed diverged, and from where one could go on."""
-  number = status.get('client')
-  client = '' if number is None else f', client {status.get("client_name", number)}'
-  reason = f' ({status["reason"]})' if 'reason' in status else ''
-  good = status.get('last_good_checkpoint') or 'none was saved yet'
-  return (
-    f'seed {seed} diverged in round {status["round"]}{client}{reason}; last good checkpoint: {good}'
-  )
-
-
-def epsilon_text(summary: Mapping[str, Any]) -> str:
-  """Says in one line what epsilon a run states, and of what."""
-  private, seeds = summary['privacy'], len(summary['seeds'])
-  at = f'at delta {private["delta"]:g}, for one {private["unit"]}'
-  if seeds == 1:
-    of = ''
-  elif 'epsilon_per_seed' in summary:
-    of = f' over {seeds} seeds ({summary["epsilon_per_seed"]:.3f} each)'
-  else:  # written before seeds were counted
-    of = f' of one of {seeds} seeds, which together give away more'
-  return f'epsilon {summary["epsilon"]:.3f}{of} {at}'
-
-
-def collapsed_text(seed: int | str, since: int) -> str:
-  """Says in one line that a model gives all test rows one class."""
-  return f'seed {seed}: every test row has been given one class since round {since}'
-
-
-def _statistics(value: Mapping[str, Any]) -> str:
-  if value['mean'] is None:
-    return ', '.join('-' if v is None else f'{v:.4f}' for v in value['per_seed'])
-  return f'{value["mean"]:.4f}' + ('' if value['std'] is None else f' ± {value["std"]:.4f}')
+def _going_on(done: int, rounds: int) -> str:
+  return f'going on from round {done} of {rounds}'
 
 
 def _accuracy(report: Mapping[str, float]) -> str:

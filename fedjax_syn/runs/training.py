@@ -18,6 +18,7 @@ from fedjax_syn.runs import (
   loop,
   metrics,
   progress,
+  result_texts,
   resume,
   start_from,
   stored_files,
@@ -51,6 +52,7 @@ def train(
       job.engine.warm_up(min(job.engine.layout.seeds, len(job.config.seeds)))
   done: dict[str, Path] = {}
   for job in jobs:
+    show.doing('drawing the partition')
     if jax.process_index() == 0:
       final_files.write_partition(job, show.say)
     measures = final_files.measures(job)
@@ -59,6 +61,7 @@ def train(
     if summary is None:
       return None
     stop.pause()
+    show.doing('drawing the figures')
     done[job.label] = job.folder
     files = final_files.restore(job, measures, summary, show.say)
     if jax.process_index() == 0:
@@ -81,6 +84,7 @@ def _train_job(
     recorder = Recorder(job.folder, config, show.say, logged)
   except (ValueError, OSError) as error:  # of process 0, in every process
     raise stored_files.StoredError(str(error)) from error
+  tell = progress.Steps(show)
   with contextlib.closing(recorder), Clock(recorder.seconds) as clock:
     width = engine.layout.seeds
     for first in range(0, len(config.seeds), width):
@@ -88,6 +92,7 @@ def _train_job(
       seeds = [seed for seed in group if str(seed) not in recorder.status]
       if not seeds:
         continue
+      show.doing('making the first model, or reading a checkpoint')
       states = recorder.resume(seeds)
       resumed = bool(states)
       if sources := {} if states else start_from.sources(config, seeds):
@@ -95,7 +100,7 @@ def _train_job(
       states = states or {seed: engine.init(seed) for seed in seeds}
       label = progress.label(job.label, seeds, config.seeds)
       show.begin(label, config.rounds, int(states[seeds[0]].round))
-      run = SeedGroup(job, plan, recorder, clock, show, states)
+      run = SeedGroup(job, plan, recorder, clock, show, tell, states)
       finished = run.train(resumed, stop)
       if not finished or (seeds[-1] != config.seeds[-1] and processes.any_process(bool(stop))):
         return None
@@ -114,6 +119,7 @@ class SeedGroup:
   recorder: Recorder
   clock: Clock
   show: progress.Reporter
+  tell: progress.Steps
   live: dict[int, State]  # by seed; training consumes them
   ended: dict[int, tuple[int, State | None]] = field(default_factory=dict)
   """To be saved once more: round and state, by seed."""
@@ -132,7 +138,7 @@ class SeedGroup:
     engine, recorder, live = self.job.engine, self.recorder, self.live
     begun = int(next(iter(live.values())).round)  # the round at which this phase begins here
     try:
-      for step in loop.train(engine, self.plan, live, self.clock, resumed=resumed):
+      for step in loop.train(engine, self.plan, live, self.clock, resumed=resumed, tell=self.tell):
         self._take(step)
         if not step.last:
           continue
@@ -141,6 +147,7 @@ class SeedGroup:
           break  # saved below, together with the news that these seeds are over
         asked = processes.any_process(bool(stop))
         if asked or self.ended or recorder.due(step):
+          self.show.doing('saving a checkpoint')
           current = {seed: (int(state.round), state) for seed, state in live.items()}
           recorder.save({**self.ended, **current}, self.clock.seconds(), keep=step.phase_end)
           self.ended.clear()
@@ -152,6 +159,7 @@ class SeedGroup:
         stop.unsaved = worked and not step.phase_end
     finally:
       self.show.end()
+    self.show.doing('saving the last checkpoint')
     for seed, state in live.items():
       status: dict[str, Any] = {'status': 'finished', 'round': self.plan.rounds}
       self._end(seed, status, state)
@@ -160,6 +168,7 @@ class SeedGroup:
     recorder.save(self.ended, self.clock.seconds(), keep=True)
     stop.pause()  # what follows can be made from the checkpoint: a stop need not wait for it
     for seed, state in live.items():
+      self.show.doing('measuring the last model and drawing')
       known = self.measured.get(seed, {})  # none in a session that began after the last round
       others = [measure for measure in self.plan.measures if measure.name not in known]
       values = {**known, **take(others, END, seed, state)}
@@ -181,7 +190,7 @@ class SeedGroup:
         self.measured[seed] = step.measured
         line = self.recorder.log(seed, step, self.clock.seconds()['total'])
         if 'collapsed_since' in line and seed not in self.collapsed:
-          self.show.say(progress.collapsed_text(seed, line['collapsed_since']))
+          self.show.say(result_texts.collapsed_text(seed, line['collapsed_since']))
           self.collapsed.add(seed)
       if step.last:
         self.show.rounds(step.round, step.report)
@@ -202,7 +211,7 @@ class SeedGroup:
       status['reason'] = step.report['reason']
     self._end(step.seed, status, None)
     del self.live[step.seed]
-    self.show.say(progress.diverged_text(step.seed, status))
+    self.show.say(result_texts.diverged_text(step.seed, status))
 
   def _end(self, seed: int, status: dict[str, Any], state: State | None) -> None:
     recorder, key = self.recorder, str(seed)

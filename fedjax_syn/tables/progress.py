@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from fedjax_syn.core import texts
 from fedjax_syn.runs import progress
+from fedjax_syn.runs.display import Display, moves
 
 
 class Watch(progress.Reporter):
@@ -49,7 +50,7 @@ class Bars(Watch):
   """A bar of cells, and one of the rounds of the cell at work."""
 
   def __enter__(self) -> 'Watch':
-    self.bars = Progress(
+    self.bars = Display(
       TextColumn('{task.description}', markup=False),
       BarColumn(),
       MofNCompleteColumn(),
@@ -68,6 +69,14 @@ class Bars(Watch):
   def start(self, label: str, rounds: int) -> None:
     """Shows the run's bar."""
     self.bars.reset(self.rounds_bar, total=rounds, description=label, note='')
+
+  def doing(self, text: str) -> None:
+    """Shows what is being done, with its seconds."""
+    self.bars.tell(text)
+
+  def compiling(self, program: str) -> None:
+    """Shows what is compiled."""
+    self.bars.tell(f'compiling {program}')
 
   def begin(self, label: str, rounds: int, done: int) -> None:
     """Shows the rounds that are done already."""
@@ -101,4 +110,4 @@ def make(total: int) -> Watch:
   texts.forgive()
   console = Console(emoji=False)
   plain = Console(width=110, emoji=False)
-  return Bars(total, console) if console.is_terminal else Watch(total, plain)
+  return Bars(total, console) if moves(console) else Watch(total, plain)

@@ -2,12 +2,13 @@
 
 import io
 import re
+import sys
 import types
 
 import pytest
 from rich.console import Console
 
-from fedjax_syn.runs import metrics, progress
+from fedjax_syn.runs import display, metrics, progress, result_texts
 
 
 def summary_of(accuracies: dict[int, float], **status) -> dict:
@@ -31,7 +32,7 @@ def console_of(terminal: bool) -> tuple[Console, io.StringIO]:
 
 def test_summary_names_everything(tmp_path):
   diverged = {'status': 'diverged', 'round': 3, 'client': 7, 'last_good_checkpoint': None}
-  named = progress.diverged_text(1, {**diverged, 'client_name': 'ann'})
+  named = result_texts.diverged_text(1, {**diverged, 'client_name': 'ann'})
   assert 'diverged in round 3, client ann; last' in named
   console, file = console_of(False)
   rows = [
@@ -47,7 +48,7 @@ def test_summary_names_everything(tmp_path):
   assert older in shown
   rows[1][1].update(epsilon_per_seed=4.5)
   total = 'epsilon 7.945 over 2 seeds (4.500 each) at delta 1e-05, for one client'
-  assert progress.epsilon_text(rows[1][1]) == total
+  assert result_texts.epsilon_text(rows[1][1]) == total
   assert 'dynafed: epsilon' not in shown
   assert '0.6000 ± 0.1414' in shown  # |0.5 - 0.7| / sqrt(2)
   assert '0.2500, -' in shown  # no mean where a seed diverged
@@ -72,7 +73,7 @@ def test_plain_lines_are_few_and_end_with_the_result(monkeypatch):
     plain.rounds(done, {'test/accuracy': done / 1000} if done % 2 == 0 else {})
   plain.end()
   first, *middle, last = file.getvalue().splitlines()
-  assert first == 'fedavg, seed 0: resuming after round 100 of 200'
+  assert first == 'fedavg, seed 0: going on from round 100 of 200'
   assert len(middle) == 10
   assert (
     middle[4] == 'fedavg, seed 0: round 150 of 200, test accuracy 0.1500, 1 rounds/s, 50.0 s left'
@@ -95,14 +96,20 @@ def test_plain_line_of_work_between_rounds(monkeypatch):
   )
 
 
-def test_bar_shows_rounds_accuracy_and_iterations():
+def test_bar_shows_rounds_accuracy_iterations_and_what_is_done(monkeypatch):
+  now = [0.0]
+  monkeypatch.setattr(display.time, 'monotonic', lambda: now[0])
   console, file = console_of(True)
   bar = progress.Bar(console)
-  bar.begin('dynafed, seed 0', 40, 0)
+  bar.begin('dynafed, seed 0', 40, 10)
   bar.rounds(20, {'test/accuracy': 0.5})
+  bar.compiling('the synthesis')
+  now[0] = 12.3
+  bar.progress.refresh()
   bar.server_work(
     {'synthesis/iteration': 250, 'synthesis/iterations': 1000, 'synthesis/loss': 0.93}
   )
+  bar.doing('evaluating')  # for less than half a second
   bar.progress.refresh()
   bar.say('seed 0 starts [from] here')
   assert [task.description for task in bar.progress.tasks] == ['dynafed, seed 0', 'synthesis']
@@ -112,14 +119,86 @@ def test_bar_shows_rounds_accuracy_and_iterations():
   bar.end()
   shown = file.getvalue()
   for text in (
-    'dynafed, seed 0',
+    'dynafed, seed 0: going on from round 10 of 40',
     '20/40',
     'test accuracy 0.5000',
+    'compiling the synthesis, 12 s',
     '250/1000',
     'loss 0.93',
     'seed 0 starts [from] here',
   ):
     assert text in shown
+  assert 'evaluating' not in shown
+  last = shown.rpartition('\x1b[2K')[2]  # after the last line was erased
+  assert '21/40' in last and 'compiling' not in last  # the bar stays, the line does not
+
+
+def test_what_is_done_without_a_bar_leaves_nothing(monkeypatch):
+  """The line is erased: before imports, and before the results of a finished run."""
+  now = [0.0]
+  monkeypatch.setattr(display.time, 'monotonic', lambda: now[0])
+  console, file = console_of(True)
+  bar = progress.Bar(console)
+  bar.doing('reading the data')
+  now[0] = 3.0
+  bar.progress.refresh()
+  assert 'reading the data, 3 s' in file.getvalue()
+  bar.close()
+  erase = '\x1b[2K'
+  after = file.getvalue().rpartition('reading the data, 3 s')[2]
+  assert erase in after and '\n' not in after
+
+
+def test_a_notebook_shows_text_and_ends_with_the_bar(monkeypatch):
+  """The last picture replaces the others; no widgets are imported."""
+  pictures = {}
+
+  def show(data, raw, display_id, update):
+    assert raw and update == (display_id in pictures)
+    pictures.setdefault(display_id, []).append(data['text/plain'])
+
+  monkeypatch.setitem(sys.modules, 'IPython', types.ModuleType('IPython'))
+  monkeypatch.setitem(sys.modules, 'IPython.display', types.SimpleNamespace(display=show))
+  monkeypatch.setattr(display, 'SHOWN_AFTER', 0.0)
+  monkeypatch.setattr(display, 'NOTEBOOK_SECONDS', 1e9)  # nothing between the first and the last
+  bar = progress.Bar(Console(file=io.StringIO(), force_jupyter=True))
+  bar.doing('reading the data')
+  bar.begin('fedavg, seed 0', 2, 0)
+  bar.rounds(2, {'test/accuracy': 0.5})
+  bar.end()
+  ((first, last),) = pictures.values()
+  assert first == 'reading the data, 0 s'
+  assert 'fedavg, seed 0' in last and '2/2' in last and 'test accuracy 0.5000' in last
+  assert 'reading' not in last and '\x1b' not in last
+
+
+def test_a_program_is_compiled_where_it_runs_first():
+  console, file = console_of(False)
+  plain = progress.Plain(console)
+  plain.begin('dynafed, seed 0', 3, 0)
+  tell = progress.Steps(plain)
+  for text, program in (
+    ('evaluating', ''),
+    ('round 1', 'the rounds up to 2'),
+    ('round 2', 'the rounds up to 2'),
+    ('synthesis', 'the synthesis'),
+    ('synthesis', 'the synthesis'),
+  ):
+    tell(text, program)
+  compiled = ['the rounds up to 2', 'the synthesis']
+  begun = ['dynafed, seed 0: 3 rounds']
+  assert file.getvalue().splitlines() == begun + [
+    f'dynafed, seed 0: compiling {name}' for name in compiled
+  ]
+
+
+def test_calls_from_python_show_a_bar_and_never_lines(monkeypatch):
+  monkeypatch.setattr(progress, 'Console', lambda **_: console_of(terminal)[0])
+  terminal = True
+  assert isinstance(progress.of_python(True), progress.Bar)
+  assert type(progress.of_python(False)) is progress.Reporter
+  terminal = False
+  assert type(progress.of_python(True)) is progress.Reporter
 
 
 def test_a_report_without_iterations_is_shown_too():

@@ -1,0 +1,118 @@
+"""Bars that move in a terminal or a notebook, and below them what is done and for how long."""
+
+import contextlib
+import io
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.progress import Progress, ProgressColumn
+from rich.text import Text
+
+from fedjax_syn.core import texts
+
+SHOWN_AFTER = 0.5  # seconds; what takes less would flicker
+NOTEBOOK_SECONDS = 0.5  # between two pictures in a notebook
+NOTEBOOK_WIDTH = 100
+
+
+class Display(Progress):
+  """Bars of tasks, and a line of what is being done; it needs no widgets in a notebook."""
+
+  def __init__(self, *columns: ProgressColumn, console: Console, redirect: bool = True):
+    """Prepares a display; `start` shows it.
+
+    Args:
+      columns: of a bar.
+      console: a terminal's or a notebook's.
+      redirect: whether what others print meanwhile is put above it.
+    """
+    self.doing, self.since = '', 0.0
+    self.ended: threading.Event | None = None  # of a notebook, while it is shown
+    errors = sys.stderr is not None and sys.stderr.isatty()  # else they go where they are sent
+    super().__init__(
+      *columns,
+      console=console,
+      redirect_stdout=redirect,
+      redirect_stderr=redirect and errors,
+    )
+
+  @property
+  def shown(self) -> bool:
+    """Whether it is on the screen."""
+    return self.live.is_started or self.ended is not None
+
+  def tell(self, doing: str) -> None:
+    """Says what begins now; '' for nothing."""
+    self.doing, self.since = texts.printable(doing), time.monotonic()
+
+  def get_renderables(self) -> Iterable[RenderableType]:
+    """Yields the bars, and the line below them."""
+    if self.tasks:
+      yield self.make_tasks_table(self.tasks)
+    waited = time.monotonic() - self.since
+    if self.doing and waited >= SHOWN_AFTER:
+      yield Text(f'{self.doing}, {waited:.0f} s', style='dim', overflow='ellipsis', no_wrap=True)
+
+  def start(self) -> None:
+    """Shows it until `stop`."""
+    if self.shown:
+      return
+    if not self.console.is_jupyter:
+      super().start()
+      return
+    self.ended, self.name = threading.Event(), uuid.uuid4().hex
+    self._show(update=False)
+    threading.Thread(target=self._watch, args=(self.ended,), daemon=True).start()
+
+  def stop(self) -> None:
+    """Leaves the bars as they are, and takes the line away."""
+    self.doing = ''
+    if self.ended is not None:
+      self.ended.set()
+      self.ended = None
+      self._show(update=True)
+    elif self.live.is_started:
+      self.live.stop()
+
+  def _watch(self, ended: threading.Event) -> None:
+    while not ended.wait(NOTEBOOK_SECONDS):
+      self._show(update=True)
+
+  def _show(self, update: bool) -> None:
+    """Shows text and no HTML: it looks alike in every notebook's viewer."""
+    from IPython.display import display
+
+    picture = Console(
+      file=io.StringIO(), width=NOTEBOOK_WIDTH, force_jupyter=False, color_system=None, emoji=False
+    )
+    picture.print(self.get_renderable())
+    file: Any = picture.file
+    shown = {'text/plain': file.getvalue().rstrip() or ' '}
+    display(shown, raw=True, display_id=self.name, update=update)
+
+
+def moves(console: Console) -> bool:
+  """Says whether bars can move on a console."""
+  return console.is_terminal or console.is_jupyter
+
+
+@contextlib.contextmanager
+def loading(what: str = 'loading JAX') -> Iterator[None]:
+  """Says on a terminal what is being loaded, before imports that take seconds."""
+  texts.forgive()
+  console = Console(emoji=False)
+  if not moves(console):
+    yield
+    return
+  display = Display(console=console, redirect=False)  # loggers keep the streams that they find
+  display.tell(what)
+  display.start()
+  try:
+    yield
+  finally:
+    display.stop()
