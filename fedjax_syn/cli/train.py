@@ -16,10 +16,9 @@
   --list=KIND      prints what exists: algorithms, datasets, models, partitions, or fields (all
                    settings, with those of a method of your own if --config.algorithm names it)
 
-Your own images: --config.data.name=folder --config.data.dir=D (D/CLIENT/CLASS/IMAGE), with
---config.data.partition=natural and --config.data.clients=<how many>; your own network:
---config.model.name=my_module:MyNet (a Flax module). Afterwards: launch/report.py, launch/export.py,
-launch/inspect_run.py.
+Your own images: --config=configs/own_images.py --config.data.dir=D (D/CLIENT/CLASS/IMAGE)
+--config.data.clients=<how many>; your own network: --config.model.name=my_module:MyNet (a Flax
+module). Afterwards: launch/report.py, launch/export.py, launch/inspect_run.py.
 
 The same command goes on from the last checkpoint. Exit status: 0 finished, 2 refused (one line says
 why), 3 all seeds diverged, 74 the disk is full (what was saved is good), 75 interrupted and saved
