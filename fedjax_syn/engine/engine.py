@@ -321,9 +321,7 @@ class Engine:
     return program(self.setting, first_round, *arguments)
 
   def _shapes(self) -> State:
-    state = jax.eval_shape(
-      functools.partial(rounds.init, self.setting), self._chain, np.int32(0), self._data
-    )
+    state = rounds.init.eval_shape(self.setting, self._chain, np.int32(0), self._data)
     on = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self._everywhere)
     return jax.tree.map(on, state)
 

@@ -27,7 +27,7 @@ from fedjax_syn.core.keys import fold
 from fedjax_syn.core.mesh import place, replicated
 from fedjax_syn.core.microbatches import Microbatches
 from fedjax_syn.core.optimizers import optimize, training_step
-from fedjax_syn.core.programs import bounded
+from fedjax_syn.core.programs import ONCE, bounded
 from fedjax_syn.core.types import Array, Measured, Model, Params, PRNGKey, PyTree, Stats, Variables
 from fedjax_syn.data.augment import parse_strategy
 from fedjax_syn.layer import Layer
@@ -265,13 +265,14 @@ class DynaFed(Layer):
     return {'diverged_round': self.length, 'diverged_client': -1, 'reason': reason}
 
 
+@functools.partial(jax.jit, inline=True)  # one program where it is not traced
 def _record(state: Synthesis, number: Array | int, w: Params) -> Synthesis:
   """Writes w^number into the trajectory."""
   put = lambda path, leaf: path.at[number].set(leaf)
   return state._replace(trajectory=jax.tree.map(put, state.trajectory, w))
 
 
-_smallest_move = jax.jit(smallest_move, static_argnums=(1, 2, 3))
+_smallest_move = jax.jit(smallest_move, static_argnums=(1, 2, 3), compiler_options=ONCE)
 
 
 @bounded
