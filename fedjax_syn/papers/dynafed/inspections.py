@@ -108,7 +108,7 @@ def before_finetuning(state: State, length: int) -> State:
     w^L from the trajectory, with the set; the layers' other states are those of the later round.
   """
   w = jax.tree.map(lambda path: path[length], state.server[DynaFed.name].trajectory)
-  return state._replace(round=np.int32(length), params=w)
+  return state._replace(round=jnp.int32(length), params=w)
 
 
 def _sets(run: restore.Restored, key: PRNGKey) -> dict[str, SyntheticSet]:
