@@ -269,8 +269,9 @@ def prune(root: Path, last: Mapping[int, int] = MappingProxyType({}), phases: bo
         trash = root / f'.trash-{path.parent.name}-{path.name}'
         os.rename(path, trash)  # first: a kill must not leave half a checkpoint under its name
         shutil.rmtree(trash)
-        if not any(path.parent.iterdir()):
-          path.parent.rmdir()
+  for folder in root.glob('*'):
+    if folder.name.isdecimal() and not any(folder.iterdir()):
+      folder.rmdir()
 
 
 def note_of(path: Path) -> dict[str, Any]:

@@ -290,6 +290,8 @@ def test_a_terminal_sees_the_cells_and_the_rounds_of_the_one_at_work():
     bars.begin('', 20, 5)
     bars.rounds(7, {'test/accuracy': 0.5})
     bars.server_work({'synthesis/loss': 0.25})
+    bars.compiling('the synthesis')
+    assert bars.bars.doing == 'compiling the synthesis'
     task = bars.bars.tasks[1]
     assert (task.description, task.completed, task.total) == ('fedavg, mlp-0.01, seed 0', 7, 20)
     assert task.fields['note'] == 'loss 0.25'

@@ -14,8 +14,8 @@ from fedjax_syn import config as config_lib
 from fedjax_syn.core import contexts, privacy
 from fedjax_syn.data import datasets
 from fedjax_syn.engine import Layout
-from fedjax_syn.runs import api, checkpoint, experiment
-from tests.fake_engine import PHASE, Fake
+from fedjax_syn.runs import api, checkpoint, experiment, progress
+from tests.fake_engine import ITERATIONS, PHASE, Fake
 from tests.run_helpers import REAL, config_of, lines_of
 
 pytest_plugins = ['tests.run_fixtures']
@@ -191,6 +191,45 @@ def test_api_run_warns_of_a_seed_that_diverged(monkeypatch):
   assert result.variables[1] is None and result.variables[0] is not None
   assert result.synthetic[1] is None and result.synthetic[0]['x'].shape == (3, 10, 8, 8, 1)
   assert int(result.states[1].round) == 2
+
+
+class Bar(progress.Reporter):
+  """Keeps what it is told of."""
+
+  def __init__(self):
+    self.told = []
+
+  def begin(self, label, rounds, done):
+    self.told.append((label, rounds, done))
+
+  def rounds(self, done, report):
+    self.told.append(done)
+
+  def server_work(self, report):
+    self.told.append('server work')
+
+  def end(self):
+    self.told.append('end')
+
+  def close(self):
+    self.told.append('close')
+
+
+def test_api_run_moves_a_bar(monkeypatch):
+  bar, asked = Bar(), []
+  monkeypatch.setattr(api.engine_lib, 'Engine', Fake().build)
+  monkeypatch.setattr(progress, 'of_python', lambda wanted: asked.append(wanted) or bar)
+  method = fs.DynaFed(length=PHASE, segment=2)
+  train = lambda **more: api.run(method, 'digits', 'mlp', rounds=PHASE + 1, **more)
+  train(seeds=(0, 1))
+  work = ['server work'] * (ITERATIONS // 2)
+  one = [0, 1, 2, 3, *work, 4, 'end']
+  names = [(f'dynafed, seed {seed} ({seed + 1} of 2)', 4, 0) for seed in (0, 1)]
+  assert bar.told == [names[0], *one, names[1], *one, 'close']
+  bar.told.clear()
+  with pytest.raises(ValueError, match="'nowhere'"):
+    api.run(method, 'nowhere', 'mlp', rounds=PHASE + 1, progress=False)
+  assert bar.told == ['close'] and asked == [True, False]
 
 
 @pytest.mark.slow

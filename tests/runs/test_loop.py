@@ -179,3 +179,28 @@ def test_compilation_is_counted_apart_and_only_once():
   compiled = clock.compiling.total()
   jax.jit(lambda x: x * 3)(jnp.ones(2))  # after the clock was closed
   assert clock.compiling.total() == compiled
+
+
+def test_what_begins_is_told_with_its_program():
+  """Rounds 2 and 3 are one call here, since only ends of phases and the last rounds are evaluated.
+
+  The first call of a phase runs one round, because nothing says how long one takes.
+  """
+  engine, told = Fake().build(LEARNING, None, None), []
+  plan = loop.Plan(10, eval_every=10)
+  states, tell = {0: engine.init(0)}, lambda *what: told.append(what)
+  for _ in loop.train(engine, measured(plan, engine), states, Clock(), tell=tell):
+    pass
+  before, after = 'the rounds up to 3', 'the rounds up to 10'
+  evaluating, last = ('evaluating', ''), range(7, 11)
+  assert told == [
+    evaluating,
+    ('round 1', before),
+    ('rounds 2 to 3', before),
+    evaluating,
+    *[('synthesis', 'the synthesis')] * (ITERATIONS // 2),
+    ('round 4', after),
+    ('rounds 5 to 6', after),
+    evaluating,
+    *[what for round in last for what in ((f'round {round}', after), evaluating)],
+  ]

@@ -247,3 +247,9 @@ def test_names_are_shown_as_they_are_on_any_terminal(width, terminal):
 def test_a_table_of_results_keeps_its_columns():
   table = metrics.comparison({'a|b': [{'seed': 0, 'round': 1, 'test/accuracy': 0.5}]})
   assert table.splitlines()[-1] == r'| a\|b | 0.500 | 0.500 | 0.500 |'
+
+
+def test_imports_are_no_line_of_a_pipe(capsys):
+  with display.loading():
+    pass
+  assert capsys.readouterr() == ('', '')

@@ -6,6 +6,7 @@ Most tests put `tests.fake_engine` in the engine's place, so that every moment o
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from fedjax_syn.core import stopping
 from fedjax_syn.runs import checkpoint, experiment, recorder
+from tests.fake_engine import PHASE
 from tests.run_helpers import SIDE_BY_SIDE, Killed, config_of, lines_of, outcome, run
 
 pytest_plugins = ['tests.run_fixtures']
@@ -143,6 +145,38 @@ def test_a_signal_saves_and_the_same_command_goes_on(
   assert experiment.run_experiment(config_of(**changes), folder) == 0
   assert moment not in done  # nothing that was done is done again
   assert outcome(folder) == whole
+
+
+@both
+@pytest.mark.parametrize('moment', ['before', 'first', 'last'])
+def test_a_kill_where_old_checkpoints_are_removed_loses_nothing(
+  fake, whole, tmp_path, monkeypatch, moment, changes
+):
+  """Before it, and while the first or the last one is removed that stayed until the end."""
+  removed, remove = [], shutil.rmtree
+
+  def kill(path, **options):
+    removed.append(path.name)
+    wanted = {'before': 'none', 'first': f'-{PHASE}-seed_0', 'last': f'-{PHASE}-seed_1+1'}[moment]
+    if path.name.endswith(wanted):
+      raise Killed
+    remove(path, **options)
+
+  def prune(root, last, phases):
+    if moment == 'before' and {*last} == {0, 1}:
+      raise Killed
+    real(root, last, phases)
+
+  real = checkpoint.prune
+  with monkeypatch.context() as patch, pytest.raises(Killed):
+    patch.setattr(checkpoint, 'prune', prune)
+    patch.setattr(checkpoint.shutil, 'rmtree', kill)
+    run(tmp_path, **changes)
+  assert run(tmp_path, **changes) == 0
+  assert outcome(tmp_path) == whole
+  kept = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.glob('checkpoints/*/*'))
+  assert kept == ['checkpoints/7/seed_0', 'checkpoints/7/seed_1']
+  assert [p.name for p in (tmp_path / 'checkpoints').iterdir()] == ['7']  # and no rubbish
 
 
 def test_a_signal_in_the_last_round_of_the_last_seed_changes_nothing(fake, whole, tmp_path):
