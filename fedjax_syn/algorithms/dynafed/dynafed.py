@@ -67,6 +67,9 @@ class DynaFed(Layer):
   targets: int = field(
     2, 'checkpoints whose mean is w* (paper 2, code 2 or 3); 0: w^{t+s}', low=0, high=10_000
   )
+  init_std: float = field(
+    1.0, 'standard deviation of the initial pixels, normalised (paper and code 1)', above=0.0
+  )
   inner_lr: float = field(0.04, 'initial alpha (paper 1e-5, code 0.04)', above=0.0)
   inner_lr_lr: float = field(1e-2, 'Adam rate of log alpha (code: of alpha, 1e-5)', low=0.0)
   image_lr: float = field(5e-2, 'Adam rate of the images (paper and code 5e-2)', low=0.0)
@@ -79,7 +82,9 @@ class DynaFed(Layer):
   def server_init(self, task, key, params, messages):
     images, shape = self.images_per_class * task.num_classes, task.data.x.shape[1:]
     # Algorithm 1, line 1
-    syn = synthetic_set.noise(key, images, shape, task.num_classes, self.inner_lr)
+    syn = synthetic_set.noise(
+      key, images, shape, task.num_classes, self.inner_lr, self.init_std
+    )
     snapshots = synthetic_set.snapshot_count(images, shape)
     initial = lambda w: jnp.zeros((self.length + 1, *w.shape), w.dtype).at[0].set(w)
     return Synthesis(

@@ -50,22 +50,28 @@ def keep(snapshots: SyntheticSet, syn: SyntheticSet, done: Array, iterations: in
 
 
 def noise(
-  key: PRNGKey, images: int, shape: tuple[int, int, int], num_classes: int, step: float
+  key: PRNGKey,
+  images: int,
+  shape: tuple[int, int, int],
+  num_classes: int,
+  step: float,
+  std: float = 1.0,
 ) -> SyntheticSet:
   """Starts a synthetic set from noise and equal labels.
 
   Args:
-    key: for the pixels, N(0, 1) in normalised space.
+    key: for the pixels, N(0, std^2) in normalised space.
     images: how many.
     shape: (height, width, channels).
     num_classes: all labels start with equal probability.
     step: the inner step size at first.
+    std: of the pixels; 1 in the paper. What is left of the noise hides what is learned.
 
   Returns:
     The set. Source: DynaFed, Algorithm 1, line 1 and Appendix B.
   """
   return SyntheticSet(
-    x=jax.random.normal(key, (images, *shape)),
+    x=std * jax.random.normal(key, (images, *shape)),
     y=jnp.zeros((images, num_classes)),
     log_step=jnp.log(jnp.asarray(step, jnp.result_type(float))),
   )

@@ -189,3 +189,6 @@ def test_a_new_set_has_equal_labels_and_unit_noise():
   assert as_arrays['x'].shape == (50, 8, 8, 3)
   assert abs(as_arrays['x'].std() - 1) < 0.05 and abs(as_arrays['x'].mean()) < 0.05
   assert as_arrays['step_size'] == pytest.approx(0.04)
+  fainter = synthetic_set.noise(jax.random.key(0), 50, (8, 8, 3), 10, 0.04, 0.25)
+  np.testing.assert_array_equal(fainter.x, 0.25 * syn.x)
+  np.testing.assert_array_equal(fainter.y, syn.y)
