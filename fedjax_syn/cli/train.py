@@ -2,7 +2,7 @@
 
   python launch/main.py [--config=configs/X.py] [--workdir=W] [--config.key=value ...]
 
-  --config         a Python file with get_config(); by default configs/dynafed_digits.py
+  --config         a Python file with get_config(); by default configs/one_digit.py
   --workdir        where results go; without it runs/<config>-<algorithm>-<hash of the settings>,
                    with the data's name if --config.data.name gives one
   --config.k=v     changes a setting: --config.rounds=20 --config.client.lr=0.01

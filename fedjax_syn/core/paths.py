@@ -11,7 +11,7 @@ import fedjax_syn
 
 # In a checkout this is a link to configs/ beside the package.
 CONFIGS = (Path(fedjax_syn.__file__).parent / 'configs').resolve()
-DEFAULT_CONFIG = CONFIGS / 'dynafed_digits.py'
+DEFAULT_CONFIG = CONFIGS / 'one_digit.py'
 
 
 def shipped_configs() -> dict[str, Path]:

@@ -70,7 +70,7 @@ def test_validation_selects_and_test_does_not(runs, capsys):
   assert [cell['mean'] for cell in left['cells']] == [0.6, 0.8, 0.7]
   line = out.splitlines()[-1]
   assert line == (
-    'python launch/main.py --config=configs/dynafed_digits.py --config.rounds=40'
+    'python launch/main.py --config=configs/one_digit.py --config.rounds=40'
     ' --config.client.lr=0.01 --config.data.validation=0'
   )
   table = pathlib.Path('W/sweep.md').read_text().splitlines()

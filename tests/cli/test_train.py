@@ -139,7 +139,7 @@ def test_settings_reach_the_experiment_with_their_types(runs):
     '-config.dynafed.iterations=7',
   )
   ((config, workdir, name),) = runs
-  assert status == 0 and workdir == pathlib.Path('W') and name == 'dynafed_digits'
+  assert status == 0 and workdir == pathlib.Path('W') and name == 'one_digit'
   assert config.rounds == 30 and config.client.persistent is False and config.compare == ''
   assert config.seeds == (0, 1, 2) and config.targets == (0.5, 0.75)
   assert config.client.lr == 1.0 and config.dynafed.iterations == 7
@@ -160,8 +160,8 @@ def test_without_workdir_the_same_command_resumes_and_a_changed_one_starts_anew(
   first, same, changed, other = (workdir for _, workdir, _ in runs)
   assert first == same != changed
   assert first.parent == pathlib.Path('runs')
-  assert first.name.startswith('dynafed_digits-dynafed-') and len(first.name.split('-')[-1]) == 8
-  assert other.name.startswith('dynafed_digits-scaffold+dynafed-')
+  assert first.name.startswith('one_digit-dynafed-') and len(first.name.split('-')[-1]) == 8
+  assert other.name.startswith('one_digit-scaffold+dynafed-')
 
 
 def test_the_folder_names_data_that_are_not_the_config_file_s(runs):
@@ -170,12 +170,13 @@ def test_the_folder_names_data_that_are_not_the_config_file_s(runs):
       '--config.data.name=digits_domains',
       '--config.data.partition=natural',
       '--config.data.clients=3',
+      '--config.client.participation=1',
     )
     == 0
   )
   ((_, workdir, name),) = runs
   assert (
-    workdir.name.startswith('dynafed_digits-digits_domains-dynafed-') and name == 'dynafed_digits'
+    workdir.name.startswith('one_digit-digits_domains-dynafed-') and name == 'one_digit'
   )
 
 
@@ -190,7 +191,7 @@ def test_a_method_beside_the_working_folder_needs_no_fork(runs, monkeypatch):
   start('--config.mine.strength=2', '--config.algorithm=beside_method:Mine')
   ((config, workdir, _),) = runs
   assert config.mine.strength == 2.0
-  assert workdir.name.startswith('dynafed_digits-beside_method.Mine-')
+  assert workdir.name.startswith('one_digit-beside_method.Mine-')
 
 
 def test_a_finished_branch_needs_its_beginning_no_more(runs, capsys):

@@ -97,7 +97,7 @@ def test_what_was_read_is_said_in_a_line(fake, tmp_path, capsys):
 
 
 def test_the_algorithm_that_a_config_compares_with_is_trained_alone_if_asked_for():
-  load = lambda *settings: files.load_config(str(paths.DEFAULT_CONFIG), settings)
+  load = lambda *settings: files.load_config(str(paths.CONFIGS / 'dynafed_digits.py'), settings)
   assert load().compare == 'fedavg'
   assert load('--config.algorithm=fedavg').compare == ''
   assert load('--config.algorithm=fedprox').compare == 'fedavg'
