@@ -169,7 +169,7 @@ BAD_DATA = [
   ),
   Bad(
     'several labels by class',
-    ARRAYS,
+    ARRAYS | {'data.partition': 'balanced_dirichlet'},
     "data.partition = 'balanced_dirichlet' needs one class per row",
     multi_hot,
   ),
