@@ -175,9 +175,7 @@ def test_the_folder_names_data_that_are_not_the_config_file_s(runs):
     == 0
   )
   ((_, workdir, name),) = runs
-  assert (
-    workdir.name.startswith('one_digit-digits_domains-dynafed-') and name == 'one_digit'
-  )
+  assert workdir.name.startswith('one_digit-digits_domains-dynafed-') and name == 'one_digit'
 
 
 def test_a_method_beside_the_working_folder_needs_no_fork(runs, monkeypatch):

@@ -82,9 +82,7 @@ class DynaFed(Layer):
   def server_init(self, task, key, params, messages):
     images, shape = self.images_per_class * task.num_classes, task.data.x.shape[1:]
     # Algorithm 1, line 1
-    syn = synthetic_set.noise(
-      key, images, shape, task.num_classes, self.inner_lr, self.init_std
-    )
+    syn = synthetic_set.noise(key, images, shape, task.num_classes, self.inner_lr, self.init_std)
     snapshots = synthetic_set.snapshot_count(images, shape)
     initial = lambda w: jnp.zeros((self.length + 1, *w.shape), w.dtype).at[0].set(w)
     return Synthesis(
