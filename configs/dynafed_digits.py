@@ -1,4 +1,4 @@
-"""DynaFed on the digits that come with scikit-learn: the default, without a download.
+"""DynaFed on the digits that come with scikit-learn: the former default, without a download.
 
   python launch/main.py --config=configs/dynafed_digits.py
 

@@ -4,7 +4,10 @@
 
 Each of 20 clients has images of one of scikit-learn's handwritten digits, and five clients take
 part in a round. A round sees at most five of the ten digits, so that the average forgets the
-others. DynaFed's server learns images of all digits in the first 15 rounds and fine-tunes on them.
+others. DynaFed's server learns images of all digits after round 15 and fine-tunes on them.
+
+Measured (jax 0.10.2, two CPU cores; mean of the last five rounds on test rows, per cent; seeds 0, 1
+and 2): FedAvg 67.76 +- 7.02, SCAFFOLD 83.77 +- 3.91, DynaFed 84.62 +- 1.25.
 """
 
 from fedjax_syn.config import get_default
