@@ -99,6 +99,10 @@ def test_one_seed_has_no_deviation(opened):
   assert '± standard deviation' in rendered(opened)
   page = rendered([opened[1]]).partition('id="data"')[0]
   assert 'one seed' in page and 'over seeds' not in page and 'standard deviation over' not in page
+  warning = 'With one seed, a difference of several points can be chance.'
+  assert warning not in page  # one run: nothing is compared
+  assert warning in rendered([opened[1], opened[1]._replace(label='another')])
+  assert warning not in rendered(opened)  # one of them has two seeds
 
 
 def test_runs_that_cannot_be_compared_are_told(opened):
