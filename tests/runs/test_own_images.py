@@ -44,9 +44,9 @@ def test_every_folder_is_a_client_and_three_methods_are_trained(photos, tmp_path
   assert len(problem.dataset.test.y) == 6
   jobs = assemble.jobs(resolved, tmp_path / 'run', problem, None)
   assert [job.config.algorithm for job in jobs] == ['fedavg', 'scaffold', 'dynafed']
-  # Convolutions of 3 x 3 and width 32 with biases, two numbers per channel of a norm, and the last
-  # layer from 4 x 4 x 32 features.
-  parameters = (27 * 32 + 2 * 288 * 32 + 3 * 32) + 3 * 2 * 32 + (512 * 3 + 3)
+  # Convolutions of 3 x 3 and width 16 with biases, two numbers per channel of a norm, and the last
+  # layer from 4 x 4 x 16 features.
+  parameters = (27 * 16 + 2 * 144 * 16 + 3 * 16) + 3 * 2 * 16 + (256 * 3 + 3)
   assert descriptions.training(resolved, jobs[-1].engine) == (
     f'convnet with {parameters:,} parameters, trained by sgd: rate 0.1, batches of 16, 2 epochs a'
     ' round; 40 rounds, seed 0'
