@@ -129,7 +129,7 @@ def own_method(path):
     return code
   (imports,) = blocks(words_of(path), 'python')  # the class is in a cell
   cells = [''.join(cell['source']) for cell in json.loads(path.read_text())['cells']]
-  return imports + '\n\n' + next(text for text in cells if text.startswith('class Calibrated'))
+  return imports + '\n\n' + next(text for text in cells if text.startswith('class Direction'))
 
 
 def save_own_method(path, folder, monkeypatch):
@@ -162,7 +162,7 @@ def test_commands_are_found():
   [
     (ROOT / 'README.md', 'proximal.mu'),
     (DOCS / 'compose.md', 'proximal.mu'),
-    (OWN, 'calibrated.strength'),
+    (OWN, 'direction.share'),
   ],
   ids=lambda value: getattr(value, 'name', value),
 )

@@ -1,27 +1,22 @@
 """The notebooks as Markdown pages of the documentation, with search and checked links.
 
-MkDocs calls `on_files` (`hooks` in mkdocs.yml). The environment variable FEDJAX_SYN_NOTEBOOKS names
-a folder with executed copies, whose outputs the pages show; without it the pages have no outputs.
+MkDocs calls `on_files` (`hooks` in mkdocs.yml). Pages show the outputs that the notebooks store.
 """
 
-import os
 import pathlib
 import re
 from typing import Any
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent / 'notebooks'
-VARIABLE = 'FEDJAX_SYN_NOTEBOOKS'
 # The cell's metadata {"alt": "..."} is the alternative text of its figure.
 TEMPLATE = """{%- extends 'markdown/index.md.j2' -%}
 {% block data_png %}
 ![{{ cell.metadata.alt or 'figure' }}]({{ output.metadata.filenames['image/png'] }})
 {% endblock data_png %}
 {% block stream %}
-{%- if output.name == 'stdout' %}
 ```text
 {{ output.text | trim }}
 ```
-{%- endif %}
 {% endblock stream %}
 {% block data_text scoped %}
 ```text
@@ -56,18 +51,15 @@ def page(path: pathlib.Path) -> tuple[str, dict[str, bytes]]:
   text, resources = exporter.from_notebook_node(notebook, {'unique_key': path.stem})
   title, _, rest = text.lstrip().partition('\n')
   note = f'This page is a notebook: [{path.name}]({path.name}).'
-  if path.parent == SOURCE:
-    note += ' Run it to see its outputs, which this page does not show.'
   return f'{title}\n\n*{note}*\n{rest}', dict(resources['outputs'])
 
 
 def on_files(files: Any, config: Any) -> Any:
-  """Adds a page, figures and a file without outputs for each notebook; MkDocs calls it."""
+  """Adds a page, its figures and the file for each notebook; MkDocs calls it."""
   from mkdocs.structure.files import File
 
-  folder = pathlib.Path(os.environ.get(VARIABLE) or SOURCE)
   for source in sorted(SOURCE.glob('*.ipynb')):
-    text, figures = page(folder / source.name)
+    text, figures = page(source)
     contents = {f'{source.stem}.md': text, source.name: source.read_text(), **figures}
     for name, content in contents.items():
       files.append(File.generated(config, f'notebooks/{name}', content=content))

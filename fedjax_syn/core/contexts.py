@@ -119,8 +119,10 @@ class Messages(NamedTuple):
     """Averages one part of the messages by weight, leaves [...]; zeros if all weights are zero."""
     total = self.weight.sum()
     scale = jnp.where(total > 0, 1 / jnp.where(total > 0, total, 1), 0)
+    exact = lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf.astype(float)
     return jax.tree.map(
-      lambda leaf: scale.astype(leaf.dtype) * leaf, _part(self.weighted_sum, name)
+      lambda leaf: scale.astype(leaf.dtype) * leaf,
+      jax.tree.map(exact, _part(self.weighted_sum, name)),
     )
 
 

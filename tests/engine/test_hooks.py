@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import pytest
 
 import fedjax_syn as fs
+from fedjax_syn.core import contexts
 from tests import tiny
 
 
@@ -68,3 +69,9 @@ def test_a_right_one_runs():
   engine = tiny.build(Fine(), tiny.net(4, 3), tiny.federated([4]))
   state, _ = engine.run(0, engine.init(0), 1)
   assert int(state.round) == 1
+
+
+def test_the_mean_of_whole_numbers_is_no_whole_number():
+  weighted_sum = {'steps': jnp.asarray(1 * 3 + 3 * 4)}  # 3 steps of weight 1, 4 of weight 3
+  messages = contexts.Messages(jnp.asarray([1.0, 3.0]), weighted_sum, {}, None)
+  assert messages.mean('steps') == 3.75

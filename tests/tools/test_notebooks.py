@@ -1,4 +1,4 @@
-"""The notebooks as files: stripped, valid, each a page of the documentation; .ci/run runs them."""
+"""The notebooks as files: outputs, format, pages of the documentation; .ci/run executes them."""
 
 import ast
 import importlib
@@ -8,8 +8,9 @@ import types
 
 import pytest
 
-from tools import docs_notebooks
+from tools import docs_notebooks, run_notebooks
 
+PNG = 'image/png'
 PATHS = sorted(docs_notebooks.SOURCE.glob('*.ipynb'))
 
 
@@ -22,11 +23,66 @@ def test_there_are_five():
   assert [path.stem[:2] for path in PATHS] == ['01', '02', '03', '04', '05']
 
 
-def test_no_output_is_stored(notebook):
+RENEW = 'python -m tools.run_notebooks renews the outputs'
+
+
+def test_the_stored_outputs_are_those_of_one_execution_of_this_code(notebook):
+  code = [cell for cell in notebook['cells'] if cell['cell_type'] == 'code']
+  assert notebook['metadata']['fedjax_syn'] == {'executed': run_notebooks.digest(notebook)}, RENEW
+  assert [cell['execution_count'] for cell in code] == list(range(1, len(code) + 1)), RENEW
+  assert code[-1]['outputs'] and sum(bool(cell['outputs']) for cell in code) > len(code) / 2
+
+
+def test_another_code_has_another_digest(notebook):
+  stored = run_notebooks.digest(notebook)
+  notebook['cells'][0]['source'] = ['# Another title']  # words are free
+  assert run_notebooks.digest(notebook) == stored
+  next(cell for cell in notebook['cells'] if cell['cell_type'] == 'code')['source'][0] += ' '
+  assert run_notebooks.digest(notebook) != stored
+
+
+def test_outputs_are_small_and_show_neither_errors_nor_the_machine(request, notebook):
+  path = request.node.callspec.params['notebook']
+  assert path.stat().st_size < 400_000
+  outputs = [out for cell in notebook['cells'] for out in cell.get('outputs', [])]
+  kinds = {'stream', 'display_data', 'execute_result'}
+  assert {out['output_type'] for out in outputs} <= kinds, 'an error'
+  assert all(out.get('name', 'stdout') == 'stdout' for out in outputs), 'warnings'
+  texts = [''.join(out.get('text', ())) for out in outputs]
+  texts += [
+    ''.join(value) for out in outputs for kind, value in out.get('data', {}).items() if kind != PNG
+  ]
+  for text in texts:
+    assert not re.search(r'(?i)(^|[\s\'"(=])/\w+/|\bat 0x|warning|traceback|\x1b', text), text
+  for out in outputs:
+    assert set(out.get('data', {})) <= {PNG, 'text/markdown', 'text/plain', 'text/html'}
   for cell in notebook['cells']:
-    if cell['cell_type'] == 'code':
-      assert cell['outputs'] == [] and cell['execution_count'] is None, cell['id']
     assert set(cell['metadata']) <= {'alt'}, f'{cell["id"]}: metadata of the editor'
+    if any(PNG in out.get('data', {}) for out in cell.get('outputs', [])):
+      assert cell['metadata'].get('alt'), f'{cell["id"]}: "alt" of its figure in the metadata'
+
+
+def test_what_depends_on_the_machine_is_removed():
+  outputs = [
+    {'output_type': 'stream', 'name': 'stderr', 'text': 'a warning'},
+    {'output_type': 'display_data', 'data': {'text/plain': 'fedavg ━━━ 30/30 0:00:05'}},
+    {'output_type': 'stream', 'name': 'stdout', 'text': 'seen'},
+    {
+      'output_type': 'display_data',
+      'data': {PNG: 'AAAA', 'text/plain': '<Figure size 600x400 with 1 Axes>'},
+      'metadata': {PNG: {'width': 600}},
+    },
+  ]
+  metadata = {'alt': 'a line', 'execution': {'iopub.execute_input': '2000-01-01'}}
+  cell = {'cell_type': 'code', 'source': 'draw()', 'metadata': metadata, 'outputs': outputs}
+  notebook = {'cells': [cell], 'metadata': {'language_info': {'version': '3.11.1'}}}
+  run_notebooks.strip(notebook)
+  assert 'version' not in notebook['metadata']['language_info']
+  assert cell['metadata'] == {'alt': 'a line'}
+  assert cell['outputs'] == [
+    outputs[2],
+    {'output_type': 'display_data', 'data': {PNG: 'AAAA'}, 'metadata': {}},
+  ]
 
 
 def test_cells_have_ids_and_the_format_is_valid(notebook):
@@ -51,17 +107,13 @@ def test_a_page_has_outputs_with_their_alternative_text(tmp_path):
   picture = v4.new_output('display_data', {'image/png': 'AAAA'})
   words = v4.new_output('stream', text='seen\n', name='stdout')
   value = v4.new_output('execute_result', {'text/plain': '42'})
-  noise = v4.new_output('stream', text='of the machine\n', name='stderr')
-  code = v4.new_code_cell(
-    'draw()', outputs=[noise, words, picture, value], metadata={'alt': 'a line'}
-  )
+  code = v4.new_code_cell('draw()', outputs=[words, picture, value], metadata={'alt': 'a line'})
   cells = [v4.new_markdown_cell('# Title\n\n[x](../docs/tour.md)'), code]
   notebook = v4.new_notebook(cells=cells, metadata={'language_info': {'name': 'python'}})
   nbformat.write(notebook, tmp_path / '09_x.ipynb')
   text, pictures = docs_notebooks.page(tmp_path / '09_x.ipynb')
   assert text.startswith('# Title\n\n*This page is a notebook: [09_x.ipynb](09_x.ipynb).*')
   assert '[x](../tour.md)' in text and '```python\ndraw()\n```' in text
-  assert 'of the machine' not in text
   assert '```text\nseen\n```' in text and '```text\n42\n```' in text
   assert list(pictures.values()) == [b'\0\0\0'] and f'![a line]({list(pictures)[0]})' in text
 
