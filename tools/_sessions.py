@@ -1,6 +1,7 @@
 """Processes that run a command, are interrupted at an event, and are compared by their results."""
 
 import fcntl
+import glob
 import json
 import os
 import pathlib
@@ -49,23 +50,32 @@ class Session(NamedTuple):
   seconds: dict[str, float]  # from the start to each event, the 'signal' and the 'end'
 
 
+def _files(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
+  """Returns the files of a name; folders that go away meanwhile are passed over."""
+  paths = []
+  for root, folders, names in os.walk(folder):
+    folders[:] = [f for f in folders if f != 'checkpoints']
+    paths += [pathlib.Path(root, name)] * (name in names)
+  return paths
+
+
 def _lines(folder: pathlib.Path) -> int:
-  return sum(path.read_bytes().count(b'\n') for path in folder.rglob('metrics.jsonl'))
+  return sum(path.read_bytes().count(b'\n') for path in _files(folder, 'metrics.jsonl'))
 
 
 def _checkpoints(folder: pathlib.Path) -> int:
-  return sum(1 for _ in folder.glob('checkpoints/*/seed_*'))
+  return len(glob.glob('checkpoints/*/seed_*', root_dir=folder))
 
 
 # Has the event come? Arguments: the folder, and its number of checkpoints when the session began.
 EVENTS: dict[str, Callable[[pathlib.Path, int], bool]] = {
   'start': lambda folder, before: True,
-  'config': lambda folder, before: any(folder.rglob('config.json')),
-  'metrics': lambda folder, before: any(folder.rglob('metrics.jsonl')),
+  'config': lambda folder, before: bool(_files(folder, 'config.json')),
+  'metrics': lambda folder, before: bool(_files(folder, 'metrics.jsonl')),
   'compiled': lambda folder, before: _lines(folder) > 1,
   'synthesis': lambda folder, before: (folder / 'checkpoints' / str(PHASE)).is_dir(),
   'write': lambda folder, before: (
-    any(folder.glob('checkpoints/.tmp-*/*')) and _checkpoints(folder) > before
+    bool(glob.glob('checkpoints/.tmp-*/*', root_dir=folder)) and _checkpoints(folder) > before
   ),
 }
 
