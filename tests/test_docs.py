@@ -129,7 +129,7 @@ def own_method(path):
     return code
   (imports,) = blocks(words_of(path), 'python')  # the class is in a cell
   cells = [''.join(cell['source']) for cell in json.loads(path.read_text())['cells']]
-  return imports + '\n\n' + next(text for text in cells if text.startswith('class Direction'))
+  return imports + '\n\n' + next(text for text in cells if text.startswith('class ClientMomentum'))
 
 
 def save_own_method(path, folder, monkeypatch):
@@ -160,16 +160,17 @@ def test_commands_are_found():
 @pytest.mark.parametrize(
   ('path', 'setting'),
   [
-    (ROOT / 'README.md', 'proximal.mu'),
-    (DOCS / 'compose.md', 'proximal.mu'),
-    (OWN, 'direction.share'),
+    (ROOT / 'README.md', 'Proximal.mu'),
+    (DOCS / 'compose.md', 'Proximal.mu'),
+    (OWN, 'ClientMomentum.share'),
   ],
   ids=lambda value: getattr(value, 'name', value),
 )
 def test_an_own_method_gets_its_setting(path, setting, tmp_path, monkeypatch):
   save_own_method(path, tmp_path, monkeypatch)
-  block, _, name = setting.partition('.')
-  words = [f'--config.algorithm=my_method:{block.title()}', f'--config.{setting}=0.25']
+  cls, _, name = setting.partition('.')
+  block = cls.lower()
+  words = [f'--config.algorithm=my_method:{cls}', f'--config.{block}.{name}=0.25']
   resolved = config_lib.check(files.load_config(paths.DEFAULT_CONFIG, words))
   *_, own = algorithms.create(resolved.algorithm, resolved)
   assert own.name == block and getattr(own, name) == 0.25
