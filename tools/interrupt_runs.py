@@ -55,7 +55,7 @@ SMALL = {
   'rounds': '10',
   'checkpoint_every': '1',
   'compare': '',
-  'data.clients': '6',
+  'data.clients': '10',
   'model.width': '8',
   'layout.devices': '1',
   'dynafed.length': str(_sessions.PHASE),
@@ -82,7 +82,7 @@ REQUIREMENTS: tuple[dict[str, str], ...] = (
   {'data.proxy': 'held_out'},
   {'data.proxy': 'held_out', 'client.optimizer': 'sgd'},
 )
-SWEEP = ('rounds=12', 'model.width=8', 'data.clients=6', 'client.participation=1.0')
+SWEEP = ('rounds=12', 'model.width=8', 'data.clients=10', 'client.participation=1.0')
 SWEEP += ('dynafed.length=4', 'dynafed.segment=2', 'dynafed.iterations=10')
 TABLE = ('--table=dynafed/table5', '--scale=smoke', '--rows=fedavg,dynafed', '--cols=mlp-0.01')
 
