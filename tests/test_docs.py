@@ -174,3 +174,26 @@ def test_an_own_method_gets_its_setting(path, setting, tmp_path, monkeypatch):
   resolved = config_lib.check(files.load_config(paths.DEFAULT_CONFIG, words))
   *_, own = algorithms.create(resolved.algorithm, resolved)
   assert own.name == block and getattr(own, name) == 0.25
+
+
+def test_figures_of_the_default_job_come_from_its_results():
+  """README, the pages and the config repeat what `results/one_digit.json` says."""
+  results = json.loads((ROOT / 'results/one_digit.json').read_text())
+  shown = {
+    'README.md': '{0:.4f} ± {1:.4f}',
+    'docs/tour.md': '{0:.4f} ± {1:.4f}',
+    'docs/index.md': '{2:.1f} ± {3:.1f}',
+    'docs/results.md': '{2:.2f} ± {3:.2f}',
+    'configs/one_digit.py': '{2:.2f} +- {3:.2f}',
+  }
+  for path, form in shown.items():
+    text = ' '.join((ROOT / path).read_text().split())
+    for method, run in results['test']['methods'].items():
+      last = run['test_accuracy']['mean_last_5']
+      mean, std = last['mean'], last['std']
+      figure = form.format(mean, std, 100 * mean, 100 * std)
+      assert figure in text, f'{path}: {method} {figure}'
+  for method, tuning in results['tuning'].items():
+    best = max(tuning['cells'], key=lambda cell: cell['held_out_mean'] or 0)
+    figure = f'{100 * best["held_out_mean"]:.2f} ± {100 * best["std"]:.2f}'
+    assert figure in (ROOT / 'docs/results.md').read_text(), f'{method} {figure}'
