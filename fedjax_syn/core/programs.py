@@ -7,9 +7,6 @@ import jax
 
 from fedjax_syn.core.types import PyTree
 
-# For a program that runs once: on a CPU XLA compiles it in 0.7 of the time, and it takes longer
-# to run.
-ONCE = {'xla_cpu_use_fusion_emitters': False, 'xla_backend_optimization_level': 1}
 KEPT = 16  # kinds of engines: model, layout, layers and shapes of the data
 Program = TypeVar('Program', bound=Callable[..., Any])
 

@@ -14,7 +14,7 @@ from fedjax_syn.client.local import bind
 from fedjax_syn.core.contexts import Messages, Round, State
 from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.mesh import replicated
-from fedjax_syn.core.programs import ONCE, bounded
+from fedjax_syn.core.programs import bounded
 from fedjax_syn.core.types import Array, Params, PyTree, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.data.federated import FederatedData
@@ -51,7 +51,7 @@ def set_up(
 
 
 @bounded
-@functools.partial(jax.jit, static_argnums=0, compiler_options=ONCE)
+@functools.partial(jax.jit, static_argnums=0)
 def rows_of(
   setting: Setting, chain: Chain, data: FederatedData, initial: Variables, clients: Array
 ) -> dict[str, PyTree]:
@@ -60,7 +60,7 @@ def rows_of(
 
 
 @bounded
-@functools.partial(jax.jit, static_argnums=0, compiler_options=ONCE)
+@functools.partial(jax.jit, static_argnums=0)
 def init(
   setting: Setting, chain: Chain, seed: Array, data: FederatedData, begin: Variables | None = None
 ) -> State:

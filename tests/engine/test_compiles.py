@@ -8,7 +8,6 @@ import numpy as np
 
 import fedjax_syn as fs
 from fedjax_syn.core.keys import Purpose, fold, stream
-from fedjax_syn.engine import rounds
 from tests import tiny
 
 ARGUMENTS = {
@@ -92,14 +91,6 @@ def test_a_static_field_compiles():
   with compiled() as events:
     losses(fs.chain(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=32), fs.FedProx()), 1)
   assert events
-
-
-def test_a_round_has_no_loop_but_its_own():
-  """The loops: over rounds, over blocks to be assigned, over a queue's blocks, over local steps."""
-  engine = tiny.build(BASE, tiny.net(4, 3), tiny.federated([3, 5]))
-  shapes = engine._shapes()
-  arguments = engine.setting, 1, engine._chain, np.int32(0), shapes, engine._data, np.int32(1)
-  assert rounds.many_rounds.lower(*arguments).as_text().count('stablehlo.while') == 4
 
 
 def test_a_key_outside_a_program_compiles_two_programs():

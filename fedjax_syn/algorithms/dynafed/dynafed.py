@@ -27,7 +27,7 @@ from fedjax_syn.core.keys import fold
 from fedjax_syn.core.mesh import place, replicated
 from fedjax_syn.core.microbatches import Microbatches
 from fedjax_syn.core.optimizers import optimize, training_step
-from fedjax_syn.core.programs import ONCE, bounded
+from fedjax_syn.core.programs import bounded
 from fedjax_syn.core.types import Array, Measured, Model, Params, PRNGKey, PyTree, Stats, Variables
 from fedjax_syn.data.augment import parse_strategy
 from fedjax_syn.layer import Layer
@@ -275,7 +275,7 @@ def _record(state: Synthesis, number: Array | int, w: Params) -> Synthesis:
   return state._replace(trajectory=jax.tree.map(put, state.trajectory, w))
 
 
-_smallest_move = jax.jit(smallest_move, static_argnums=(1, 2, 3), compiler_options=ONCE)
+_smallest_move = jax.jit(smallest_move, static_argnums=(1, 2, 3))
 
 
 @bounded

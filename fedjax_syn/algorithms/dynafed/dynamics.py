@@ -14,7 +14,6 @@ import optax
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
 from fedjax_syn.algorithms.dynafed.unroll import draw_segment, inner_loss, unroll
 from fedjax_syn.core.keys import fold
-from fedjax_syn.core.programs import ONCE
 from fedjax_syn.core.types import Array, Model, Params, PRNGKey, Stats
 from fedjax_syn.data import federated
 
@@ -88,7 +87,7 @@ def cosine_distance(end: Params, target: Params) -> Array:
   return 1 - optax.tree.vdot(end, target) / norms
 
 
-@functools.partial(jax.jit, static_argnames='num_classes', compiler_options=ONCE)
+@functools.partial(jax.jit, static_argnames='num_classes')
 def drawn_sets(
   key: PRNGKey, data: 'federated.FederatedData', syn: SyntheticSet, num_classes: int
 ) -> dict[str, SyntheticSet]:
