@@ -114,7 +114,7 @@ def refusals() -> Iterator[None]:
   except KeyboardInterrupt:
     print('interrupted', file=sys.stderr)
     sys.exit(exit_status.ABORTED)
-  except (flags.Error, app.UsageError, ValueError, OSError) as error:
+  except (flags.Error, app.UsageError, ValueError, FileNotFoundError) as error:
     print(texts.one_line(error), file=sys.stderr)
     sys.exit(exit_status.REFUSED)
 

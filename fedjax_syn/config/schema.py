@@ -21,7 +21,7 @@ METHODS = ('algorithm', 'compare')  # fields that name methods: one, and any num
 class Client(LocalTraining):
   """Local training, and which clients take part."""
 
-  participation: float = field(0.4, 'share of the clients in a round', above=0, high=1)
+  participation: float = field(0.4, 'share of the clients in a round, 1 for all', above=0, high=1)
   sampler: str = field('fixed', 'how they are drawn', choices=('fixed', 'poisson'))
 
 

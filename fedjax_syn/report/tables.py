@@ -44,7 +44,10 @@ def _protocol(run: Run) -> dict[str, str]:
   alpha = f' (alpha {get("data.alpha")})' if 'dirichlet' in partition else ''
   part = NONE if share == NONE else 'all' if share == 1 else f'{100 * share:.3g} %'
   points = f' (one is {100 / test:.2g} points)' if 0 < (test := rows.get('test', 0)) < 1000 else ''
-  size = ', '.join(f'{key} {get(f"model.{key}")}' for key in ('width', 'depth'))
+  given = {key: get(f'model.{key}') for key in ('width', 'depth')}
+  size = ', '.join(
+    f'{key} {value}' for key, value in given.items() if value
+  )  # 0: the network's own
   parameters = (run.summary or {}).get('parameters')
   known = f'; {parameters:,} parameters' if parameters else ''
   steps, epochs = get('client.steps'), get('client.epochs')
@@ -53,7 +56,7 @@ def _protocol(run: Run) -> dict[str, str]:
   return {
     'Data': f'{plain_title(d["title"])}: {train} training and {test or NONE} test rows{points}',
     'Clients': f'{get("data.clients")}, partition {partition}{alpha}; {part} in a round',
-    'Model': f'{get("model.name")} ({size}){known}',
+    'Model': f'{get("model.name")}{f" ({size})" if size else ""}{known}',
     'Optimizer': f'{get("client.optimizer")}, learning rate {get("client.lr")}',
     'Local training': f'{work} a round, batches of {get("client.batch_size")}',
     'Rounds': f'{get("rounds")}; seed{"s" * (len(run.seeds) > 1)} {seeds}',

@@ -70,4 +70,8 @@ def _close(results: Mapping[str, float | None]) -> list[str]:
   if len(known) < 2 or known[0][0] - known[1][0] >= SEEDS_DIFFER:
     return []
   (best, first), (other, second) = known[:2]
-  return [f'{first} and {second} differ by {100 * (best - other):.1f} points, with one seed each']
+  points = 100 * (best - other)
+  return [
+    f'{first} and {second} differ by {points:.1f} points in the mean of the last 5 rounds,'
+    ' with one seed each'
+  ]

@@ -66,7 +66,8 @@ def test_caution_before_a_run(rows, seeds, methods, note):
     (
       (0,),
       {'fedavg': 0.85, 'dynafed': 0.5, 'scaffold': 0.875},
-      f'{ROWS}; scaffold and fedavg differ by 2.5 points, with one seed each{THREE}',
+      f'{ROWS}; scaffold and fedavg differ by 2.5 points in the mean of the last 5 rounds,'
+      f' with one seed each{THREE}',
     ),
     ((0,), {'fedavg': 0.85, 'dynafed': None}, ROWS),  # diverged
     ((0, 1), {'fedavg': 0.85, 'dynafed': 0.85}, ROWS),

@@ -232,9 +232,12 @@ class DynaFed(Layer):
 
   def resolve(self, run):
     if self.length >= run.rounds:
+      length = max(run.rounds // 2, 1)
+      most = max(length + self.include_initial - 1, 1)
+      shorter = f' --config.dynafed.segment={most}' if self.segment > most else ''
       raise ValueError(
         f'dynafed.length={self.length} must be smaller than rounds={run.rounds}: no round would be'
-        f' fine-tuned; try --config.dynafed.length={max(run.rounds // 2, 1)}'
+        f' fine-tuned; try --config.dynafed.length={length}{shorter}'
       )
     return self
 

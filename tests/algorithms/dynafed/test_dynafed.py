@@ -195,6 +195,7 @@ def resolved(rounds, **fields):
   'fields, rounds, message',
   [
     ({'length': 20}, 20, r'dynafed.length=20 must be smaller than rounds=20'),
+    ({'length': 15}, 6, r'try --config.dynafed.length=3 --config.dynafed.segment=3$'),
     (
       {'length': 4, 'segment': 5},
       9,
