@@ -177,12 +177,16 @@ def last_state(folder: Path, seed: int, rounds: int) -> State:
   return state
 
 
-def write_partition(job: Job, say: Say) -> None:
-  """Writes which client has what: `partition.npz` with 'counts', [clients, classes]; a figure."""
-  folder, dataset, names = job.folder, job.problem.dataset, job.problem.client_names
+def write_partition(job: Job) -> None:
+  """Writes which client has what: `partition.npz` with 'counts', [clients, classes]."""
   counts = job.problem.counts.astype(np.int32)
-  stored_files.write_arrays(folder / work_folder.PARTITION, {'counts': counts})
-  title, path = f'{dataset.title}: {len(counts)} clients', folder / 'figures' / 'partition.png'
+  stored_files.write_arrays(job.folder / work_folder.PARTITION, {'counts': counts})
+
+
+def draw_partition(job: Job, say: Say) -> None:
+  """Draws which client has what into `figures/partition.png`."""
+  dataset, names, counts = job.problem.dataset, job.problem.client_names, job.problem.counts
+  title, path = f'{dataset.title}: {len(counts)} clients', job.folder / 'figures' / 'partition.png'
   classes = dataset.class_names or None
   draw(say, lambda figures: figures.partition_bubbles(counts, path, title, classes, names or None))
 

@@ -54,7 +54,9 @@ def train(
   for job in jobs:
     show.doing('drawing the partition')
     if jax.process_index() == 0:
-      final_files.write_partition(job, show.say)
+      final_files.write_partition(job)
+      if job is jobs[-1]:  # the folder that holds the others
+        final_files.draw_partition(job, show.say)
     measures = final_files.measures(job)
     summary = on_process_0(lambda: resume.finished_summary(job.folder, job.config.rounds))
     summary = summary or _train_job(job, measures, show, stop)
