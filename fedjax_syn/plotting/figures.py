@@ -97,8 +97,9 @@ def partition_bubbles(
   area = max(0.9 * cell, 3.0) ** 2 * counts[client, label] / max(counts.max(), 1)
   many = len(client) > 1000
   axes.scatter(client, label, s=area, color=COLOURS[5], alpha=0.75, linewidths=0, rasterized=many)
-  for i, c in np.argwhere(counts).tolist() if cell > 20 else ():  # room for numbers
-    axes.text(i, c, f'{counts[i, c]}', fontsize=7, ha='center', va='center')
+  if cell > 20:  # points: a number of four digits fits
+    for i, c in np.argwhere(counts).tolist():
+      axes.text(i, c, f'{counts[i, c]}', fontsize=7, ha='center', va='center')
   if class_names is not None and classes <= 40:
     axes.set_yticks(range(classes), [caption(name, 24) for name in class_names])
   elif classes <= 20:

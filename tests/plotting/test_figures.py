@@ -87,7 +87,7 @@ def test_few_bubbles_have_numbers():
 
 
 def test_a_title_is_whole_and_has_no_checksum(tmp_path):
-  """A long title is broken into lines that the figure has room for."""
+  """A long title is wrapped into lines that fit the figure."""
   words = 'a data set of many words, '
   figure = figures.partition_bubbles(np.ones((2, 2), int), title=f'{5 * words}shapes (1a2b3c4d): 6')
   FigureCanvasAgg(figure).draw()
