@@ -104,8 +104,8 @@ def best(tuned: Json) -> Json:
 def run(series: Series, cell: Cell, work: pathlib.Path) -> int:
   """Runs a cell and writes its file; returns the exit status of its command."""
   command = series.command(cell)
-  if command is None:
-    raise ValueError(f'{cell.name}: its sweep is not finished')
+  if command is None:  # its sweep was refused or diverged
+    return exit_status.REFUSED
   folder = work / cell.name
   words = [sys.executable, *command[1:], f'--workdir={folder}']
   words += [f'--config.data.dir={DATA_DIR.value}'] if DATA_DIR.value else []
