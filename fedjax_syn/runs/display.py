@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -18,6 +18,7 @@ from fedjax_syn.core import texts
 SHOWN_AFTER = 0.5  # seconds; what takes less would flicker
 NOTEBOOK_SECONDS = 0.5  # between two pictures in a notebook
 NOTEBOOK_WIDTH = 100
+LINE_SECONDS = 20.0  # before a pipe or a log gets a line on what goes on
 
 
 class Display(Progress):
@@ -96,6 +97,55 @@ class Display(Progress):
     display(shown, raw=True, display_id=self.name, update=update)
 
 
+class Heartbeat:
+  """Says at intervals what takes long, where no line moves: in pipes and logs."""
+
+  def __init__(self, say: Callable[[str], None], every: float = LINE_SECONDS):
+    """Says nothing yet.
+
+    Args:
+      say: shows a line.
+      every: seconds without a line before one is shown. After a minute the intervals grow: a round
+        of an hour gives a dozen lines.
+    """
+    self.say, self.every = say, every
+    self.doing, self.since, self.last = '', 0.0, 0.0
+    self.ended: threading.Event | None = None  # while it goes on
+
+  def tell(self, doing: str) -> None:
+    """Says what begins now."""
+    self.doing, self.since = doing, time.monotonic()
+    self.last = self.since
+    if self.ended is None:
+      self.ended = threading.Event()
+      threading.Thread(target=self._watch, args=(self.ended,), daemon=True).start()
+
+  def heard(self) -> None:
+    """Is told of a line that was shown."""
+    self.last = time.monotonic()
+
+  def due(self) -> float:
+    """Returns the seconds until the next line; 0 or less if it is due."""
+    now = time.monotonic()
+    return self.last + max(self.every, (self.last - self.since) / 3) - now
+
+  def stop(self) -> None:
+    """Ends it, until `tell` is called again."""
+    if self.ended is not None:
+      self.ended.set()
+      self.ended = None
+
+  def beat(self) -> None:
+    """Shows a line if it is due."""
+    if self.due() <= 0:
+      self.say(f'{self.doing}, {time.monotonic() - self.since:.0f} s so far')
+      self.last = time.monotonic()
+
+  def _watch(self, ended: threading.Event) -> None:
+    while not ended.wait(max(self.due(), 0.01)):
+      self.beat()
+
+
 def moves(console: Console) -> bool:
   """Says whether bars can move on a console."""
   return console.is_terminal or console.is_jupyter
@@ -103,11 +153,16 @@ def moves(console: Console) -> bool:
 
 @contextlib.contextmanager
 def loading(what: str = 'loading JAX') -> Iterator[None]:
-  """Says on a terminal what is being loaded, before imports that take seconds."""
+  """Says what is being loaded, before imports that take seconds; in a pipe, if they take long."""
   texts.forgive()
   console = Console(emoji=False)
   if not moves(console):
-    yield
+    heartbeat = Heartbeat(lambda text: console.print(text, highlight=False, soft_wrap=True))
+    heartbeat.tell(what)
+    try:
+      yield
+    finally:
+      heartbeat.stop()
     return
   display = Display(console=console, redirect=False)  # loggers keep the streams that they find
   display.tell(what)

@@ -124,7 +124,7 @@ def _prepare(
     on_process_0(lambda: config_json.write_config(job, config_name))
   show.read(assemble.describe_data(resolved, problem))
   show.read(descriptions.training(resolved, jobs[-1].engine))
-  if '(' in resolved.compare:
+  if resolved.compare:
     show.read(f'compared with {resolved.compare}')
   for line in filter(None, (*problem.dataset.notes, assemble.privacy_line(resolved, jobs))):
     show.read(line)

@@ -12,15 +12,16 @@ from rich.progress import (
   ProgressColumn,
   TaskID,
   TextColumn,
-  TimeRemainingColumn,
 )
 from rich.text import Text
 
 from fedjax_syn.core import texts
 from fedjax_syn.runs import result_texts
-from fedjax_syn.runs.display import Display, moves
+from fedjax_syn.runs.display import Display, Heartbeat, moves
+from fedjax_syn.runs.pace import Pace, duration
 
 PLAIN_SECONDS = 10.0
+COMPILED_SECONDS = 1.0  # what was compiled in less is not worth a line
 
 
 class Reporter:
@@ -88,42 +89,59 @@ class Plain(Reporter):
     self.console = console
     self.label, self.total, self.done = '', 0, 0
     self.began = self.shown = time.monotonic()
-    # Rounds done, and when, as rounds were first told of.
-    self.first: tuple[int, float] | None = None
+    self.pace = Pace()
     self.accuracy = ''
+    self.compiled_since: float | None = None  # while a program is compiled and runs first
+    self.heartbeat = Heartbeat(self.say)
 
   def say(self, text: str) -> None:
+    self.heartbeat.heard()
     text = texts.printable(text)
     self.console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
   def read(self, text: str) -> None:
     self.say(text)
 
+  def doing(self, text: str) -> None:
+    self._compiled()
+    self.heartbeat.tell(self._of_label(text))
+
   def compiling(self, program: str) -> None:
-    self.say(f'{self.label}: compiling {program}')
+    self._compiled()
+    self.pace = Pace()  # another program has a pace of its own
+    self.say(text := self._of_label(f'compiling {program}'))
+    self.compiled_since = time.monotonic()
+    self.heartbeat.tell(text)
+
+  def _of_label(self, text: str) -> str:
+    return f'{self.label}: {text}' if self.label else text
+
+  def _compiled(self) -> None:
+    """Says how long the last program took to compile and run once."""
+    since, self.compiled_since = self.compiled_since, None
+    if since is not None and (took := time.monotonic() - since) >= COMPILED_SECONDS:
+      self.say(self._of_label(f'compiled and run for the first time in {duration(took)}'))
 
   def begin(self, label: str, rounds: int, done: int) -> None:
-    self.label, self.total, self.first, self.done = label, rounds, None, done
+    self.label, self.total, self.done, self.pace = label, rounds, done, Pace()
     self.began = self.shown = time.monotonic()
     self.say(f'{label}: {_going_on(done, rounds) if done else f"{rounds} rounds"}')
 
   def rounds(self, done: int, report: Mapping[str, float]) -> None:
+    self._compiled()
     self.done = done
-    self.first = self.first or (done, time.monotonic())  # what was compiled before is not pace
+    self.pace.reached(done)
     self.accuracy = _accuracy(report) or self.accuracy
     if self._time_to_speak():
-      self.say(f'{self.label}: round {done} of {self.total}{self.accuracy}{self._pace(done)}')
-
-  def _pace(self, done: int) -> str:
-    first, when = self.first or (done, 0.0)
-    rate = (done - first) / max(time.monotonic() - when, 1e-9)
-    left = (self.total - done) / rate if rate else 0
-    return f', {rate:.3g} rounds/s, {_duration(left)} left' if rate else ''
+      rate = self.pace.per_second()
+      left = f', {rate:.3g} rounds/s, {duration((self.total - done) / rate)} left' if rate else ''
+      self.say(f'{self.label}: round {done} of {self.total}{self.accuracy}{left}')
 
   def server_work(self, report: Mapping[str, float]) -> None:
+    self._compiled()
+    self.pace.pause()
     if report and self._time_to_speak():
-      values = ', '.join(f'{name} {value:.4g}' for name, value in report.items())
-      self.say(f'{self.label}: after round {self.done}: {values}')
+      self.say(f'{self.label}: {_work(report, self.done)}')
 
   def _time_to_speak(self) -> bool:
     now = time.monotonic()
@@ -133,13 +151,19 @@ class Plain(Reporter):
     return True
 
   def end(self) -> None:
-    took = _duration(time.monotonic() - self.began)
+    took = duration(time.monotonic() - self.began)
     self.say(f'{self.label}: round {self.done} of {self.total}{self.accuracy}, after {took}')
+    self.label = ''  # what follows may be the next method's
 
   def summary(
     self, rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path, note: str = ''
   ) -> None:
+    self.heartbeat.stop()
     self.console.print(result_texts.summary_panel(rows, folder, note))
+
+  def close(self) -> None:
+    """Ends the lines of what takes long."""
+    self.heartbeat.stop()
 
 
 class Bar(Plain):
@@ -152,12 +176,13 @@ class Bar(Plain):
 
   def _new(self) -> Display:
     self.inner: TaskID | None = None
+    self.inner_pace = Pace()
     return Display(
       TextColumn('{task.description}', markup=False),
       BarColumn(),
       MofNCompleteColumn(),
       _Rate(),
-      TimeRemainingColumn(),
+      _Left(),
       TextColumn('{task.fields[note]}', markup=False),
       console=self.console,
     )
@@ -167,27 +192,35 @@ class Bar(Plain):
     self.progress.start()
 
   def compiling(self, program: str) -> None:
+    self.pace, self.inner_pace = Pace(), Pace()  # another program has a pace of its own
     self.doing(f'compiling {program}')
 
   def begin(self, label: str, rounds: int, done: int) -> None:
+    self.pace = Pace()
     if done:
       self.say(f'{label}: {_going_on(done, rounds)}')
     name = texts.printable(label)
-    self.task = self.progress.add_task(name, total=rounds, completed=done, note='')
+    self.task = self.progress.add_task(name, total=rounds, completed=done, note='', rate=0.0)
     self.progress.start()
 
   def rounds(self, done: int, report: Mapping[str, float]) -> None:
     self.accuracy = _accuracy(report) or self.accuracy
-    self.progress.update(self.task, completed=done, note=self.accuracy.lstrip(', '))
+    self.pace.reached(done)
+    note, rate = self.accuracy.lstrip(', '), self.pace.per_second()
+    self.progress.update(self.task, completed=done, note=note, rate=rate)
     self._end_inner()
 
   def server_work(self, report: Mapping[str, float]) -> None:
-    named = {name.rpartition('/')[2]: value for name, value in report.items()}
+    self.pace.pause()
+    named = _named(report)
     if self.inner is None:
-      name = next(iter(report), 'synthesis').partition('/')[0]
-      self.inner = self.progress.add_task(name, total=named.get('iterations'), note='')
+      total, self.inner_pace = named.get('iterations'), Pace()
+      self.inner = self.progress.add_task(_kind(report), total=total, note='', rate=0.0)
+    done = named.get('iteration', 0)
+    self.inner_pace.reached(done)
     note = f'loss {named["loss"]:.4g}' if 'loss' in named else ''
-    self.progress.update(self.inner, completed=named.get('iteration', 0), note=note)
+    rate = self.inner_pace.per_second()
+    self.progress.update(self.inner, completed=done, note=note, rate=rate)
 
   def _end_inner(self) -> None:
     if self.inner is not None:
@@ -215,7 +248,16 @@ class _Rate(ProgressColumn):
   """Rounds or iterations a second."""
 
   def render(self, task) -> Text:
-    return Text(f'{task.speed:.3g}/s' if task.speed else '')
+    rate = task.fields['rate']
+    return Text(f'{rate:.3g}/s' if rate else '')
+
+
+class _Left(ProgressColumn):
+  """The time that the rest takes at this pace; nothing while it is not known."""
+
+  def render(self, task) -> Text:
+    rate, rest = task.fields['rate'], task.remaining
+    return Text(f'{duration(rest / rate)} left' if rate and rest else '')
 
 
 def make(write: bool = True) -> Reporter:
@@ -256,6 +298,19 @@ def _accuracy(report: Mapping[str, float]) -> str:
   return f', test accuracy {report["test/accuracy"]:.4f}' if 'test/accuracy' in report else ''
 
 
-def _duration(seconds: float) -> str:
-  minutes, rest = divmod(int(seconds), 60)
-  return f'{minutes // 60}:{minutes % 60:02}:{rest:02}' if minutes else f'{seconds:.1f} s'
+def _kind(report: Mapping[str, float]) -> str:
+  """Names work between rounds: 'synthesis' of 'synthesis/loss'."""
+  return next(iter(report), 'synthesis').partition('/')[0]
+
+
+def _named(report: Mapping[str, float]) -> dict[str, float]:
+  return {name.rpartition('/')[2]: value for name, value in report.items()}
+
+
+def _work(report: Mapping[str, float], round: int) -> str:
+  """Says how far work between rounds is: 'synthesis after round 3: iteration 9 of 20, loss 0.5'."""
+  named = _named(report)
+  of = f' of {named.pop("iterations"):.0f}' if 'iterations' in named else ''
+  done = [f'iteration {named.pop("iteration"):.0f}{of}'] if 'iteration' in named else []
+  values = [f'{name.replace("_", " ")} {value:.4g}' for name, value in named.items()]
+  return f'{_kind(report)} after round {round}: {", ".join(done + values)}'

@@ -52,13 +52,15 @@ def train(
       job.engine.warm_up(min(job.engine.layout.seeds, len(job.config.seeds)))
   done: dict[str, Path] = {}
   for job in jobs:
-    show.doing('drawing the partition')
     if jax.process_index() == 0:
       final_files.write_partition(job)
       if job is jobs[-1]:  # the folder that holds the others
+        show.doing('drawing the partition')
         final_files.draw_partition(job, show.say)
     measures = final_files.measures(job)
     summary = on_process_0(lambda: resume.finished_summary(job.folder, job.config.rounds))
+    if summary:
+      show.read(f'{job.label}: finished before, {job.config.rounds} rounds')
     summary = summary or _train_job(job, measures, show, stop)
     if summary is None:
       return None

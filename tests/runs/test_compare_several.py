@@ -76,7 +76,11 @@ def test_a_comparison_is_interrupted_in_each_of_its_methods_and_goes_on(fake, tm
   for name in NAMES:
     part, whole = (f / 'compare' / name for f in (folder, tmp_path / 'whole'))
     assert lines_of(part) == lines_of(whole)
-  capsys.readouterr()
+  last = capsys.readouterr().out.rpartition('goes on from there')[2]  # of the last call
+  finished = [line for line in last.splitlines() if 'finished before' in line]
+  assert finished == [
+    f'{name}: finished before, 7 rounds' for name in ('fedavg', 'scaffold', NAMES[1])
+  ]
   assert run(folder, compare='fedavg,fedavgm') == 2
   assert f"compare: '{THREE}' -> 'fedavg,fedavgm'" in refusal(capsys)
 
@@ -112,10 +116,11 @@ def test_a_comparison_that_only_began_is_not_mixed_with_another(
   assert run(tmp_path, compare=first) == 0
 
 
-def test_a_folder_with_one_compared_method_goes_on_as_it_began(fake, tmp_path):
+def test_a_folder_with_one_compared_method_goes_on_as_it_began(fake, tmp_path, capsys):
   """`compare/` is that method's folder, as in all versions."""
   whole, folder = tmp_path / 'whole', tmp_path / 'w'
   assert run(whole, compare='fedavg') == 0
+  assert '\ncompared with fedavg\n' in capsys.readouterr().out
   fake(on=lambda *now: os.kill(os.getpid(), signal.SIGTERM) if now == ('round', 1, 5) else None)
   assert run(folder, compare='fedavg') == 75
   fake()

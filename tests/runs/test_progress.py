@@ -3,12 +3,13 @@
 import io
 import re
 import sys
+import threading
 import types
 
 import pytest
 from rich.console import Console
 
-from fedjax_syn.runs import display, metrics, progress, result_texts
+from fedjax_syn.runs import display, metrics, pace, progress, result_texts
 
 
 def summary_of(accuracies: dict[int, float], **status) -> dict:
@@ -89,11 +90,76 @@ def test_plain_line_of_work_between_rounds(monkeypatch):
   plain.begin('dynafed', 9, 0)
   plain.rounds(3, {})
   now[0] = 11
-  plain.server_work({'synthesis/iteration': 250, 'synthesis/loss': 0.93421})
+  report = {'synthesis/iteration': 250, 'synthesis/iterations': 1000, 'synthesis/loss': 0.93421}
+  plain.server_work({**report, 'synthesis/step_size': 0.04})
   assert (
     file.getvalue().splitlines()[-1]
-    == 'dynafed: after round 3: synthesis/iteration 250, synthesis/loss 0.9342'
+    == 'dynafed: synthesis after round 3: iteration 250 of 1000, loss 0.9342, step size 0.04'
   )
+
+
+def seconds_left(show, now):
+  """Trains 40 rounds up to the 20th: compilation takes 100 s twice and work 50 s, a round 2 s."""
+  show.begin('dynafed, seed 0', 40, 0)
+  show.rounds(0, {})  # the first model is evaluated
+  for first, last in ((1, 10), (11, 20)):
+    show.compiling(f'the rounds from {first}')
+    now[0] += 100
+    for done in range(first, last + 1):
+      now[0] += 2
+      show.rounds(done, {})
+    if last == 10:
+      show.server_work({'synthesis/iteration': 1})
+      now[0] += 50
+      show.server_work({'synthesis/iteration': 2})
+
+
+def test_the_time_left_leaves_out_compilation_and_work_between_rounds(monkeypatch):
+  """24, then 20 rounds of 2 s are left; all that passed counted, 20 would be 4.5 minutes."""
+  now = [0.0]
+  monkeypatch.setattr(pace.time, 'monotonic', lambda: now[0])
+  console, file = console_of(False)
+  plain = progress.Plain(console)
+  seconds_left(plain, now)
+  plain.close()
+  lines = file.getvalue().splitlines()
+  assert lines[-1] == 'dynafed, seed 0: round 16 of 40, 0.5 rounds/s, 48.0 s left'
+  assert 'dynafed, seed 0: compiled and run for the first time in 0:01:42' in lines
+  console, file = console_of(True)
+  bar = progress.Bar(console)
+  seconds_left(bar, now)
+  bar.progress.refresh()
+  shown = file.getvalue().rpartition('20/40')[2]
+  assert '0.5/s' in shown and '40.0 s left' in shown
+  bar.end()
+
+
+def test_what_takes_long_is_said_again_in_a_pipe(monkeypatch):
+  """Every 20 s for a minute, then at intervals that grow; not while other lines are shown."""
+  now, said = [0.0], []
+  monkeypatch.setattr(display.time, 'monotonic', lambda: now[0])
+  monkeypatch.setattr(display.threading, 'Thread', lambda **_: types.SimpleNamespace(start=int))
+  heartbeat = display.Heartbeat(said.append)
+  heartbeat.tell('compiling the rounds')
+  for second in range(1, 201):
+    now[0] = float(second)
+    heartbeat.beat()
+  seconds = [20, 40, 60, 80, 107, 143, 191]  # 80 + 80 / 3 is 106.7, the next whole second is 107
+  assert said == [f'compiling the rounds, {s} s so far' for s in seconds]
+  heartbeat.tell('evaluating')
+  now[0] += 15
+  heartbeat.heard()
+  now[0] += 15
+  heartbeat.beat()
+  assert len(said) == len(seconds)
+
+
+def test_a_pipe_gets_lines_while_one_thing_goes_on():
+  heard = threading.Event()
+  heartbeat = display.Heartbeat(lambda text: heard.set(), every=0.0)
+  heartbeat.tell('compiling')
+  assert heard.wait(10)
+  heartbeat.stop()
 
 
 def test_bar_shows_rounds_accuracy_iterations_and_what_is_done(monkeypatch):
@@ -185,6 +251,7 @@ def test_a_program_is_compiled_where_it_runs_first():
     ('synthesis', 'the synthesis'),
   ):
     tell(text, program)
+  plain.close()
   compiled = ['the rounds up to 2', 'the synthesis']
   begun = ['dynafed, seed 0: 3 rounds']
   assert file.getvalue().splitlines() == begun + [
@@ -222,7 +289,7 @@ def test_only_the_first_process_speaks(capsys):
   ('seconds', 'text'), [(0.26, '0.3 s'), (59.9, '59.9 s'), (61, '0:01:01'), (3723, '1:02:03')]
 )
 def test_durations(seconds, text):
-  assert progress._duration(seconds) == text
+  assert pace.duration(seconds) == text
 
 
 @pytest.mark.parametrize('width', [1, 20, 80])
