@@ -10,7 +10,7 @@ from fedjax_syn.report.runs import Run, used
 
 
 def command_of(run: Run) -> str:
-  """Returns a run's command line for a POSIX shell, a setting a line.
+  """Returns a run's command line for a POSIX shell, with its folder, a setting a line.
 
   It names the run's config file if the package has it, else the default one, and every setting in
   which the run differs from what the file says now; what a newer version added keeps its default.
@@ -23,6 +23,7 @@ def command_of(run: Run) -> str:
   given |= {key: base[key] for key in ('algorithm', 'compare')}
   changed = {k: v for k, v in wanted.items() if k not in given or given[k] != v}
   flags = [shlex.quote(f'--config.{key}={_text(value)}') for key, value in changed.items()]
+  flags.append(f'--workdir={shlex.quote(str(run.folder))}')
   return ' \\\n    '.join([f'python launch/main.py --config=configs/{file.name}', *flags])
 
 

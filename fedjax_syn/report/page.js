@@ -155,4 +155,9 @@ document.querySelector('.controls')?.addEventListener('change', event => {
   drawCurves();
 });
 if (chart) new ResizeObserver(drawCurves).observe(chart);
+// A table that is wider than its place says that it scrolls.
+const widths = new ResizeObserver(entries => {
+  for (const {target} of entries) target.classList.toggle('wide', target.scrollWidth > target.clientWidth + 1);
+});
+for (const table of document.querySelectorAll('.scroll')) widths.observe(table);
 followSliders();

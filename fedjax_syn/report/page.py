@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_syn import algorithms
 from fedjax_syn.core import paths
+from fedjax_syn.layer import overrides
 from fedjax_syn.plotting import numbers
 from fedjax_syn.plotting.style import plain_title, styles
 from fedjax_syn.report import heatmaps, tables
@@ -107,6 +109,7 @@ def render(runs: Sequence[Run], commands: dict[str, str]) -> str:
     client_table=client_table,
     unmeasured=why_not([run for run in runs if run.label not in measured]),
     sets=sets,
+    without_set=why_not([run for run in runs if run.summary is None and _learns(run)]),
     inspected=[_inspected(run) for run in runs if run.inspected],
     settings=shared_settings,
     own_settings=own_settings,
@@ -191,6 +194,12 @@ def _set(run: Run) -> dict[str, Any]:
   names = [run.class_names()[c] for c in pictures.classes]
   more = {'texts': texts, 'names': names, 'beside': _beside(names)}
   return {'label': run.label, 'seed': seed, 'montage': pictures, **more}
+
+
+def _learns(run: Run) -> bool:
+  """Says whether a run's server is to learn a set; own methods are not asked."""
+  layers = [algorithms.LAYERS.get(word) for word in run.settings['algorithm'].split('+')]
+  return any(overrides(layer(), 'artifacts') for layer in layers if layer)
 
 
 def _inspected(run: Run) -> dict[str, Any]:

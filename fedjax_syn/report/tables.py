@@ -8,6 +8,7 @@ import numpy as np
 from fedjax_syn.plotting.numbers import curve
 from fedjax_syn.plotting.style import plain_title
 from fedjax_syn.report.runs import ABSENT, Run, differences
+from fedjax_syn.runs.metrics import rounds_in_mean
 
 NONE = '–'
 CURVE_ROWS = 11
@@ -26,6 +27,8 @@ class Table(NamedTuple):
 def protocol(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
   """Returns data, model and training by name: one text, or several that say whose they are."""
   of_runs = [_protocol(run) for run in runs]
+  sized = _with_parameters([texts['Model'] for texts in of_runs], runs)
+  of_runs = [{**texts, 'Model': model} for texts, model in zip(of_runs, sized, strict=True)]
   out = []
   for name in of_runs[0]:
     whose: dict[str, list[str]] = {}
@@ -34,6 +37,19 @@ def protocol(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     alike = len(whose) == 1
     out.append((name, [t if alike else f'{t} ({", ".join(who)})' for t, who in whose.items()]))
   return out
+
+
+def _with_parameters(models: Sequence[str], runs: Sequence[Run]) -> list[str]:
+  """Adds the number of parameters; an unfinished run has it from others of the same network."""
+  counts = [(run.summary or {}).get('parameters', 0) for run in runs]
+  known: dict[str, set[int]] = {}
+  for model, count in zip(models, counts, strict=True):
+    known.setdefault(model, set()).update({count} - {0})
+  own = [
+    count or (sum(known[model]) if len(known[model]) == 1 else 0)
+    for model, count in zip(models, counts, strict=True)
+  ]
+  return [f'{m}; {n:,} parameters' if n else m for m, n in zip(models, own, strict=True)]
 
 
 def _protocol(run: Run) -> dict[str, str]:
@@ -48,15 +64,13 @@ def _protocol(run: Run) -> dict[str, str]:
   size = ', '.join(
     f'{key} {value}' for key, value in given.items() if value
   )  # 0: the network's own
-  parameters = (run.summary or {}).get('parameters')
-  known = f'; {parameters:,} parameters' if parameters else ''
   steps, epochs = get('client.steps'), get('client.epochs')
   work = f'{steps} steps' if steps not in (0, NONE) else f'{epochs} epoch{"s" * (epochs != 1)}'
   seeds = ', '.join(map(str, run.seeds))
   return {
     'Data': f'{plain_title(d["title"])}: {train} training and {test or NONE} test rows{points}',
     'Clients': f'{get("data.clients")}, partition {partition}{alpha}; {part} in a round',
-    'Model': f'{get("model.name")}{f" ({size})" if size else ""}{known}',
+    'Model': f'{get("model.name")}{f" ({size})" if size else ""}',
     'Optimizer': f'{get("client.optimizer")}, learning rate {get("client.lr")}',
     'Local training': f'{work} a round, batches of {get("client.batch_size")}',
     'Rounds': f'{get("rounds")}; seed{"s" * (len(run.seeds) > 1)} {seeds}',
@@ -66,7 +80,8 @@ def _protocol(run: Run) -> dict[str, str]:
 def results(runs: Sequence[Run]) -> Table:
   """Returns accuracies, rounds to targets, seconds, bytes, epsilon and the end of each run."""
   targets = sorted({t for run in runs for t in (run.summary or {}).get('rounds_to_accuracy', {})})
-  head = ['run', 'last', 'mean of last 5', 'best']
+  mean = f'mean of last {rounds_in_mean(run.settings["rounds"] for run in runs)}'
+  head = ['run', 'last', mean, 'best']
   head += [f'rounds to {100 * float(t):g} %' for t in targets]
   head += ['seconds', 'sent up', 'sent down', 'epsilon', 'how it ended']
   return Table(head, [_result(run, targets) for run in runs])

@@ -7,6 +7,7 @@ import jax
 from fedjax_syn.config import Resolved
 from fedjax_syn.core.types import Model
 from fedjax_syn.engine import Engine
+from fedjax_syn.runs import metrics
 
 FEW_ROWS = 200
 """With at most as many test rows, one of them is half a point of accuracy or more."""
@@ -42,7 +43,12 @@ def training(resolved: Resolved, engine: Engine) -> str:
 
 
 def caution(
-  test_rows: int, seeds: Sequence[int], results: Mapping[str, float | None], *, over: bool = False
+  test_rows: int,
+  seeds: Sequence[int],
+  results: Mapping[str, float | None],
+  *,
+  over: bool = False,
+  rounds: int = 5,
 ) -> str:
   """Says in one line why differences may be chance; '' where nothing speaks for it.
 
@@ -51,6 +57,7 @@ def caution(
     seeds: of the run.
     results: accuracy by method; None where it is not known.
     over: whether the run is over. Then methods are named whose one seed says little.
+    rounds: of the run.
   """
   parts = []
   if 0 < test_rows <= FEW_ROWS:
@@ -59,19 +66,19 @@ def caution(
     if not over:
       parts.append('one seed is compared, and seeds can differ by several points')
     else:
-      parts += _close(results)
+      parts += _close(results, rounds)
     if parts and 'seed' in parts[-1]:
       parts[-1] += ' (--config.seeds=0,1,2 trains three)'
   return f'NOTE: {"; ".join(parts)}' if parts else ''
 
 
-def _close(results: Mapping[str, float | None]) -> list[str]:
+def _close(results: Mapping[str, float | None], rounds: int) -> list[str]:
   known = sorted(((a, name) for name, a in results.items() if a is not None), reverse=True)
   if len(known) < 2 or known[0][0] - known[1][0] >= SEEDS_DIFFER:
     return []
   (best, first), (other, second) = known[:2]
   points = 100 * (best - other)
   return [
-    f'{first} and {second} differ by {points:.1f} points in the mean of the last 5 rounds,'
-    ' with one seed each'
+    f'{first} and {second} differ by {points:.1f} points in the mean of the last'
+    f' {metrics.rounds_in_mean([rounds])} rounds, with one seed each'
   ]

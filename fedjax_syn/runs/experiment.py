@@ -13,6 +13,7 @@ from fedjax_syn import config as config_lib
 from fedjax_syn.config import Resolved
 from fedjax_syn.core import exit_status, failures, paths, processes, stopping, texts
 from fedjax_syn.core.processes import on_process_0
+from fedjax_syn.plotting.style import plain_title
 from fedjax_syn.runs import (
   assemble,
   config_json,
@@ -146,8 +147,9 @@ def _conclude(runs: Sequence[PlannedRun], summary: dict[str, Any], show: progres
   rows = [(label, summary), *((name, other) for name, other in others if other)]
   results = {name: s['test_accuracy']['mean_last_5']['mean'] for name, s in rows}
   stored = on_process_0(lambda: work_folder.config(folder)) or {}
-  test_rows = stored.get('dataset', {}).get('rows', {}).get('test', 0)
-  note = descriptions.caution(test_rows, summary['seeds'], results, over=True)
-  show.summary(rows, folder, note)
+  dataset = stored.get('dataset', {})
+  test_rows, rounds = dataset.get('rows', {}).get('test', 0), summary['rounds']
+  note = descriptions.caution(test_rows, summary['seeds'], results, over=True, rounds=rounds)
+  show.summary(rows, folder, note, plain_title(dataset.get('title', '')))
   statuses = {status['status'] for status in summary['status'].values()}
   return exit_status.DIVERGED if statuses == {'diverged'} else exit_status.FINISHED

@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,15 @@ def accuracy_summary(
   return {name: statistics(per_seed) for name, per_seed in named.items()}
 
 
+def rounds_in_mean(rounds: Iterable[int]) -> int:
+  """Returns how many rounds `mean_last_5` is a mean of: fewer than five if no run has as many.
+
+  Args:
+    rounds: of the runs.
+  """
+  return max(min(max(rounds, default=5), 5), 1)
+
+
 def comparison(histories: Mapping[str, Sequence[Line]], key: str = 'test/accuracy') -> str:
   """Lays out the results of several runs as a Markdown table, mean ± standard deviation over seeds.
 
@@ -123,7 +132,8 @@ def comparison(histories: Mapping[str, Sequence[Line]], key: str = 'test/accurac
       return '-'
     return f'{value["mean"]:.3f}' + ('' if value['std'] is None else f' ± {value["std"]:.3f}')
 
-  table = ['| | last | mean of last 5 | best |', '|---|---|---|---|']
+  reached = (line['round'] for lines in histories.values() for line in lines)
+  table = [f'| | last | mean of last {rounds_in_mean(reached)} | best |', '|---|---|---|---|']
   for label, lines in histories.items():
     seeds = list(dict.fromkeys(line['seed'] for line in lines))
     rounds = max(line['round'] for line in lines)

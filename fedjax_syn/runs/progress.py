@@ -52,9 +52,13 @@ class Reporter:
     """Ends what `begin` started."""
 
   def summary(
-    self, rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path, note: str = ''
+    self,
+    rows: Sequence[tuple[str, Mapping[str, Any]]],
+    folder: Path,
+    note: str = '',
+    dataset: str = '',
   ) -> None:
-    """Shows the results, and a note on them."""
+    """Shows the results on a data set of this title, and a note on them."""
 
   def close(self) -> None:
     """Ends the display, whatever comes after it."""
@@ -156,10 +160,14 @@ class Plain(Reporter):
     self.label = ''  # what follows may be the next method's
 
   def summary(
-    self, rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path, note: str = ''
+    self,
+    rows: Sequence[tuple[str, Mapping[str, Any]]],
+    folder: Path,
+    note: str = '',
+    dataset: str = '',
   ) -> None:
     self.heartbeat.stop()
-    self.console.print(result_texts.summary_panel(rows, folder, note))
+    self.console.print(result_texts.summary_panel(rows, folder, note, dataset))
 
   def close(self) -> None:
     """Ends the lines of what takes long."""
@@ -233,10 +241,14 @@ class Bar(Plain):
     self.close()
 
   def summary(
-    self, rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path, note: str = ''
+    self,
+    rows: Sequence[tuple[str, Mapping[str, Any]]],
+    folder: Path,
+    note: str = '',
+    dataset: str = '',
   ) -> None:
     self.close()
-    super().summary(rows, folder, note)
+    super().summary(rows, folder, note, dataset)
 
   def close(self) -> None:
     """Leaves the bars where they are; what follows has others."""

@@ -11,10 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fedjax_syn.core import texts
+from fedjax_syn.runs import metrics
 
 
 def summary_panel(
-  rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path, note: str = ''
+  rows: Sequence[tuple[str, Mapping[str, Any]]], folder: Path, note: str = '', dataset: str = ''
 ) -> Panel:
   """Lays out the results of a run and of what it is compared with.
 
@@ -22,15 +23,16 @@ def summary_panel(
     rows: label and summary of each.
     folder: where the files lie.
     note: on the results, a line.
+    dataset: its title; '' is its name in the config.
 
   Returns:
     A panel for a rich console.
   """
   first = rows[0][1]
   table = Table(box=None, padding=(0, 2, 0, 0))
-  every = first['eval_every']
+  every, mean = first['eval_every'], f'mean of last {metrics.rounds_in_mean([first["rounds"]])}'
   best = 'best' if every == 1 else f'best of every {every} rounds'
-  for name in ('test accuracy', 'last', 'mean of last 5', best, 'seconds'):
+  for name in ('test accuracy', 'last', mean, best, 'seconds'):
     table.add_column(name, overflow='fold')
   for label, summary in rows:
     values = [_statistics(summary['test_accuracy'][k]) for k in ('last', 'mean_last_5', 'best')]
@@ -57,9 +59,9 @@ def summary_panel(
   notes.append(_text(f'seconds: {parts}'))
   notes.append(_text(f'{folder}/: summary.json, metrics.jsonl, figures/, checkpoints/'))
   notes.append(_text(f'on a page: python launch/report.py {shlex.quote(str(folder))}'))
-  title = (
-    f'{first["algorithm"]} on {first["dataset"]}, {first["rounds"]} rounds, seeds {first["seeds"]}'
-  )
+  rounds, seeds = first['rounds'], ', '.join(map(str, first['seeds']))
+  which = f'seed{"s" * (len(first["seeds"]) > 1)} {seeds}'
+  title = f'{dataset or first["dataset"]}, {rounds} round{"s" * (rounds > 1)}, {which}'
   return Panel(Group(table, *notes), title=_text(title), expand=False)
 
 

@@ -104,6 +104,16 @@ def test_one_seed_has_no_deviation(opened):
   assert warning not in rendered(opened)  # one of them has two seeds
 
 
+def test_an_unfinished_run_has_no_set_yet(opened):
+  html = lambda *runs: report.render(runs, {run.label: '' for run in runs})
+  learned, fedavg, unfinished = opened
+  assert 'No set yet: DynaFed (2) (not finished).' in html(*opened)
+  assert 'No set yet' not in html(learned, fedavg)
+  assert 'None of the runs' in html(fedavg) and 'None of the runs' not in html(unfinished, fedavg)
+  begun = fedavg._replace(summary=None)  # FedAvg will not learn one
+  assert 'No set yet' not in html(begun)
+
+
 def test_runs_that_cannot_be_compared_are_told(opened):
   plain = opened[1]
   assert 'class="unlike"' not in rendered(opened)
@@ -211,6 +221,14 @@ def test_the_protocol_names_whoever_differs(opened):
     'adam, learning rate 0.5 (FedAvg)',
   ]
   assert table['Rounds'] == ['7; seeds 0, 1 (DynaFed (1))', '7; seed 0 (FedAvg)']
+  # An unfinished run does not know its parameters, and has the same network.
+  network = 'mlp (width 8, depth 1); 610 parameters'
+  assert dict(tables.protocol(opened))['Model'] == [network]
+  other = opened[2]._replace(settings={**opened[2].settings, 'model.width': 9})
+  assert dict(tables.protocol([opened[0], other]))['Model'] == [
+    f'{network} (DynaFed (1))',
+    'mlp (width 9, depth 1) (DynaFed (2))',
+  ]
   old = {'title': 'digits (1a2b3c4d)'}  # of an older version
   run = opened[2]._replace(stored={**opened[2].stored, 'dataset': old})
   assert dict(tables.protocol([run]))['Data'] == ['digits: – training and – test rows']
@@ -305,6 +323,7 @@ def test_a_command_gives_the_very_config(run_folders, opened):
     for run in report.open_runs(run_folders):
       words = shlex.split(commands.command_of(run).replace('\\\n', ''))
       assert words[:2] == ['python', 'launch/main.py']
+      assert words.pop() == f'--workdir={run.folder}'
       file = words[2].removeprefix('--config=')
       config = files.load_config(str(paths.CONFIGS.parent / file), words[3:])
       assert identity.diff(run.stored['config'], config) == []

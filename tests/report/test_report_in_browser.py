@@ -252,7 +252,11 @@ def test_a_phone_scrolls_one_way(page):
   until(page, "document.querySelector('#curve svg')?.getBoundingClientRect().width <= 390")
   wide = page.evaluate('[document.documentElement.scrollWidth, window.innerWidth]')
   assert wide[0] <= wide[1] == 390
+  results = "document.querySelector('[aria-labelledby=results-caption]')"
+  hint = f"getComputedStyle({results}, '::before').content.includes('scroll sideways')"
+  until(page, hint)  # the table is wider than the phone
   page.set_viewport_size(DESKTOP)
+  until(page, f'!{hint}')
 
 
 @pytest.mark.parametrize('clients', [['ann', 'bob'], ['007', '08']], ids=['words', 'digits'])

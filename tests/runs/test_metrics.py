@@ -39,7 +39,7 @@ def test_comparison_is_a_table_with_a_row_for_each_run():
   line = lambda seed, round, value: {'seed': seed, 'round': round, 'test/accuracy': value}
   two = [line(0, 1, 0.25), line(1, 1, 0.75)]
   table = metrics.comparison({'a': two, 'b': two[:1], 'c': [*two, line(0, 2, 0.5)]}).splitlines()
-  assert table[0] == '| | last | mean of last 5 | best |'
+  assert table[0] == '| | last | mean of last 2 | best |'
   assert table[2:] == [
     '| a | 0.500 ± 0.354 | 0.500 ± 0.354 | 0.500 ± 0.354 |',
     '| b | 0.250 | 0.250 | 0.250 |',

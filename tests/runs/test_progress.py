@@ -42,8 +42,9 @@ def test_summary_names_everything(tmp_path):
   ]
   rows[1][1].update(epsilon=7.9449, privacy={'delta': 1e-5, 'unit': 'client'})
   rows[1][1].update(empty_rounds=[0, 3])
-  progress.Plain(console).summary(rows, tmp_path)
+  progress.Plain(console).summary(rows, tmp_path, dataset='photos')
   shown = file.getvalue()
+  assert ' photos, 1 round, seeds 0, 1 ' in shown and 'digits' not in shown
   assert 'fedavg: rounds without a sample, by seed: 0, 3' in shown
   older = 'fedavg: epsilon 7.945 of one of 2 seeds, which together give away more at delta 1e-05'
   assert older in shown
@@ -57,7 +58,7 @@ def test_summary_names_everything(tmp_path):
     'fedavg: seed 1 diverged in round 3, client 7; last good checkpoint: none was saved yet'
     in shown
   )
-  assert 'best of every 5 rounds' in shown and 'mean of last 5' in shown
+  assert 'best of every 5 rounds' in shown and 'mean of last 1 ' in shown
   assert '12.3' in shown and 'compile 3.0' in shown and 'synthesis' not in shown
   assert str(tmp_path)[:40] in shown.replace('\n', '')
 
@@ -309,6 +310,11 @@ def test_names_are_shown_as_they_are_on_any_terminal(width, terminal):
   show.summary([(name, summary_of({0: 0.5}))], f'runs/{name}\n')
   assert width == 1 or r'\x1b]0;x' in file.getvalue().replace('\n', '')
   assert not {'\x07', '\x1b]'} & {*file.getvalue(), *re.findall('\x1b.', file.getvalue())}
+
+
+@pytest.mark.parametrize(('rounds', 'last'), [([3], 3), ([3, 8], 5), ([5], 5), ([0], 1), ([], 5)])
+def test_a_mean_says_of_how_many_rounds_it_is(rounds, last):
+  assert metrics.rounds_in_mean(rounds) == last
 
 
 def test_a_table_of_results_keeps_its_columns():
