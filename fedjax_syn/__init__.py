@@ -39,7 +39,12 @@ if TYPE_CHECKING:  # what `__getattr__` finds
   from fedjax_syn.algorithms import FedReg as FedReg
   from fedjax_syn.algorithms import FedRep as FedRep
   from fedjax_syn.algorithms import FedSAM as FedSAM
+  from fedjax_syn.algorithms import Krum as Krum
+  from fedjax_syn.algorithms import LabelFlip as LabelFlip
+  from fedjax_syn.algorithms import Median as Median
   from fedjax_syn.algorithms import ServerWarmUp as ServerWarmUp
+  from fedjax_syn.algorithms import SignFlip as SignFlip
+  from fedjax_syn.algorithms import TrimmedMean as TrimmedMean
   from fedjax_syn.algorithms import chain as chain
   from fedjax_syn.chains import Chain as Chain
   from fedjax_syn.core.contexts import ClientContext as ClientContext
@@ -61,7 +66,8 @@ __version__ = '0.2.0'
 _METHODS = (
   'ABAVG', 'Ditto', 'DP', 'DynaFed', 'FedAvg', 'FedAvgM', 'FedBE', 'FedCOG', 'FedDecorr', 'FedDF',
   'FedDM', 'FedDualMatch', 'FedDyn', 'FedExP', 'FedGen', 'FedMix', 'FedNova', 'FedOpt',
-  'FedProto', 'FedProx', 'FedReg', 'FedRep', 'FedSAM', 'MOON', 'SCAFFOLD', 'ServerWarmUp', 'VHL',
+  'FedProto', 'FedProx', 'FedReg', 'FedRep', 'FedSAM', 'Krum', 'LabelFlip', 'Median', 'MOON',
+  'SCAFFOLD', 'ServerWarmUp', 'SignFlip', 'TrimmedMean', 'VHL',
 )
 # fmt: on
 _MODULES = {

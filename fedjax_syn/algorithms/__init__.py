@@ -32,12 +32,17 @@ from fedjax_syn.algorithms.fedprox import FedProx
 from fedjax_syn.algorithms.fedreg import FedReg
 from fedjax_syn.algorithms.fedrep import FedRep
 from fedjax_syn.algorithms.fedsam import FedSAM
+from fedjax_syn.algorithms.krum import Krum
+from fedjax_syn.algorithms.labelflip import LabelFlip
+from fedjax_syn.algorithms.median import Median
 from fedjax_syn.algorithms.moon import MOON
 from fedjax_syn.algorithms.old_fields import without_constants
 from fedjax_syn.algorithms.scaffold import SCAFFOLD
 from fedjax_syn.algorithms.serverwarmup import ServerWarmUp
 from fedjax_syn.algorithms.set_sharing.feddm import FedDM
 from fedjax_syn.algorithms.set_sharing.feddualmatch import FedDualMatch
+from fedjax_syn.algorithms.signflip import SignFlip
+from fedjax_syn.algorithms.trimmedmean import TrimmedMean
 from fedjax_syn.algorithms.vhl import VHL
 from fedjax_syn.chains import Chain
 from fedjax_syn.core.fields import ConfigError
@@ -51,6 +56,7 @@ LAYERS: dict[str, type[Layer]] = {
     *(ABAVG, Ditto, DP, DynaFed, FedAvg, FedAvgM, FedBE, FedCOG, FedDecorr, FedDF, FedDM),
     *(FedDualMatch, FedDyn, FedExP, FedGen, FedMix, FedNova, FedOpt, FedProto, FedProx, FedReg),
     *(FedRep, FedSAM, MOON, SCAFFOLD, ServerWarmUp, VHL),
+    *(Krum, LabelFlip, Median, SignFlip, TrimmedMean),  # last: colours follow the order
   )
 }
 

@@ -40,6 +40,21 @@ FEWEST = {'fixed': lambda cohort_size: cohort_size, 'poisson': lambda cohort_siz
 """By sampler, the fewest clients of a round."""
 
 
+def chosen(num_clients: int, share: Array | float, seed: int) -> Array:
+  """Draws a fixed share of all clients, as those that attack.
+
+  Args:
+    num_clients: of the run.
+    share: of them, rounded to whole clients, [].
+    seed: of the draw.
+
+  Returns:
+    Whether a client is among them, bool [num_clients].
+  """
+  order = jax.random.permutation(jax.random.key(seed, impl='threefry2x32'), num_clients)
+  return order < jnp.round(share * num_clients)
+
+
 def minibatch(key: PRNGKey, samples: int, batch_size: int, step: Array) -> Array:
   """Returns the rows of one batch of shuffled passes through a set.
 

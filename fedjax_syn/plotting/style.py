@@ -9,11 +9,12 @@ from fedjax_syn import algorithms
 
 COLOURS = ('#0072b2', '#d55e00', '#009e73', '#b65c9b', '#b8860b', '#3a9bd9', '#808080')
 """Okabe and Ito's, which most colour-blind people tell apart, for both backgrounds."""
-DASHES: tuple[tuple[int, ...], ...] = ((), (4, 2), (1, 2), (4, 2, 1, 2))
+DASHES: tuple[tuple[int, ...], ...] = ((), (4, 2), (1, 2), (4, 2, 1, 2), (8, 2))
 """Lengths of strokes and gaps in widths of the line; () is solid."""
 FIRST = ('fedavg', 'dynafed', 'scaffold', 'fedprox', 'fedcog', 'feddualmatch', 'moon')
 """Methods with solid lines, each of its own colour."""
-SLOTS = sorted(range(28), key=lambda slot: (slot >= 7 and slot % 7 == 0, slot))
+STYLES = 7 * len(DASHES)
+SLOTS = sorted(range(STYLES), key=lambda slot: (slot >= 28, slot >= 7 and slot % 7 == 0, slot))
 """Numbers of colours and dashes, in the order in which methods get them; FedAvg's colour last."""
 
 
@@ -64,11 +65,11 @@ def styles(names: Sequence[str]) -> list[Style]:
     names: of the methods, 'scaffold+dynafed' or 'SCAFFOLD + DynaFed'; one may come twice.
 
   Returns:
-    Styles, all different up to 28 of them.
+    Styles, all different up to `STYLES` of them.
   """
   taken: list[int] = []
   for name in names:
-    slots = [(_slot(name) + 7 * i + i // 4) % 28 for i in range(28)]
+    slots = [(_slot(name) + 7 * i + i // len(DASHES)) % STYLES for i in range(STYLES)]
     taken.append(next((slot for slot in slots if slot not in taken), slots[0]))
   return [Style(COLOURS[s % 7], DASHES[s // 7]) for s in taken]
 
@@ -77,4 +78,4 @@ def _slot(name: str) -> int:
   *inner, last = _parts(name)[0].lower().replace(' ', '').split('+')
   order = [*FIRST, *(word for word in algorithms.LAYERS if word not in FIRST)]
   place = order.index(last) if last in order else zlib.crc32(last.encode(errors='replace'))
-  return SLOTS[place % 28] + 7 * len([word for word in inner if word != algorithms.BASE])
+  return SLOTS[place % STYLES] + 7 * len([word for word in inner if word != algorithms.BASE])
