@@ -44,10 +44,10 @@ class Krum(Layer):
     updates, present = round.messages.payload['params'], round.messages.weight > 0
     n = present.sum()
     f = jnp.ceil(self.share * n - ROUNDING).astype(n.dtype)
-    others = ~jnp.eye(present.shape[0], dtype=bool) & present
+    others = ~jnp.eye(present.shape[0], dtype=bool) & present[None]
     distances = jnp.where(others, robust.squared_distances(updates), jnp.inf)
     nearest = jnp.arange(present.shape[0]) < jnp.maximum(n - f - 2, 1)
-    scores = jnp.where(nearest, jnp.sort(distances, axis=1), 0).sum(axis=1)
+    scores = jnp.where(nearest[None], jnp.sort(distances, axis=1), 0).sum(axis=1)
     scores = jnp.minimum(scores, jnp.finfo(scores.dtype).max)  # finite for a client that is alone
     rank = jnp.argsort(jnp.argsort(jnp.where(present, scores, jnp.inf), stable=True))
     chosen = present & (rank < self.keep)

@@ -38,7 +38,7 @@ def squared_distances(updates: PyTree) -> Array:
   """
 
   def to_all(i):
-    of_leaf = lambda leaf: ((leaf - leaf[i]) ** 2).reshape(leaf.shape[0], -1).sum(axis=1)
+    of_leaf = lambda leaf: ((leaf - leaf[i][None]) ** 2).reshape(leaf.shape[0], -1).sum(axis=1)
     return sum(map(of_leaf, jax.tree.leaves(updates)))
 
   cohort = jax.tree.leaves(updates)[0].shape[0]
