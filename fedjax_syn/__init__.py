@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds
   from fedjax_syn.algorithms import Krum as Krum
   from fedjax_syn.algorithms import LabelFlip as LabelFlip
   from fedjax_syn.algorithms import Median as Median
+  from fedjax_syn.algorithms import ServerRate as ServerRate
   from fedjax_syn.algorithms import ServerWarmUp as ServerWarmUp
   from fedjax_syn.algorithms import SignFlip as SignFlip
   from fedjax_syn.algorithms import TrimmedMean as TrimmedMean
@@ -67,7 +68,7 @@ _METHODS = (
   'ABAVG', 'Ditto', 'DP', 'DynaFed', 'FedAvg', 'FedAvgM', 'FedBE', 'FedCOG', 'FedDecorr', 'FedDF',
   'FedDM', 'FedDualMatch', 'FedDyn', 'FedExP', 'FedGen', 'FedMix', 'FedNova', 'FedOpt',
   'FedProto', 'FedProx', 'FedReg', 'FedRep', 'FedSAM', 'Krum', 'LabelFlip', 'Median', 'MOON',
-  'SCAFFOLD', 'ServerWarmUp', 'SignFlip', 'TrimmedMean', 'VHL',
+  'SCAFFOLD', 'ServerRate', 'ServerWarmUp', 'SignFlip', 'TrimmedMean', 'VHL',
 )
 # fmt: on
 _MODULES = {

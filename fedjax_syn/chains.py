@@ -101,6 +101,14 @@ class Chain:
     return functools.reduce(lambda local, layer: layer.local(local), self.layers, self.layers[0])
 
   @property
+  def schedules(self) -> dict[str, str]:
+    """The schedules over rounds, by key: fields of layers that are called so."""
+    layers = (self.local, *self.layers[1:]) if self.trains_locally else self.layers[1:]
+    return {
+      layer._key('schedule'): layer.schedule for layer in layers if hasattr(layer, 'schedule')
+    }
+
+  @property
   def trains_locally(self) -> bool:
     """Whether clients train locally; otherwise one layer has `client_update`."""
     return self.client_update is None

@@ -38,6 +38,7 @@ from fedjax_syn.algorithms.median import Median
 from fedjax_syn.algorithms.moon import MOON
 from fedjax_syn.algorithms.old_fields import without_constants
 from fedjax_syn.algorithms.scaffold import SCAFFOLD
+from fedjax_syn.algorithms.serverrate import ServerRate
 from fedjax_syn.algorithms.serverwarmup import ServerWarmUp
 from fedjax_syn.algorithms.set_sharing.feddm import FedDM
 from fedjax_syn.algorithms.set_sharing.feddualmatch import FedDualMatch
@@ -56,7 +57,7 @@ LAYERS: dict[str, type[Layer]] = {
     *(ABAVG, Ditto, DP, DynaFed, FedAvg, FedAvgM, FedBE, FedCOG, FedDecorr, FedDF, FedDM),
     *(FedDualMatch, FedDyn, FedExP, FedGen, FedMix, FedNova, FedOpt, FedProto, FedProx, FedReg),
     *(FedRep, FedSAM, MOON, SCAFFOLD, ServerWarmUp, VHL),
-    *(Krum, LabelFlip, Median, SignFlip, TrimmedMean),  # last: colours follow the order
+    *(Krum, LabelFlip, Median, SignFlip, TrimmedMean, ServerRate),  # last: colours follow the order
   )
 }
 
@@ -197,10 +198,11 @@ def from_json(rows: Any, *, trusted: bool = False) -> Chain:
     prefix = f'{word}.'
     kept = without_constants({prefix + name: value for name, value in fields.items()})
     fields = {key.removeprefix(prefix): value for key, value in kept.items()}
-    if ':' in word and not trusted:
+    code = {'layer': word, 'schedule': str(fields.get('schedule', ''))}
+    for key in [key for key, name in code.items() if ':' in name and not trusted]:
       raise ValueError(
-        f'chain: layer={word!r} names code, which is not imported because a file says so; if you'
-        ' trust this file, say so: trusted=True'
+        f'chain: {key}={code[key]!r} names code, which is not imported because a file says so; if'
+        ' you trust this file, say so: trusted=True'
       )
     cls = layer_class(word)
     known = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]

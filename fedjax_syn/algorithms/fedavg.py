@@ -1,10 +1,12 @@
 """FedAvg: local training and a mean of the models (McMahan et al., 2017)."""
 
+from collections.abc import Callable
+
 import optax
 
 from fedjax_syn.client.settings import Averaging, LocalTraining
 from fedjax_syn.core.optimizers import optimizer as optimizer_by_name
-from fedjax_syn.core.optimizers import schedule as schedule_by_name
+from fedjax_syn.core.schedules import schedule as schedule_by_name
 from fedjax_syn.core.types import Array
 from fedjax_syn.data.augment import AUGMENTATIONS, Augment
 from fedjax_syn.layer import Layer
@@ -23,7 +25,7 @@ class FedAvg(Layer, LocalTraining, Averaging):
         f'client.epochs={self.epochs}: exactly one of client.epochs and client.steps must be'
         f' non-zero, and client.steps={self.steps}'
       )
-    optimizer_by_name(self.optimizer, momentum=self.momentum, weight_decay=self.weight_decay)
+    self._optimizer_by_rate()
     schedule_by_name(self.schedule, 0)
 
   def provides(self):
@@ -39,8 +41,15 @@ class FedAvg(Layer, LocalTraining, Averaging):
     return f'{block}.{field_name}'
 
   def _optimizer(self, learning_rate: Array) -> optax.GradientTransformation:
-    make = optimizer_by_name(self.optimizer, momentum=self.momentum, weight_decay=self.weight_decay)
-    return make(learning_rate)
+    return self._optimizer_by_rate()(learning_rate)
+
+  def _optimizer_by_rate(self) -> Callable[[Array], optax.GradientTransformation]:
+    return optimizer_by_name(
+      self.optimizer,
+      momentum=self.momentum,
+      weight_decay=self.weight_decay,
+      clip_norm=self.clip_norm,
+    )
 
   def _augmentation(self) -> Augment | None:
     return AUGMENTATIONS[self.augment]

@@ -24,7 +24,7 @@ from fedjax_syn.config.parsing import TFDS, Leaf, leaves
 from fedjax_syn.config.schema import METHODS, SECTIONS, Resolved, flatten, plain, to_dict
 from fedjax_syn.core import paths
 from fedjax_syn.core.fields import ConfigError, coerce
-from fedjax_syn.core.optimizers import ENDING
+from fedjax_syn.core.schedules import ends
 
 OWN_FOLDERS = ('folder', 'arrays')  # data.name that does not tell what data.dir holds
 _CODE = re.compile(r'([A-Za-z_][\w.]*|.+\.py):([A-Za-z_]\w*)')  # module:function, FILE.py:Class
@@ -33,7 +33,10 @@ _CODE = re.compile(r'([A-Za-z_][\w.]*|.+\.py):([A-Za-z_]\w*)')  # module:functio
 def hash8(config: Any, **more: Any) -> str:
   """Returns 8 hex digits of the fields that make a run (and `more`), and of the code they name."""
   code = own_code(config)
-  content = identity(config) | more | ({'own_code': code} if code else {})
+  resolved = _resolved(config)
+  known = leaves(*resolved.outside)
+  fields = {k: v for k, v in identity(resolved).items() if not _added(v, known.get(k))}
+  content = fields | more | ({'own_code': code} if code else {})
   return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -141,8 +144,8 @@ def depends_on_rounds(config: Any, before: int | None = None) -> list[str]:
   resolved = _resolved(config)
   runs = [resolved, *(other.config for other in compared.configs(resolved))]
   methods = [algorithms.create(run.algorithm, run) for run in runs]
-  schedules = [m.local.schedule for m in methods if m.trains_locally]
-  named = [f'client.schedule={s!r}' for s in dict.fromkeys(schedules) if s in ENDING]
+  schedules = dict.fromkeys(pair for method in methods for pair in method.schedules.items())
+  named = [f'{key}={name!r}' for key, name in schedules if ends(name)]
   if before is None or before == resolved.rounds:
     return named
   try:
@@ -192,6 +195,11 @@ def _fields(config: Mapping[str, Any], new: Resolved) -> dict[str, Any]:
   # The content of a user's file makes another run, its folder does not.
   called = lambda key: method_list.rename(key, str(fields[key]), own_layers.called)
   return fields | {key: called(key) for key in METHODS if key in fields}
+
+
+def _added(value: Any, leaf: Leaf | None) -> bool:
+  """Whether a value is the default of a field that earlier versions lack."""
+  return leaf is not None and bool(leaf.rules.get('added')) and value == plain(leaf.default)
 
 
 def _value(key: str, value: Any, leaf: Leaf | None) -> Any:

@@ -13,7 +13,7 @@ from fedjax_syn.config import combinations, method_list
 from fedjax_syn.config.parsing import TFDS
 from fedjax_syn.config.schema import METHODS, Resolved, flatten
 
-WORDS = ('model.name', 'data.name', 'data.proxy')
+WORDS = ('model.name', 'data.name', 'data.proxy', 'client.schedule', 'serverrate.schedule')
 TRUST = 'data.trusted'  # a file cannot grant trust to itself
 
 
@@ -35,6 +35,10 @@ def code_of(content: Mapping[str, Any]) -> dict[str, str]:
   ]
   words += [('outside', str(word)) for word in flat.get('outside') or ()]
   words += [(key, str(flat.get(key, ''))) for key in WORDS]
+  own = [
+    pair for method in method_list.read(str(flat.get('compare', ''))) for pair in method.settings
+  ]
+  words += [(key, text) for key, text in own if key in WORDS]
   of_tfds = lambda key, word: key.startswith('data.') and word.startswith(TFDS)
   return {key: word for key, word in words if ':' in word and not of_tfds(key, word)}
 

@@ -6,6 +6,7 @@ w^{c-1} to the clients; papers write x, w^t or theta^t for it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_syn.core.objectives import Objective, single_label
-from fedjax_syn.core.optimizers import schedule
 from fedjax_syn.core.privacy import Sampling
+from fedjax_syn.core.schedules import schedule
 from fedjax_syn.core.types import Array, KeyPath, Model, Params, PRNGKey, PyTree, Shard, Stats
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ class Task(NamedTuple):
   @property
   def local(self) -> FedAvg:
     """Local training as the chain's layers have changed it: rate, batch size, epochs."""
-    return self.chain.local
+    local = self.chain.local
+    if local.batch_size:
+      return local
+    return dataclasses.replace(local, batch_size=self.data.positions.shape[0])  # of all clients
 
   def learning_rate(self, round: Array | int) -> Array:
     """Returns eta, the clients' learning rate in a round, []."""

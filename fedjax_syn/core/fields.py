@@ -39,6 +39,7 @@ def field(
   choices: tuple[Any, ...] | None = None,
   identity: bool = True,
   static: bool | None = None,
+  added: bool = False,
 ) -> Any:
   """Declares one field of a layer or of a config.
 
@@ -54,12 +55,14 @@ def field(
     static: whether another value compiles another program. By default a number with a fraction is
       an argument of the program, and everything else is static. A float on which the method
       branches in Python must be static.
+    added: whether hashes leave the field out at its default, as those of earlier versions did,
+      which had no such field.
 
   Returns:
     A `dataclasses.field` that carries the rest as metadata.
   """
   rules = {'help': help, 'low': low, 'high': high, 'above': above, 'choices': choices}
-  rules |= {'identity': identity, 'static': static}
+  rules |= {'identity': identity, 'static': static, 'added': added}
   return dataclasses.field(default=default, metadata=rules)
 
 

@@ -1,10 +1,9 @@
-"""Optimizers by their optax names, training by them, and schedules over rounds."""
+"""Optimizers by their optax names, and training by them."""
 
 from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
 
 from fedjax_syn.core.types import Array, Params, PyTree
@@ -13,7 +12,7 @@ OPTIMIZERS = ('sgd', 'adam', 'adamw', 'adagrad', 'rmsprop', 'yogi', 'lion', 'nad
 
 
 def optimizer(
-  name: str, *, momentum: float = 0.0, weight_decay: float = 0.0
+  name: str, *, momentum: float = 0.0, weight_decay: float = 0.0, clip_norm: float = 0.0
 ) -> Callable[[Any], optax.GradientTransformation]:
   """Returns a function from the learning rate, which may be traced, to an optax optimizer.
 
@@ -22,6 +21,8 @@ def optimizer(
     momentum: heavy-ball momentum; for sgd and rmsprop only.
     weight_decay: L2 added to the gradient before the optimizer (coupled, as PyTorch's SGD and Adam
       do), except for adamw and lion, whose own decoupled decay it becomes.
+    clip_norm: bound on the norm of the whole gradient, which is scaled down before anything else;
+      0: none.
 
   Raises:
     ValueError: if the optimizer has no momentum.
@@ -39,8 +40,10 @@ def optimizer(
 
   def build(learning_rate):
     inner = getattr(optax, name)(learning_rate, **options)
-    coupled = weight_decay and not decoupled
-    return optax.chain(optax.add_decayed_weights(weight_decay), inner) if coupled else inner
+    before = [optax.clip_by_global_norm(clip_norm)] if clip_norm else []
+    if weight_decay and not decoupled:
+      before.append(optax.add_decayed_weights(weight_decay))
+    return optax.chain(*before, inner) if before else inner
 
   return build
 
@@ -97,43 +100,3 @@ def optimize(
 
   (params, _), records = jax.lax.scan(body, (params, optimizer.init(params)), batches)
   return params, records
-
-
-ENDING = ('cosine',)  # schedules that end with the run
-
-
-def schedule(name: str, rounds: int) -> Callable[[Array | int], Array]:
-  """Returns a factor on the learning rate as a function of the round 1, 2, ...
-
-  Args:
-    name: '' (constant 1), 'cosine' (to zero over all rounds) or 'exponential(r)' (r per round).
-    rounds: rounds of the run; 0: not known yet, so that those of `ENDING` cannot be used.
-
-  Raises:
-    ValueError: if the name is unknown.
-  """
-  kind, _, argument = name.rstrip(')').partition('(')
-  if kind == '' and not argument:
-    return lambda round: jnp.ones(())
-  if kind == 'cosine' and not argument:
-    if not rounds:
-      return _needs_rounds
-    decay = optax.cosine_decay_schedule(1.0, rounds)
-    return lambda round: decay(round - 1)
-  try:
-    rate = float(argument) if kind == 'exponential' else None
-  except ValueError:
-    rate = None
-  if rate is None or not 0 < rate <= 1:
-    raise ValueError(
-      f"client.schedule={name!r} is unknown; known: '', 'cosine', 'exponential(0.998)'"
-    )
-  decay = optax.exponential_decay(1.0, 1, rate)
-  return lambda round: decay(round - 1)
-
-
-def _needs_rounds(round: Array | int) -> Array:
-  raise ValueError(
-    "client.schedule='cosine' ends with the run, and the number of rounds is not known here:"
-    ' Engine(..., rounds=...)'
-  )

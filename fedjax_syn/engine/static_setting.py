@@ -14,9 +14,9 @@ from fedjax_syn.core.contexts import Task
 from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.mesh import mesh_of
 from fedjax_syn.core.objectives import Objective, objective_of
-from fedjax_syn.core.optimizers import ENDING
 from fedjax_syn.core.privacy import Mechanism, promises
 from fedjax_syn.core.sampling import SAMPLERS
+from fedjax_syn.core.schedules import ends
 from fedjax_syn.core.types import Array, Model, PRNGKey, PyTree, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.data.federated import FederatedData
@@ -143,7 +143,7 @@ def make_setting(
   objective = objective_of(data.y)
   num_clients = data.start.shape[0]
   cohort_size = SAMPLERS[sampler](num_clients, participation)[0]
-  ends = chain.trains_locally and chain.local.schedule in ENDING
+  needs_rounds = any(map(ends, chain.schedules.values()))
   setting = Setting(
     chain.adapt(model, data.x.shape[1:]),
     objective if loss is None else objective._replace(loss=loss),
@@ -152,7 +152,7 @@ def make_setting(
     participation,
     sampler,
     resolve(layout, cohort_size)._replace(client_state_bytes=0),
-    rounds=rounds if ends else 0,
+    rounds=rounds if needs_rounds else 0,
     noise_number=noise_number,
   )
   mechanism = chain.mechanism(setting.task(chain, data, 1))

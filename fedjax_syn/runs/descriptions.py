@@ -32,9 +32,8 @@ def training(resolved: Resolved, engine: Engine) -> str:
   work = f'{c.steps} steps' if c.steps else f'{c.epochs} epoch{"s" * (c.epochs != 1)}'
   optimizer = f'{c.optimizer} with momentum {c.momentum:g}' if c.momentum else c.optimizer
   schedule = f' ({c.schedule})' if c.schedule else ''
-  how = (
-    f', trained by {optimizer}: rate {c.lr:g}{schedule}, batches of {c.batch_size}, {work} a round'
-  )
+  batches = f'batches of {c.batch_size}' if c.batch_size else 'all samples in a batch'
+  how = f', trained by {optimizer}: rate {c.lr:g}{schedule}, {batches}, {work} a round'
   return (
     f'{resolved.model.name} with {parameters_of(engine.model):,} parameters'
     f'{how if engine.chain.trains_locally else ""}; {resolved.rounds} rounds,'

@@ -31,7 +31,7 @@ TOGETHER = (
   'fedprox+feddecorr+serverwarmup+fedavgm+labelflip+median',
   'fedsam+fedopt+signflip+trimmedmean',
   'moon+fedproto',
-  'feddyn+krum',
+  'feddyn+krum+serverrate',
   'ditto+fedmix+fedexp',
 )
 OTHERS = [n for n in algorithms.names() if n not in '+'.join(('fedavg', *TOGETHER)).split('+')]

@@ -1,6 +1,7 @@
 """Configs: refusals and their lines, overrides, hashes, differences, the files in configs/."""
 
 import dataclasses
+import hashlib
 import importlib
 import json
 import pathlib
@@ -201,6 +202,15 @@ NOT_OF_A_RUN = {
   'trackers',
   'outside',
 }
+
+
+def test_a_field_of_a_later_version_leaves_hashes_as_they_were():
+  added = [key for key, leaf in parsing.leaves().items() if leaf.rules.get('added')]
+  assert 'client.clip_norm' in added
+  before = {k: v for k, v in identity.identity(changed({})).items() if k not in added}
+  text = json.dumps(before, sort_keys=True).encode()
+  assert hash8(changed({})) == hashlib.sha256(text).hexdigest()[:8]
+  assert hash8(changed({'client.clip_norm': 0.5})) != hash8(changed({}))
 
 
 def test_every_field_in_use_that_changes_a_result_changes_the_hash():
