@@ -195,6 +195,12 @@ BAD = [
   ({'client.momentum': 0.9}, 'client.momentum=0.9'),
   ({'client.schedule': 'cosin'}, "client.schedule='cosin'"),
   ({'dynafed.length': 200}, 'dynafed.length=200'),
+  (  # what else would be refused is said at once
+    {'dynafed.length': 200, 'data.name': 'digit', 'seeds': (1, 1)},
+    'dynafed.length=200 must be smaller than rounds=200: no round would be fine-tuned;'
+    " try --config.dynafed.length=100; data.name='digit': unknown; nearest: digits, digit_five;"
+    ' seeds=(1, 1): must be one or more distinct integers',
+  ),
   ({'dynafed.segment': 30}, 'dynafed.segment=30'),
   (
     {'scaffold.option': 3},
@@ -251,6 +257,13 @@ BAD_OVERRIDES = [
     'algorithm',
     'Scaffold>DynaFed',
     "algorithm='Scaffold>DynaFed': unknown; nearest: scaffold+dynafed",
+  ),
+  (
+    'algorithm',
+    'scaffold(client.lr=0.1)',
+    "algorithm='scaffold(client.lr=0.1)': settings in parentheses are those of compare;"
+    ' of the algorithm they are written'
+    ' --config.algorithm=scaffold --config.client.lr=0.1',
   ),
   ('algorithm', 'DP-FedAvg', "algorithm='DP-FedAvg': unknown; nearest: dp"),
   ('client.nesterov', '1', "client.nesterov='1': no such field; --list=fields names all"),

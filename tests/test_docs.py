@@ -1,6 +1,7 @@
 """The documentation: every method has a page, the nav lists every page, tables follow the code."""
 
 import dataclasses
+import itertools
 import json
 import pathlib
 import re
@@ -14,6 +15,7 @@ from fedjax_syn import algorithms
 from fedjax_syn import config as config_lib
 from fedjax_syn.config import files
 from fedjax_syn.core import paths
+from fedjax_syn.tables import sweep
 from tools import docs_hooks as hooks
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -34,17 +36,18 @@ def words_of(path):
   return '\n'.join(''.join(c['source']) for c in cells if c['cell_type'] == 'markdown')
 
 
-def commands_of(path):
-  """Calls of `launch/main.py` in the code blocks, as lists of words."""
+def commands_of(path, program='main'):
+  """Calls of `launch/main.py` or another program in the code blocks, as lists of words."""
   lines = '\n'.join(blocks(words_of(path), 'bash')).replace('\\\n', ' ').splitlines()
   for line in lines:
-    _, found, rest = line.partition('python launch/main.py')
+    _, found, rest = line.partition(f'python launch/{program}.py')
     if found:
       yield shlex.split(rest.split('"')[0].split('&')[0], comments=True)
 
 
 PAGES = [ROOT / 'README.md', *sorted(DOCS.rglob('*.md')), *sorted(OWN.parent.glob('*.ipynb'))]
 COMMANDS = [(path, words) for path in PAGES for words in commands_of(path)]
+SWEEPS = [(path, words) for path in PAGES for words in commands_of(path, 'sweep')]
 
 
 def pages_of(nav):
@@ -151,10 +154,28 @@ def test_a_command_of_the_documentation_is_not_refused(path, words, tmp_path, mo
   config_lib.check(config)
 
 
+@pytest.mark.parametrize(
+  ('path', 'words'),
+  [pytest.param(*case, id=f'{case[0].name}: {" ".join(case[1])}') for case in SWEEPS],
+)
+def test_a_sweep_of_the_documentation_is_not_refused(path, words, tmp_path):
+  grid = [value for flag, value in itertools.pairwise(words) if flag == '--grid']
+  flags = dict(word.lstrip('-').split('=', 1) for word in words if word.startswith('--config='))
+  settings = [word for word in words if word.startswith('--config.')]
+  config = files.load_config(ROOT / flags['config'], [*settings, '--config.compare='])
+  if not sweep.has_validation(config):
+    config.data.validation = 0.1
+  cells = sweep.choose(sweep.read_grid(grid), 0, 0)
+  assert len(cells) > 2
+  for values in cells:
+    sweep.make_cell(config, values, tmp_path)
+
+
 def test_commands_are_found():
   found = {path.name for path, _ in COMMANDS}
   assert {'README.md', 'compose.md', 'data.md', 'tour.md', OWN.name} <= found
   assert any('--config.data.name=folder' in words for _, words in COMMANDS)
+  assert {'data.md', 'results.md', 'tour.md'} <= {path.name for path, _ in SWEEPS}
 
 
 @pytest.mark.parametrize(

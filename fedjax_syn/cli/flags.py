@@ -84,6 +84,8 @@ def _as_setting(name: str) -> str:
   """Says which settings an unknown flag may mean."""
   from fedjax_syn.config import parsing
 
+  if line := suggestions.hint(name):
+    return f'; {line}'
   near = suggestions.nearest(name, parsing.leaves())
   named = [key if key.startswith('--') else f'--config.{key}' for key in near]
   return f'; nearest: {", ".join(named)}' if near else ''

@@ -68,9 +68,12 @@ def check(config: Any) -> Resolved:
   values['']['compare'] = compared.canonical(values['']['compare'], known, outside)
   sections = {name: cls(**values[name]) for name, cls in SECTIONS.items()}
   layers = blocks.build(outside, values, flat)
-  resolved = Resolved(**values[''] | {'outside': outside}, **sections, blocks=layers)
+  given = Resolved(**values[''] | {'outside': outside}, **sections, blocks=layers)
   try:
-    resolved = compared.resolve_blocks(resolved)
+    try:
+      resolved = compared.resolve_blocks(given)
+    except ValueError as error:  # too few rounds, say
+      raise ConfigError('; '.join([str(error), *_other_refusals(given)])) from error
     _check_names(resolved)
     _check_combinations(resolved)
   except ConfigError:
@@ -78,6 +81,17 @@ def check(config: Any) -> Resolved:
   except ValueError as error:  # of layers, optimizers, schedules, compositions
     raise ConfigError(str(error)) from error
   return resolved
+
+
+def _other_refusals(resolved: Resolved) -> list[str]:
+  """Returns what would be refused next of a config whose methods do not fit its rounds."""
+  errors = []
+  for one in (_check_names, _check_seeds):
+    try:
+      one(resolved)
+    except ValueError as error:
+      errors.append(str(error))
+  return errors
 
 
 def _check_names(resolved: Resolved) -> None:
@@ -105,8 +119,12 @@ def _check_names(resolved: Resolved) -> None:
     check_range(key, value, {'choices': tuple(known)})
 
 
-def _check_combinations(resolved: Resolved) -> None:
+def _check_seeds(resolved: Resolved) -> None:
   check_together({**flatten(to_dict(resolved)), 'seeds': resolved.seeds})
+
+
+def _check_combinations(resolved: Resolved) -> None:
+  _check_seeds(resolved)
   for name in resolved.trackers:
     if importlib.util.find_spec(name) is None:
       raise ConfigError(f"trackers={name!r}: is not installed; pip install -e '.[{name}]'")

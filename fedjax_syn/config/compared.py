@@ -125,7 +125,8 @@ def _values(method: Method, known: Mapping[str, Leaf], outside: Iterable[str]) -
   for key, text in method.settings:
     section = key.partition('.')[0]
     if key not in known:
-      raise ConfigError(f'{where}: {key}={shown(text)}: {no_such(key, known, outside)}')
+      own_fields = [k for k in known if k.partition('.')[0] in sections and k not in COMMON]
+      raise ConfigError(f'{where}: {key}={shown(text)}: {no_such(key, own_fields, outside)}')
     if section not in sections or key in COMMON:
       raise ConfigError(
         f'{where}: {key} is no setting of one method; {", ".join(f"{s}.*" for s in sections)} are,'

@@ -181,6 +181,12 @@ def check_algorithm(key: str, word: str) -> None:
       f'{key}={shown(word)}: names one method; those that it is compared with are in compare'
       f' (--config.compare={word.partition(",")[2]})'
     )
+  method, _, settings = word.partition('(')
+  if method in algorithms.LAYERS and '=' in settings:
+    raise ConfigError(
+      f'{key}={shown(word)}: settings in parentheses are those of compare; of the algorithm they'
+      f' are written --config.algorithm={method} --config.client.lr=0.1'
+    )
   parts = word.split('+')
   for position, part in enumerate(parts):
     check_name(key, part, 'algorithms')
@@ -238,6 +244,8 @@ def no_such(key: str, known: Iterable[str], outside: Iterable[str]) -> str:
     if (name := algorithms.block_name(word)) == key.partition('.')[0]:
       fields = ', '.join(k.removeprefix(f'{name}.') for k in known if k.startswith(f'{name}.'))
       return f'{word} has no such field; it has {fields or "none"} (docs/compose.md)'
+  if line := suggestions.hint(key):
+    return f'no such field; {line}'
   return f'no such field{_nearest(key, known)}'
 
 

@@ -34,7 +34,7 @@ SYNONYMS = {
   'model.name': 'model modelname net network arch architecture backbone',
   'model.width': 'channels hidden hiddensize hiddendim units',
   'model.depth': 'layers numlayers nlayers blocks',
-  'layout.devices': 'device gpu gpus cuda numdevices numgpus',
+  'layout.devices': 'numdevices numgpus ngpus',
   '--workdir': 'workdir logdir outdir outputdir output savedir',
   # Methods.
   'fedavg': 'fedsgd localsgd average avg',
@@ -56,12 +56,21 @@ SYNONYMS = {
   'mlp': 'fc fcn dnn 2nn linear logistic logisticregression',
   'text': 'lstm rnn textcnn transformer',
   # Partitions.
-  'dirichlet': 'dir lda noniid niid heterogeneous',
-  'labels_per_client': 'pathological shard shards labelskew quantity',
+  'dirichlet': 'dir lda noniid niid heterogeneous skewed',
+  'labels_per_client': 'pathological shard shards labelskew quantity noniid niid heterogeneous',
+  'balanced_dirichlet': 'noniid niid heterogeneous',
   'iid': 'homogeneous homo uniform random even',
   'natural': 'user users writer federated byclient',
 }
 """Other words for a known name, in lower case and without separators (one letter: as it is)."""
+
+SHARED = ('', 'data', 'client', 'server', 'model', 'layout')
+"""Sections of fields that all methods have."""
+HARDWARE = ('device', 'devices', 'gpu', 'gpus', 'cuda', 'cpu', 'tpu', 'rocm', 'platform', 'backend')
+HARDWARE_HINT = (
+  'JAX selects the hardware: JAX_PLATFORMS=cuda python ... (or cpu, tpu; docs/install.md says what'
+  ' to install), and layout.devices is how many devices are used'
+)
 
 _MEANT: dict[str, list[str]] = {}
 for _name, _words in SYNONYMS.items():
@@ -94,12 +103,23 @@ def nearest(word: str, known: Iterable[str], most: int = 3) -> list[str]:
     *(name for name in known if name.startswith(f'{word}.')),
     *(of_section[name] for name in close(of_section)),
     *(key for name, key in of_section.items() if words and words <= {*_parts(name)}),
-    *(name for name in known if _alike(_last(name), last)),
+    *_same(last, known),
   ]
   if not found:
     similar = close(dict.fromkeys(map(_last, known)))  # of `close`, the likeliest first
     found = sorted((n for n in known if _last(n) in similar), key=lambda n: similar.index(_last(n)))
   return list(dict.fromkeys(found))[:most]
+
+
+def hint(word: str) -> str:
+  """Returns a line on a name that no setting could have, 'device' say; '' where there is none."""
+  return HARDWARE_HINT if _plain(_last(word)) in HARDWARE else ''
+
+
+def _same(last: str, known: Iterable[str]) -> list[str]:
+  """Returns the keys whose last part is this; those that all methods have, if there are any."""
+  same = [name for name in known if _alike(_last(name), last)]
+  return [name for name in same if name.rpartition('.')[0] in SHARED] or same
 
 
 def _last(key: str) -> str:

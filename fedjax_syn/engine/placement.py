@@ -102,6 +102,28 @@ class CohortResult(NamedTuple):
   """[], real steps / (lanes x steps of the longest queue)."""
 
 
+def weighted_sum(payload: PyTree, weight: Array) -> PyTree:
+  """Sums the payloads of a block of clients.
+
+  Args:
+    payload: leaves [clients, ...].
+    weight: [clients]; booleans select clients.
+
+  Returns:
+    Leaves [...], of the payload's type. Whole numbers become floats if the weights are floats, and
+    booleans are counted.
+  """
+
+  def total(leaf):
+    if jnp.issubdtype(leaf.dtype, jnp.inexact):
+      return jnp.tensordot(weight.astype(leaf.dtype), leaf, axes=1)
+    kind = jnp.promote_types(leaf.dtype, weight.dtype)
+    kind = kind if kind.itemsize >= 4 else jnp.int32  # sums of bytes and booleans
+    return jnp.tensordot(weight.astype(kind), leaf.astype(kind), axes=1)
+
+  return jax.tree.map(total, payload)
+
+
 def run_clients(
   make_client: Callable[[RoundInputs], Client],
   inputs: RoundInputs,
@@ -126,15 +148,14 @@ def run_clients(
     across: the axis of a vmap around it, see `run_block`.
   """
 
-  def total(message, weight):
-    return jax.tree.map(lambda m: jnp.tensordot(weight.astype(m.dtype), m, axes=1), message.payload)
-
   def reduce(results):
     """Returns what is summed over clients, and what is kept of each of them."""
     message, state, metrics = results
-    unweighted = None if uniform else total(message, message.weight > 0)
+    present = message.weight > 0
+    weighted = weighted_sum(message.payload, present if uniform else message.weight)
+    unweighted = None if uniform else weighted_sum(message.payload, present)
     kept = message.weight, message.payload if keep_messages else None, state, metrics
-    return (total(message, message.weight), unweighted), kept
+    return (weighted, unweighted), kept
 
   if layout.form == 'loop':
     client = make_client(inputs)

@@ -52,6 +52,19 @@ REFUSED = [
     "Unknown command line flag 'learning_rate'; settings are written --config.key=value; nearest:"
     ' --config.client.lr\n',
   ),
+  (
+    ['--lr=1'],
+    "Unknown command line flag 'lr'; settings are written --config.key=value; nearest:"
+    ' --config.client.lr\n',
+  ),
+  (
+    ['--device=cuda'],
+    "Unknown command line flag 'device'; settings are written --config.key=value; JAX",
+  ),
+  (
+    ['--config.gpu=0'],
+    "gpu='0': no such field; JAX selects the hardware: JAX_PLATFORMS=cuda python",
+  ),
   (['--list=nets'], 'flag --list=nets: value should be one of'),
   (['20'], "'20': unexpected; settings are written --config.key=value"),
   (['--config.rounds', '20'], "'20': unexpected; settings are written --config.key=value"),

@@ -105,6 +105,8 @@ def test_labels_and_folders_tell_methods_apart():
     ('fedavg(0.1)', r"compare='fedavg\(0.1\)': '0.1' is no setting; write fedavg\(client.lr=0.1\)"),
     ('dynafed(scaffold)', r"'scaffold' is no setting; write .*, or scaffold\+dynafed"),
     ('fedavg(lr=0.1)', r"compare='fedavg\(lr=0.1\)': lr='0.1': no such field; nearest: client.lr"),
+    ('scaffold(lr=0.1)', "lr='0.1': no such field; nearest: client.lr$"),
+    ('fedcog(lr=0.1)', "lr='0.1': no such field; nearest: client.lr$"),
     ('fedavg(client.lr=x)', r"compare='fedavg\(client.lr=x\)': client.lr='x': must be a number"),
     ('fedavg(client.lr=-1)', r'client.lr=-1.0: must be greater than 0'),
     ('fedavg(client.lr=1,client.lr=2)', r'client.lr is given twice'),

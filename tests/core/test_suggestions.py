@@ -10,9 +10,11 @@ FIELDS = (
   ('fedopt.learning_rate', ['fedopt.lr', 'client.lr']),  # the section's own comes first
   ('client.lrr', ['client.lr']),
   ('dynafed.lr', ['dynafed.inner_lr', 'dynafed.inner_lr_lr', 'dynafed.image_lr']),
-  ('optimizer.lr', ['client.lr', 'fedbe.lr', 'fedcog.lr']),  # no such section
+  ('lr', ['client.lr']),  # what all methods have, and not the rates of some
+  ('scaffold.lr', ['client.lr']),
+  ('optimizer.lr', ['client.lr']),  # no such section
   ('optimzer', ['client.optimizer', 'fedopt.optimizer', 'feddualmatch.server_optimizer']),
-  ('batchSize', ['client.batch_size', 'fedbe.batch_size', 'feddf.batch_size']),
+  ('batchSize', ['client.batch_size']),
   ('E', ['client.epochs']),
   ('num_clients', ['data.clients']),
   ('fraction_fit', ['client.participation']),
@@ -35,7 +37,7 @@ NAMES = (
   ('models', 'ResNet-50', ['resnet18']),
   ('models', 'vit', []),
   ('partitions', 'dirichlet_balanced', ['balanced_dirichlet']),
-  ('partitions', 'non-iid', ['dirichlet']),
+  ('partitions', 'non-iid', ['dirichlet', 'labels_per_client', 'balanced_dirichlet']),
   ('partitions', 'shards', ['labels_per_client']),
   ('algorithms', 'FedAvg', ['fedavg']),
   ('algorithms', 'FedAdam', ['fedopt']),

@@ -1,9 +1,13 @@
 """A client's message by itself is the one that the round aggregates."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import fedjax_syn as fs
+from fedjax_syn.core.contexts import Messages
+from fedjax_syn.engine.placement import weighted_sum
 from tests import tiny
 
 
@@ -24,3 +28,31 @@ def test_the_messages_of_the_next_round_add_up_to_it():
   for key, value in expected.items():
     np.testing.assert_allclose(after.params[key], value, atol=1e-6)
   assert not np.allclose(other['w0'], sent[0]['w0'], atol=1e-4)
+
+
+NUMBERS = [3, 200, 100]  # of three clients, of which the last has no sample
+WEIGHTS = [0.5, 1.5, 0.0]
+
+
+@pytest.mark.parametrize('kind', ['float32', 'bfloat16', 'int32', 'uint8'])
+def test_sums_of_whole_numbers_keep_fractions_and_do_not_overflow(kind):
+  """0.5 * 3 + 1.5 * 200 = 301.5, their mean 150.75, and without weights 203 = 3 + 200."""
+  weight = jnp.array(WEIGHTS)
+  payload = {'n': jnp.array(NUMBERS, kind)}
+  weighted, present = weighted_sum(payload, weight), weighted_sum(payload, weight > 0)
+  exact = kind != 'bfloat16'  # eight bits of a number
+  np.testing.assert_allclose(weighted['n'].astype(float), 301.5, rtol=0 if exact else 2**-8)
+  np.testing.assert_allclose(present['n'].astype(float), 203, rtol=0 if exact else 2**-8)
+  whole = kind in ('int32', 'uint8')
+  types = ('float32', 'int32') if whole else (kind, kind)
+  assert (weighted['n'].dtype, present['n'].dtype) == types
+  mean = Messages(weight, weighted, present, None).mean('n').astype(float)
+  np.testing.assert_allclose(mean, 150.75, rtol=0 if exact else 2**-7)
+
+
+def test_booleans_are_counted():
+  """Clients 0 and 2 say yes to the first, client 2 to the second; their weights are 0.5 and 0."""
+  said = {'yes': jnp.array([[True, False], [False, False], [True, True]])}
+  weight = jnp.array([0.5, 1.5, 0.0])
+  assert weighted_sum(said, weight)['yes'].tolist() == [0.5, 0.0]
+  assert weighted_sum(said, weight >= 0)['yes'].tolist() == [2, 1]
