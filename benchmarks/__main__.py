@@ -1,12 +1,16 @@
-"""Measures the library on fixed work: seconds, against a PyTorch loop and this machine's floor.
+"""Measures the library on fixed work: seconds, beside peers, and against this machine's floor.
 
-  python launch/benchmark.py --suite=cpu [--only=w1,w4] [--peer=torch] [--json=FILE]
+  python launch/benchmark.py --suite=cpu [--only=w1,w4] [--peer=torch,flower] [--results=DIR]
 
-  --suite        cpu (w1 w2 w3 w3x w4 w4conv w4c seeds) or gpu (g1 g2 g3 seeds)
+  --suite        cpu (w1 w2 w3 w3x w4 w4conv w5 w6 w6dm w7 w8 tutorial w4c seeds) or gpu (g1 g2 g3
+                 seeds)
   --only         names of the suite, separated by commas
-  --peer         torch: the same work as a plain PyTorch loop, alternating with ours
-  --peer_python  the Python that has PyTorch; this one by default
+  --peer         torch: the same work in plain PyTorch; flower: as a simulation of Flower, for w1,
+                 w2, w3 and tutorial. Several take turns with ours
+  --peer_python  the Python that has the peers; this one by default
   --json         a file for the list of results, rewritten after each of them
+  --results      a folder for one file for each workload; a workload whose file this commit wrote is
+                 not run again. docs/speed.md: python -m tools.speed_table
   --scale        smoke: a tiny version of everything, which shows only that it runs
 
   w1      one round on data of Fashion-MNIST's size: 32 of 80 clients of 750, one epoch, batch 32,
@@ -16,6 +20,16 @@
   w4      one iteration of trajectory matching: 20 steps on 150 images of 28x28; MLP
   w4conv  w4 with the ConvNet of width 32
   w4c     w4 with the ConvNet of width 128 on 32x32x3
+  w5      one round of FedCOG after T0, four clients: 100 steps of generation of 256 images of
+          28x28, 100 local steps of 64 real and 64 generated images; LeNet-like CNN
+  w6      two clients of FedDualMatch distil ten classes: 20 iterations in each of three stages, 10
+          images a class, 600 real images each; ConvNet of width 32
+  w6dm    w6 with FedDM: 6 iterations, each with 256 real images a class
+  w7      FedDualMatch's server: R_t, and 10 steps of gradient matching for 4 sets of 100 images
+          (ours makes the sets too, in one step); ConvNet of width 32
+  w8      a whole run of DynaFed on digits in a process of its own, compilation included
+  tutorial  one of the five rounds of the public comparison of BlazeFL and Flower: data of
+          CIFAR-10's size, 100 clients of 500, 5 epochs, batch 50, SGD; PyTorch's tutorial's CNN
   g1      one round on data of CIFAR-10's size: 32 of 80 clients of 625; ConvNet of width 128
   g2      1,500 rounds on data of CIFAR-10's size: 50 of 1,000 clients of 50, batch 10, SGD; CNN;
           evaluated every 10 rounds
@@ -23,173 +37,39 @@
   seeds   one round of w1 for each of three seeds, one seed after the other or side by side
 
 Pixels and labels are random; their values do not change the speed. Seconds are medians of 5 after a
-warm-up; lines with "/all" measure one complete run with compilation.
+warm-up (w8: of 2); lines with "/all" measure one complete run with compilation. Processor seconds
+are those of all threads. A round of Flower is timed on its server, from the first message to the
+averaged model, in steady state: as many clients train at a time as there are cores.
 The floor is the longer of two times: for the operations at the speed of a large matrix product, and
 for the bytes at the speed of a large copy. Exit status: 0, 1 if something failed, 2 refused.
 """
 
-import json
 import os
 import pathlib
-import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 from absl import app, flags
 
 from benchmarks import timing, workloads
+from benchmarks.suite import Suite
 from fedjax_syn.cli import flags as cli
 from fedjax_syn.cli import jax_setup
 from fedjax_syn.core import paths
+
+PEERS = ('torch', 'flower')
 
 # Not absl's global flags, whose names another launcher in the same process may use.
 FLAGS = flags.FlagValues()
 flags.DEFINE_enum('suite', 'cpu', list(workloads.SUITES), 'which work', flag_values=FLAGS)
 flags.DEFINE_list('only', [], 'names out of the suite', flag_values=FLAGS)
-flags.DEFINE_enum('peer', None, ['torch'], 'what to compare with', flag_values=FLAGS)
-flags.DEFINE_string('peer_python', sys.executable, 'the peer runs in it', flag_values=FLAGS)
+flags.DEFINE_list('peer', [], 'what to compare with', flag_values=FLAGS)
+flags.DEFINE_string('peer_python', sys.executable, 'the peers run in it', flag_values=FLAGS)
 flags.DEFINE_string('json', None, 'a file for the results', flag_values=FLAGS)
+flags.DEFINE_string('results', None, 'a folder for the results', flag_values=FLAGS)
 flags.DEFINE_enum('scale', 'full', ['full', 'smoke'], 'how large', flag_values=FLAGS)
-
-
-class Result(NamedTuple):
-  """One line of the output, and one object of the JSON."""
-
-  name: str
-  seconds: float  # median
-  spread: tuple[float, float]  # smallest and largest
-  peer_seconds: float | None  # median
-  ratio: float | None  # median of peer / ours of each pair
-  floor_seconds: float
-  peak_memory_bytes: int | None  # temporary arrays of the program
-
-
-def show(result: Result, operations: float, bytes_moved: float, note: str = '') -> str:
-  """Returns a result as one line."""
-  low, high = result.spread
-  line = f'{result.name:34} {result.seconds:9.4g} s ({low:.4g} .. {high:.4g})'
-  if result.ratio is not None:
-    line += f'  {result.ratio:.2f} times as fast as the peer ({result.peer_seconds:.4g} s)'
-  line += f'  {operations / 1e9:.4g} GFLOP, {bytes_moved / 1e6:.4g} MB'
-  line += f', floor {result.floor_seconds:.3g} s = {result.floor_seconds / result.seconds:.1%}'
-  if result.peak_memory_bytes is not None:
-    line += f', memory {result.peak_memory_bytes / 2**20:.0f} MiB'
-  return line + note
-
-
-class Suite:
-  """Runs jobs, shows each result, and keeps them all in a file."""
-
-  def __init__(self, peer: list[str], file: pathlib.Path | None, smoke: bool):
-    """Prepares a suite.
-
-    Args:
-      peer: its command; empty for none.
-      file: for the results, or None.
-      smoke: measures the machine's speed with small arrays.
-    """
-    self.peer, self.file, self.smoke = peer, file, smoke
-    self.results: list[Result] = []
-    self.known: dict[str, timing.Rates] = {}
-
-  def rates(self, precision: str) -> timing.Rates:
-    """Returns the machine's speed with a precision, measured once."""
-    if precision not in self.known:
-      self.known[precision] = rates = timing.measure_rates(precision, self.smoke)
-      speed, copied = rates.operations / 1e12, rates.bytes / 1e9
-      print(f'{precision}: {speed:.4g} TFLOP/s in a matrix product, {copied:.4g} GB/s')
-    return self.known[precision]
-
-  def add(
-    self,
-    name: str,
-    precision: str,
-    program: timing.Program,
-    seconds: Sequence[float],
-    units: int,
-    peer: Sequence[float] = (),
-    note: str = '',
-  ) -> Result:
-    """Shows and keeps a result.
-
-    Args:
-      name: of the result.
-      precision: of the matrix products.
-      program: that was measured, after its last unit.
-      seconds: ours, for one unit each; or for all units, if there is one value.
-      units: measured units.
-      peer: the peer's seconds, as ours.
-      note: end of the line.
-    """
-    share = 1 if len(seconds) == 1 else units
-    operations, bytes_moved = (
-      value / share for value in program.cost(program.done - units + 1, program.done)
-    )
-    result = Result(
-      name,
-      statistics.median(seconds),
-      (min(seconds), max(seconds)),
-      statistics.median(peer) if peer else None,
-      statistics.median(b / a for a, b in zip(seconds, peer, strict=True)) if peer else None,
-      timing.floor_seconds(operations, bytes_moved, self.rates(precision)),
-      program.peak_bytes,
-    )
-    print(show(result, operations, bytes_moved, note), flush=True)
-    self.results.append(result)
-    if self.file:
-      objects = [result._asdict() for result in self.results]
-      self.file.write_text(json.dumps(objects, indent=1) + '\n')
-    return result
-
-  def run(self, job: workloads.Job) -> bool:
-    """Compiles the variants of a job in parallel, then times one after the other.
-
-    Returns:
-      Did all of them succeed?
-    """
-    import jax
-
-    from benchmarks import programs
-
-    prepare, count = programs.PREPARE[type(job.work)], timing.REPEATS * job.units
-    timed = []
-    with ThreadPoolExecutor(min(len(job.variants), os.cpu_count() or 1)) as pool:
-      futures = {v: pool.submit(prepare, job.work, v) for v in job.variants}
-    for variant in job.variants:
-      name, precision, seconds = job.label(variant), variant.precision, [0.0]
-      try:
-        program = futures.pop(variant).result()
-        # A single variant is timed below if there is a peer, alternating with it.
-        if len(job.variants) > 1 or job.whole or not self.peer:
-          with jax.default_matmul_precision(precision):
-            program, seconds = timing.measure(program, job.units)
-          note = f', compiled in {program.compile_seconds:.1f} s'
-          self.add(name, precision, program, seconds, count, note=note)
-        timed.append((statistics.median(seconds), variant, program))
-      except Exception as error:  # out of memory, for example: the others can still be timed
-        reason = str(error).strip().splitlines() or ['']
-        print(f'{name}: {type(error).__name__}: {reason[0][:200]}', flush=True)
-    succeeded = len(timed) == len(job.variants)
-    if not timed:
-      return False
-    _, variant, program = min(timed, key=lambda entry: entry[0])
-    timed.clear()  # frees the other programs and their memory
-    name, precision, units = job.label(variant), variant.precision, job.work.units
-    with jax.default_matmul_precision(precision):
-      if self.peer:
-        with timing.peer_process(self.peer, job) as ask:
-          program, ours, peer, peak = timing.measure_pairs(program, job.units, ask)
-        note = f', the peer {peak / 2**20:.0f} MiB'
-        self.add(name, precision, program, ours, count, peer, note)
-      if job.whole:
-        program, unit = timing.run_units(program, units)
-        total = unit * units + program.compile_seconds
-        note = f', {variant.label()}, of which {program.compile_seconds:.1f} s compilation'
-        self.add(f'{job.name}/{precision}/all', precision, program, [total], units, note=note)
-    return succeeded
 
 
 def choose(jobs: Sequence, only: Sequence[str], suite: str) -> list:
@@ -205,30 +85,72 @@ def choose(jobs: Sequence, only: Sequence[str], suite: str) -> list:
   return [job for job in jobs if job.name in (only or known)]
 
 
+def peer_command(python: str, name: str) -> list[str]:
+  """Returns the command of a peer's process."""
+  return [python, '-m', f'benchmarks.peer_{name}']
+
+
+def file_names(jobs: Sequence[workloads.Job]) -> list[str]:
+  """Returns the jobs' files: by name, and where several share it by their first variant too."""
+  names = [job.name for job in jobs]
+  labels = [job.label(job.variants[0]).replace('/', '-') for job in jobs]
+  pairs = zip(names, labels, strict=True)
+  return [f'{name if names.count(name) == 1 else label}.json' for name, label in pairs]
+
+
+def commit() -> str | None:
+  """Returns this checkout's commit, '-dirty' appended if files but results differ, or None."""
+  git = ['git', '-C', str(timing.ROOT)]
+  try:
+    said = subprocess.run([*git, 'rev-parse', '--short', 'HEAD'], capture_output=True, check=True)
+    differs = subprocess.run([*git, 'diff', '--quiet', 'HEAD', '--', '.', ':!results', ':!docs'])
+  except (OSError, subprocess.CalledProcessError):
+    return None
+  return said.stdout.decode().strip() + ('-dirty' if differs.returncode else '')
+
+
+def read_arguments(argv: list[str]) -> tuple[list[workloads.Job], Suite]:
+  """Reads and checks the command line.
+
+  Raises:
+    ValueError: a value is not known, or a folder is not there.
+  """
+  if words := cli.read(FLAGS, argv, __doc__):
+    raise app.UsageError(f'{words[0]!r}: unexpected')
+  file = paths.given(FLAGS.json, '--json') if FLAGS.json else None
+  if file and not file.absolute().parent.is_dir():
+    raise ValueError(f'--json={FLAGS.json}: there is no such folder')
+  folder = paths.given(FLAGS.results, '--results') if FLAGS.results else None
+  if folder and not folder.absolute().is_dir():
+    raise ValueError(f'--results={FLAGS.results}: there is no such folder')
+  for name in FLAGS.peer:
+    if name not in PEERS:
+      raise ValueError(f'--peer={name}: only {", ".join(PEERS)}')
+  jobs = choose(workloads.SUITES[FLAGS.suite](), [n.lower() for n in FLAGS.only], FLAGS.suite)
+  peers = {name: peer_command(FLAGS.peer_python, name) for name in FLAGS.peer}
+  said = [f'--peer_python={pathlib.Path(FLAGS.peer_python).name}'] if FLAGS.peer else []
+  said = [word for word in argv[1:] if not word.startswith('--peer_python')] + said
+  about = {'command': ' '.join(['python launch/benchmark.py', *said]), 'commit': commit()}
+  return jobs, Suite(peers, file, FLAGS.scale == 'smoke', folder, about)
+
+
 def main(argv: list[str]) -> int:
   """Runs a suite; returns the exit status."""
   began = time.monotonic()
   with cli.refusals():
-    if words := cli.read(FLAGS, argv, __doc__):
-      raise app.UsageError(f'{words[0]!r}: unexpected')
-    file = paths.given(FLAGS.json, '--json') if FLAGS.json else None
-    if file and not file.absolute().parent.is_dir():
-      raise ValueError(f'--json={FLAGS.json}: there is no such folder')
-    jobs = choose(workloads.SUITES[FLAGS.suite](), [n.lower() for n in FLAGS.only], FLAGS.suite)
+    jobs, suite = read_arguments(argv)
     jax_setup.prepare_jax()
   import jax
 
   jax.config.update('jax_enable_compilation_cache', False)  # compilation is measured too
-  smoke = FLAGS.scale == 'smoke'
+  smoke = suite.smoke
   devices = jax.local_devices()
   kind = f'{len(devices)} x {devices[0].device_kind}, {os.cpu_count()} cores'
   print(f'jax {jax.__version__}, {kind}{", smoke: the numbers mean nothing" if smoke else ""}')
-  script = pathlib.Path(__file__).with_name(f'peer_{FLAGS.peer}.py')
-  suite = Suite([FLAGS.peer_python, str(script)] if FLAGS.peer else [], file, smoke)
   succeeded = True
-  for job in jobs:
+  for job, file in zip(jobs, file_names(jobs), strict=True):
     try:
-      succeeded &= suite.run(workloads.smoke(job) if smoke else job)
+      succeeded &= suite.run(workloads.smoke(job) if smoke else job, file)
     except ValueError as error:
       print(f'{job.name}: {error}', flush=True)
       succeeded = False

@@ -8,9 +8,12 @@ import math
 from collections.abc import Callable
 
 import jax
+import numpy as np
 
-from benchmarks.workloads import CLASSES, Unroll, Work
+from benchmarks.workloads import CLASSES, ClientMatching, Generation, Rounds, ServerMatching, Unroll
 from fedjax_syn.core.types import Model
+
+Work = Rounds | Unroll
 
 
 def _mlp(work: Work) -> list[int]:
@@ -36,7 +39,22 @@ def _cnn(work: Work) -> list[int]:
   return [first, second, 2 * pooled * hidden, 2 * hidden * CLASSES]
 
 
-LAYERS: dict[str, Callable[[Work], list[int]]] = {'mlp': _mlp, 'convnet': _convnet, 'cnn': _cnn}
+def _lenet(work: Work) -> list[int]:
+  (height, width, channels), layers = work.shape, []
+  for outputs in (6, 16):
+    height, width = height - 4, width - 4
+    layers.append(2 * 25 * channels * outputs * height * width)
+    height, width, channels = height // 2, width // 2, outputs
+  sizes = [height * width * channels, 120, 84, CLASSES]
+  return layers + [2 * a * b for a, b in zip(sizes, sizes[1:], strict=False)]
+
+
+LAYERS: dict[str, Callable[[Work], list[int]]] = {
+  'mlp': _mlp,
+  'convnet': _convnet,
+  'cnn': _cnn,
+  'lenet': _lenet,
+}
 
 
 def forward_operations(work: Work) -> list[int]:
@@ -51,6 +69,35 @@ def training_operations(work: Work) -> int:
   """
   layers = forward_operations(work)
   return 3 * sum(layers) - layers[0]
+
+
+def round_operations(work: Rounds, class_counts: np.ndarray) -> int:
+  """Returns the operations of a round.
+
+  Args:
+    work: the rounds.
+    class_counts: of the round's clients, [clients, classes].
+  """
+  layers = forward_operations(work)
+  rows, classes = int(class_counts.sum()), int((class_counts > 0).sum())
+  if isinstance(work, Generation):
+    # y = W x and W' dy of two networks for each step; the distilled predictions once.
+    generated = work.samples * (work.steps * 4 + 1) * sum(layers)
+    local = work.local_steps * 2 * work.batch * training_operations(work)
+    return len(class_counts) * (generated + local)
+  if isinstance(work, ClientMatching):
+    # y = W x and W' dy for each image and iteration, and y = W x of real images.
+    if work.method == 'feddm':
+      real = work.iterations * 256 * classes * sum(layers)
+      return real + work.iterations * classes * work.images * 2 * sum(layers)
+    stages = layers[:-1]
+    images = classes * work.images * work.iterations * len(stages)
+    return (rows + 2 * images) * sum(stages)
+  if isinstance(work, ServerMatching):
+    # Two gradients for R_t and the target; 9 products in each step, as in `matching_operations`.
+    step = 9 * sum(layers) - 3 * layers[0]
+    return classes * work.images * (work.steps * step + 2 * training_operations(work))
+  return rows * work.epochs * training_operations(work)
 
 
 def matching_operations(work: Unroll) -> int:

@@ -7,7 +7,6 @@ and written once. Operations: see `benchmarks/operations.py`.
 import functools
 import math
 import time
-from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -19,14 +18,24 @@ from benchmarks.operations import (
   forward_operations,
   matching_operations,
   parameter_count,
-  training_operations,
+  round_operations,
 )
 from benchmarks.timing import Program
-from benchmarks.workloads import CLASSES, Rounds, Unroll, Variant, Work
+from benchmarks.workloads import (
+  CLASSES,
+  ClientMatching,
+  Generation,
+  Rounds,
+  ServerMatching,
+  Unroll,
+  Variant,
+  Work,
+)
 from fedjax_syn import engine as engine_lib
 from fedjax_syn import models
+from fedjax_syn.algorithms import FedAvg, FedCOG, FedDM, FedDualMatch, chain
 from fedjax_syn.algorithms.dynafed import synthetic_set, unroll
-from fedjax_syn.algorithms.fedavg import FedAvg
+from fedjax_syn.chains import Chain
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.keys import Purpose, stream
 from fedjax_syn.core.mesh import mesh_of, place, replicated
@@ -86,11 +95,31 @@ def make_data(work: Rounds) -> tuple[federated.FederatedData, datasets.Split]:
   return federated.from_partition(dataset, part), test
 
 
+def make_method(work: Rounds) -> Chain:
+  """Builds the method of some rounds."""
+  if isinstance(work, ClientMatching):
+    server = {'server_steps': 1, 'server_batch': 1}
+    sizes = {'iterations': work.iterations, 'images_per_class': work.images} | server
+    if work.method == 'feddm':
+      return chain(FedDM(radius=work.radius, **sizes))
+    return chain(FedDualMatch(radius=work.radius, radius_lr=0.0, matches=0, **sizes))
+  if isinstance(work, ServerMatching):
+    client = {'iterations': 1, 'per_stage': False, 'images_per_class': work.images}
+    server = {'matches': 1, 'match_steps': work.steps, 'server_steps': 1, 'server_batch': 1}
+    return chain(FedDualMatch(**client, **server))
+  if isinstance(work, Generation):
+    rates = {'optimizer': 'sgd', 'lr': work.lr, 'momentum': 0.9, 'weight_decay': 1e-5}
+    local = FedAvg(epochs=0, steps=work.local_steps, batch_size=work.batch, **rates)
+    return chain(local, FedCOG(start=0, samples=work.samples, steps=work.steps))
+  local = FedAvg(lr=work.lr, optimizer=work.optimizer, batch_size=work.batch, epochs=work.epochs)
+  return chain(local)
+
+
 def prepare_rounds(work: Rounds, variant: Variant) -> Program:
   """Builds the engine, and compiles it by running the first round."""
   data, test = make_data(work)
   began = time.perf_counter()
-  method = FedAvg(lr=work.lr, optimizer=work.optimizer, batch_size=work.batch)
+  method = make_method(work)
   model = make_model(work, variant.form)
   share = work.sampled / work.clients
   layout = engine_lib.Layout(lanes=variant.lanes)
@@ -120,7 +149,7 @@ def prepare_rounds(work: Rounds, variant: Variant) -> Program:
   compile_seconds = time.perf_counter() - began
   _, sample = SAMPLERS['fixed'](work.clients, share)
   draw = jax.jit(lambda seed, number: sample(stream(seed, Purpose.SAMPLE, number)))
-  size = np.asarray(data.size)
+  counts = np.asarray(data.class_counts)
 
   def cohorts(first, last):  # the engine's own draws
     units = range(first, last + 1)
@@ -128,10 +157,12 @@ def prepare_rounds(work: Rounds, variant: Variant) -> Program:
 
   def cost(first, last):
     rounds = last - first + 1
-    images = sum(int(size[clients].sum()) for clients in cohorts(first, last))
+    chosen = [counts[clients] for clients in cohorts(first, last)]
+    images = sum(int(clients.sum()) for clients in chosen)
     tests = rounds // work.eval_every * work.seeds if work.eval_every else 0
     tested = tests * work.test_rows
-    operations = images * training_operations(work) + tested * sum(forward_operations(work))
+    operations = sum(round_operations(work, clients) for clients in chosen)
+    operations += tested * sum(forward_operations(work))
     weights = rounds * work.seeds * work.sampled * 2 * FLOAT * parameter_count(model)
     return operations, (images + tested) * math.prod(work.shape) + weights
 
@@ -197,4 +228,6 @@ def prepare_unroll(work: Unroll, variant: Variant) -> Program:
   return Program(advance(state, 1), advance, compile_seconds, peak, lambda *_: [], cost)
 
 
-PREPARE: dict[type, Callable[..., Program]] = {Rounds: prepare_rounds, Unroll: prepare_unroll}
+def prepare(work: Rounds | Unroll, variant: Variant) -> Program:
+  """Compiles some work."""
+  return (prepare_unroll if isinstance(work, Unroll) else prepare_rounds)(work, variant)

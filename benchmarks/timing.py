@@ -3,20 +3,30 @@
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import workloads
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 REPEATS = 5
 QUIET = 0.3  # seconds after which the threads of the other process sleep
 
 Ask = Callable[[Sequence[int]], dict[str, Any]]  # (clients) -> the peer's answer to one unit
+
+
+class Side(NamedTuple):
+  """What one side needed for one unit, measured several times."""
+
+  seconds: list[float]
+  cpu_seconds: list[float]  # of all threads; [] where processes of others did the work
+  peak_bytes: int | None = None
 
 
 class Program(NamedTuple):
@@ -82,8 +92,14 @@ def measure_rates(precision: str, small: bool) -> Rates:
   return Rates(len(devices) * 2 * side**3 / seconds, len(devices) * 2 * 4 * length / copying)
 
 
+def environment() -> dict[str, str]:
+  """Returns the environment of processes that import from this checkout."""
+  path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get('PYTHONPATH')]))
+  return {**os.environ, 'PYTHONPATH': path}
+
+
 @contextlib.contextmanager
-def peer_process(command: Sequence[str], job: workloads.Job) -> Iterator[Ask]:
+def peer_process(command: Sequence[str], job: workloads.Job) -> Iterator[tuple[Ask, str]]:
   """Starts the peer with a job's work.
 
   Args:
@@ -91,7 +107,7 @@ def peer_process(command: Sequence[str], job: workloads.Job) -> Iterator[Ask]:
     job: its work.
 
   Yields:
-    A function (clients) -> the peer's answer to one unit.
+    A function (clients) -> the peer's answer to one unit; what the peer is, as 'PyTorch 2.14.0'.
 
   Raises:
     ValueError: the peer's process ended.
@@ -107,8 +123,8 @@ def peer_process(command: Sequence[str], job: workloads.Job) -> Iterator[Ask]:
       work['data'] = str(pathlib.Path(folder) / 'data.npz')
       arrays = {k: np.asarray(v) for k, v in data._asdict().items() if v is not None}
       np.savez(work['data'], **arrays)
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process:
+    pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'stderr': errors}
+    with subprocess.Popen(command, **pipes, text=True, env=environment()) as process:
 
       def ask(message):
         with contextlib.suppress(BrokenPipeError):
@@ -121,53 +137,98 @@ def peer_process(command: Sequence[str], job: workloads.Job) -> Iterator[Ask]:
         return json.loads(answer)
 
       try:
-        print('  peer:', ask(work), flush=True)
-        yield lambda clients: ask({'clients': clients})
+        described = ask(work)
+        print('  peer:', described, flush=True)
+        yield lambda clients: ask({'clients': clients}), str(described.get('version', ''))
       finally:
-        process.kill()
+        process.stdin.close()  # the peer ends, and ends what it started
+        try:
+          process.wait(30)
+        except subprocess.TimeoutExpired:
+          process.kill()
 
 
-def run_units(program: Program, units: int) -> tuple[Program, float]:
-  """Runs some units; returns the program after them and the seconds of one unit."""
-  began = time.perf_counter()
+def run_units(program: Program, units: int) -> tuple[Program, float, float]:
+  """Runs some units; returns the program after them, and seconds and CPU seconds of one unit."""
+  began, cpu = time.perf_counter(), time.process_time()
   state = program.advance(program.state, units)
-  seconds = (time.perf_counter() - began) / units
-  return program._replace(state=state, done=program.done + units), seconds
+  seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+  return program._replace(state=state, done=program.done + units), seconds / units, cpu / units
 
 
-def measure(program: Program, units: int) -> tuple[Program, list[float]]:
+def measure(program: Program, units: int) -> tuple[Program, Side]:
   """Times a program; returns it after all units, and REPEATS times the seconds of one unit."""
-  seconds = []
+  side = Side([], [])
   for _ in range(REPEATS):
-    program, unit = run_units(program, units)
-    seconds.append(unit)
-  return program, seconds
+    program, seconds, cpu = run_units(program, units)
+    side.seconds.append(seconds)
+    side.cpu_seconds.append(cpu)
+  return program, side
 
 
-def measure_pairs(
-  program: Program, units: int, ask: Ask
-) -> tuple[Program, list[float], list[float], int]:
-  """Times the program and the peer, alternating, on the same clients.
+def measure_beside(
+  program: Program, units: int, asks: Mapping[str, Ask]
+) -> tuple[Program, Side, dict[str, Side]]:
+  """Times the program and the peers, alternating, on the same clients.
 
   Args:
     program: ours.
-    units: of each side in a pair.
-    ask: of `peer_process`.
+    units: of each side in one turn.
+    asks: of `peer_process`, by peer.
 
   Returns:
-    The program after all units, our seconds of one unit, the peer's, and the peer's peak memory in
-    bytes.
+    The program after all units, our side, and that of each peer.
   """
   count = REPEATS * units
   cohorts = program.cohorts(program.done, program.done + count) or [[]] * (count + 1)
-  answer = ask(cohorts[0])  # the peer's warm-up is our last unit
-  ours, peer = [], []
+  for ask in asks.values():
+    ask(cohorts[0])  # the peer's warm-up is our last unit
+  ours, peers = Side([], []), {name: Side([], []) for name in asks}
   for start in range(1, count + 1, units):
     time.sleep(QUIET)
-    program, unit = run_units(program, units)
-    ours.append(unit)
-    time.sleep(QUIET)
-    answers = [ask(clients) for clients in cohorts[start : start + units]]
-    peer.append(statistics.fmean(a['seconds'] for a in answers))
-    answer = answers[-1]
-  return program, ours, peer, answer['peak_bytes']
+    program, seconds, cpu = run_units(program, units)
+    ours.seconds.append(seconds)
+    ours.cpu_seconds.append(cpu)
+    for name, ask in asks.items():
+      time.sleep(QUIET)
+      answers = [ask(clients) for clients in cohorts[start : start + units]]
+      side, mean = peers[name], lambda key: statistics.fmean(a[key] for a in answers)
+      side.seconds.append(mean('seconds'))
+      if 'cpu_seconds' in answers[-1]:
+        side.cpu_seconds.append(mean('cpu_seconds'))
+      peers[name] = side._replace(peak_bytes=answers[-1].get('peak_bytes'))
+  return program, ours, peers
+
+
+def measure_whole(
+  commands: Mapping[str, Callable[[str], list[str]]], pairs: int
+) -> tuple[dict[str, Side], dict[str, str]]:
+  """Times whole processes, alternating, each in an empty folder and with nothing compiled before.
+
+  Args:
+    commands: folder -> the command, by side.
+    pairs: how often.
+
+  Returns:
+    By side: what it needed, and the first line that it printed.
+
+  Raises:
+    ValueError: a process failed.
+  """
+  sides, printed = {name: Side([], []) for name in commands}, {}
+  for _ in range(pairs):
+    for name, command in commands.items():
+      with tempfile.TemporaryDirectory() as folder:
+        words = command(folder)
+        env = environment() | {'JAX_COMPILATION_CACHE_DIR': f'{folder}/compiled'}
+        before, began = os.times(), time.perf_counter()
+        done = subprocess.run(words, env=env, capture_output=True, text=True)
+        seconds, after = time.perf_counter() - began, os.times()
+      if done.returncode:
+        lines = done.stderr.strip().splitlines() or ['nothing']
+        raise ValueError(f'{" ".join(words)} ended with {done.returncode}: {lines[-1]}')
+      sides[name].seconds.append(seconds)
+      used = lambda t: t.children_user + t.children_system
+      sides[name].cpu_seconds.append(used(after) - used(before))
+      printed[name] = done.stdout.partition('\n')[0]
+  return sides, printed

@@ -45,6 +45,7 @@ class Rounds:
   batch: int = 32
   optimizer: str = 'adam'
   lr: float = 1e-3
+  epochs: int = 1
   alpha: float = 0.0  # of the Dirichlet split; 0: equal clients
   units: int = 1  # of the whole job
   eval_every: int = 0  # rounds; 0: never
@@ -65,7 +66,52 @@ class Unroll:
   units: int = 1
 
 
-Work = Rounds | Unroll
+@dataclasses.dataclass(frozen=True)
+class Generation(Rounds):
+  """Rounds of FedCOG after T0: generation, then local steps on real and generated samples."""
+
+  samples: int = 256  # generated, of each client
+  steps: int = 100  # of generation
+  local_steps: int = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientMatching(Rounds):
+  """Clients that match distributions; their server takes one step on one image."""
+
+  method: str = 'feddualmatch'  # or 'feddm'
+  images: int = 10  # of each class
+  iterations: int = 20  # of each stage
+  radius: float = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerMatching(Rounds):
+  """A server that matches gradients at one model; its clients take one step on their sets."""
+
+  images: int = 10  # of each class
+  steps: int = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class WholeRun:
+  """A run of DynaFed in a process of its own, from its start to its end."""
+
+  config: str = 'configs/dynafed_digits.py'
+  rounds: int = 60
+  length: int = 20  # L, rounds before synthesis
+  iterations: int = 300  # N
+  units: int = 1
+
+  def arguments(self, folder: str) -> list[str]:
+    """Returns the arguments of `launch/main.py`, which trains nothing beside it."""
+    sizes = {'rounds': self.rounds, 'dynafed.length': self.length}
+    sizes |= {'dynafed.iterations': self.iterations}
+    set_ = [f'--config.{key}={value}' for key, value in sizes.items()]
+    return [f'--config={self.config}', f'--workdir={folder}', '--config.compare=', *set_]
+
+
+Work = Rounds | Unroll | WholeRun
 
 
 class Job(NamedTuple):
@@ -76,6 +122,7 @@ class Job(NamedTuple):
   variants: Sequence[Variant] = (Variant(),)
   whole: bool = False  # also times a complete run with compilation
   units: int = 1  # in one timed call
+  peers: tuple[str, ...] = ('torch',)  # that know the work
 
   def label(self, variant: Variant) -> str:
     """Names the job with one of its variants."""
@@ -90,17 +137,36 @@ PFL = Rounds(
   (32, 32, 3), 'cnn', 32, 2, 1000, 50, 50_000, 10, 'sgd', 0.05, units=1500, eval_every=10
 )
 SIDE_BY_SIDE = [Variant(), Variant(seeds=3)]
+# FedCOG's Fashion-MNIST network and rates, with a quarter of its 400 local steps.
+COG = Generation(
+  (28, 28, 1), 'lenet', 0, 0, clients=4, sampled=4, rows=6_000, batch=64, lr=0.01, alpha=0.1
+)
+MNIST = {'shape': (28, 28, 1), 'model': 'convnet', 'width': 32, 'depth': 3}
+LDM = ClientMatching(**MNIST, clients=2, sampled=2, rows=1_200)
+GGM = ServerMatching(**MNIST, clients=4, sampled=4, rows=400)
+# What BlazeFL's authors compare with Flower (github.com/blazefl/benchmarks): the network of
+# PyTorch's CIFAR-10 tutorial, every client in each round.
+TUTORIAL = Rounds(
+  (32, 32, 3), 'lenet', 0, 0, 100, 100, 50_000, batch=50, optimizer='sgd', lr=0.1, epochs=5
+)
 
 
 def _cpu() -> list[Job]:
-  replace = dataclasses.replace
+  replace, both = dataclasses.replace, ('torch', 'flower')
+  small = {'model': 'convnet', 'width': 32, 'depth': 3}
   return [
-    Job('w1', FASHION, units=3),
-    Job('w2', replace(FASHION, model='convnet', width=32, depth=3)),
-    Job('w3', replace(FASHION, alpha=0.1), units=3),
+    Job('w1', FASHION, units=3, peers=both),
+    Job('w2', replace(FASHION, **small), peers=both),
+    Job('w3', replace(FASHION, alpha=0.1), units=3, peers=both),
     Job('w3x', replace(FASHION, alpha=0.01), units=3),
     Job('w4', MATCHING, [Variant(together=20)], units=10),
-    Job('w4conv', replace(MATCHING, model='convnet', width=32, depth=3)),
+    Job('w4conv', replace(MATCHING, **small)),
+    Job('w5', COG),
+    Job('w6', LDM),
+    Job('w6dm', replace(LDM, method='feddm', iterations=6)),
+    Job('w7', GGM),
+    Job('w8', WholeRun()),
+    Job('tutorial', TUTORIAL, peers=('flower',)),
     Job('w4c', CIFAR_MATCHING),
     Job('seeds', replace(FASHION, seeds=3), SIDE_BY_SIDE, units=3),
   ]
@@ -141,12 +207,23 @@ SUITES: dict[str, Callable[[], list[Job]]] = {'cpu': _cpu, 'gpu': _gpu}
 
 def smoke(job: Job) -> Job:
   """Returns a tiny version of a job, which shows only that it runs."""
-  work, shape = job.work, (12, 12, job.work.shape[-1])
-  small = {'shape': shape, 'width': 4, 'depth': min(job.work.depth, 2), 'units': min(work.units, 4)}
+  work = job.work
+  if isinstance(work, WholeRun):
+    return job._replace(work=dataclasses.replace(work, rounds=7, length=5, iterations=2))
+  depth, units = min(work.depth, 2), min(work.units, 4)
+  small = {'shape': (12, 12, work.shape[-1]), 'width': 4, 'depth': depth, 'units': units}
+  if work.model == 'lenet':
+    small['shape'] = (16, 16, work.shape[-1])
   if isinstance(work, Rounds):
     small |= {'clients': 8, 'sampled': 4, 'rows': 160, 'test_rows': 20, 'batch': 10}
     small |= {'eval_every': min(work.eval_every, 2)}
   else:
     small |= {'images': 10, 'steps': 2}
+  if isinstance(work, Generation):
+    small |= {'samples': 20, 'steps': 2, 'local_steps': 2}
+  elif isinstance(work, ClientMatching):
+    small |= {'images': 2, 'iterations': 1}
+  elif isinstance(work, ServerMatching):
+    small |= {'images': 2, 'steps': 2}
   work = dataclasses.replace(work, **small)
   return job._replace(work=work, variants=job.variants[:1], units=min(job.units, 2))
