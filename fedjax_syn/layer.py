@@ -299,6 +299,12 @@ class Layer:
     """Works for about `seconds`; returns global model, new state and numbers; not traced."""
     raise NotImplementedError
 
+  def server_programs(
+    self, task: 'Task', key: PRNGKey, state: PyTree, w: Variables, /
+  ) -> dict[str, Callable[[], jax.stages.Lowered]]:
+    """Returns what lowers the programs of `server_work`, by name, from shapes; not traced."""
+    return {}
+
   def artifacts(self, task: 'Task', state: PyTree, /) -> dict[str, Any] | None:
     """Returns the learned set as numpy arrays, None before there is one; not traced."""
 
@@ -319,7 +325,7 @@ LOCAL_HOOKS = (
 )
 SERVER_HOOKS = (
   *('server_init', 'broadcast', 'common', 'server_update', 'server_metrics'),
-  *('pending', 'server_work', 'artifacts', 'evaluate'),
+  *('pending', 'server_work', 'server_programs', 'artifacts', 'evaluate'),
 )
 
 

@@ -25,6 +25,7 @@ ORDER = (
   'config',
   'plotting',
   'runs',
+  'fits',
   'report',
   'tables',
   'papers',

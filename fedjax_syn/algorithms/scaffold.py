@@ -103,7 +103,7 @@ def _full_gradient(client: ClientContext) -> Params:
   # Fewer than 128 samples at a time on a CPU whose cache does not hold their activations.
   batch_size = 128
   batch_size //= microbatches.num_microbatches(
-    task.model, data.x.shape[1:], data.mean.dtype, batch_size
+    task.model, data.x.shape[1:], data.mean.dtype, batch_size, task.backend
   )
   # Under BatchNorm the loss of a sample depends on its batch. The gradient is that of the loss in
   # local training: the batch size is the local one, and batches have their own statistics.

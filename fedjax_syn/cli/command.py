@@ -26,6 +26,7 @@ COMMANDS = {
   'report': Command('compares runs on one HTML page'),
   'export': Command('writes what a run learned for other programs'),
   'inspect': Command('measures what a synthetic set is and gives away'),
+  'fits': Command('says whether a run fits devices that are not there'),
   'benchmark': Command('measures speed; needs a checkout'),
 }
 """By name, which is that of the module."""

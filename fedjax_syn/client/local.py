@@ -11,6 +11,7 @@ from fedjax_syn.client import hook_results
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.contexts import ClientContext, Message, Task
 from fedjax_syn.core.keys import fold
+from fedjax_syn.core.programs import loop
 from fedjax_syn.core.types import (
   Array,
   GradFn,
@@ -176,9 +177,10 @@ class LocalClient:
   def update(self, client: ClientContext) -> tuple[Message, dict[str, PyTree], Numbers]:
     """Runs a client with its own number of steps; returns what `end` returns."""
     steps = self.steps(client.shard.size)
-    return self.end(
-      jax.lax.fori_loop(0, steps, lambda _, carry: self.step(carry), self.begin(client))
-    )
+    carry = self.begin(client)
+    with loop('local_steps'):
+      carry = jax.lax.fori_loop(0, steps, lambda _, carry: self.step(carry), carry)
+    return self.end(carry)
 
   def personal(self, carry: Carry) -> Variables | None:
     """Returns what is evaluated as this client's model; None: the trained model."""
@@ -221,7 +223,8 @@ class LocalClient:
     image, dtype = task.data.x.shape[1:], task.data.mean.dtype
     number = 1
     if not with_loss:
-      number = microbatches.num_microbatches(task.model, image, dtype, self.batch_size)
+      size = self.batch_size
+      number = microbatches.num_microbatches(task.model, image, dtype, size, task.backend)
     grad_fn = microbatches.value_and_grad(loss_fn, number)
     for layer, seen in self.having('grad', client):
       grad_fn = functools.partial(_grad, layer, seen, grad_fn)

@@ -52,6 +52,7 @@ class Task(NamedTuple):
   # Whether noise protects the clients: the server must then treat a round without clients like any
   # other.
   noised: bool = False
+  platform: str = ''  # for which programs are compiled: 'cpu', 'gpu' or 'tpu'; '': JAX's default
 
   def loss(self, logits: Array, y: Array, mask: Array) -> Array:
     """Returns the mean loss []: logits [batch, classes], y [batch], mask [batch]."""
@@ -68,6 +69,11 @@ class Task(NamedTuple):
   def learning_rate(self, round: Array | int) -> Array:
     """Returns eta, the clients' learning rate in a round, []."""
     return self.local.lr * schedule(self.local.schedule, self.rounds)(round)
+
+  @property
+  def backend(self) -> str:
+    """Returns 'cpu', 'gpu' or 'tpu': what the programs are compiled for."""
+    return self.platform or jax.default_backend()
 
   def shapes_of(self, f: Callable[..., PyTree]) -> PyTree:
     """Returns the shapes and types of f(variables, x), x one normalised sample [1, ...]."""

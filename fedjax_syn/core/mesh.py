@@ -1,5 +1,8 @@
 """The devices of a run as a mesh with one axis, 'lanes', and how values get onto it."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -7,16 +10,44 @@ from fedjax_syn.core import processes
 from fedjax_syn.core.types import PyTree
 
 
-def mesh_of(devices: int) -> jax.sharding.Mesh:
-  """Returns the mesh of so many devices; with several processes each gives equally many."""
-  by_turns = sorted(jax.devices(), key=lambda d: (_rank(d), d.process_index))
+def mesh_of(devices: int, among: Sequence[jax.Device] = ()) -> jax.sharding.Mesh:
+  """Returns the mesh of so many devices; with several processes each gives equally many.
+
+  Args:
+    devices: how many.
+    among: of which devices; () is all of JAX's. Programs can be compiled, but not run, for devices
+      that are not there.
+
+  Returns:
+    The mesh.
+  """
+  among = among or jax.devices()
+
+  def rank(device):  # its place among those of its process
+    own = sorted(d.id for d in among if d.process_index == device.process_index)
+    return own.index(device.id)
+
+  by_turns = sorted(among, key=lambda d: (rank(d), d.process_index))
   return jax.sharding.Mesh(np.array(by_turns[:devices]), ('lanes',))
 
 
-def _rank(device: jax.Device) -> int:
-  """The device's place among those of its process."""
-  own = sorted(d.id for d in jax.devices() if d.process_index == device.process_index)
-  return own.index(device.id)
+def backend_of(mesh: jax.sharding.Mesh) -> str:
+  """Returns 'cpu', 'gpu' or 'tpu'."""
+  platform = mesh.devices.flat[0].platform
+  return {'cuda': 'gpu', 'rocm': 'gpu'}.get(platform, platform)
+
+
+def _only_shapes(tree: PyTree, mesh: Any) -> bool:
+  """Says whether nothing can be placed: values are shapes, or the devices are not there."""
+  if mesh.devices.flat[0] not in jax.devices():
+    return True
+  return any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(tree))
+
+
+def shapes_on(sharding: jax.sharding.Sharding, tree: PyTree) -> PyTree:
+  """Returns the shapes and types of a tree, with a sharding."""
+  shape = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+  return jax.tree.map(shape, tree)
 
 
 def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
@@ -28,12 +59,15 @@ def place(tree: PyTree, sharding: jax.sharding.NamedSharding) -> PyTree:
   """Puts values that every process holds onto a sharding; each device takes its own part.
 
   Args:
-    tree: arrays, equal in all processes.
+    tree: arrays, equal in all processes; or shapes.
     sharding: over a mesh of all processes.
 
   Returns:
-    The same values as global arrays.
+    The same values as global arrays; shapes with the sharding for shapes, and if the
+    devices are not there.
   """
+  if _only_shapes(tree, sharding.mesh):
+    return shapes_on(sharding, tree)
   if not processes.is_distributed():
     return jax.device_put(tree, sharding)
 
@@ -48,7 +82,10 @@ def place(tree: PyTree, sharding: jax.sharding.NamedSharding) -> PyTree:
 
 def alone(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
   """Returns replicated values on one device of this process, so that no work is repeated."""
+  first = jax.sharding.SingleDeviceSharding(mesh.devices.flat[0])
+  if _only_shapes(tree, mesh):
+    return shapes_on(first, tree)
   if not processes.is_distributed():
-    return jax.device_put(tree, jax.sharding.SingleDeviceSharding(mesh.devices.flat[0]))
+    return jax.device_put(tree, first)
   mine = jax.local_devices()[0]
   return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), mine), tree)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_syn.core import processes
+from fedjax_syn.core.mesh import backend_of
 from fedjax_syn.core.types import Array, GradFn, LossFn, Model, Output, Params, PyTree, Step
 
 # The fewest images of a microbatch, of a local batch and of a synthetic set: with fewer, loops cost
@@ -32,15 +33,15 @@ class Microbatches(NamedTuple):
   mesh: jax.sharding.Mesh | None = None  # of the devices that share the images; None: one
 
 
-def _helps(model: Model) -> bool:
+def _helps(model: Model, backend: str) -> bool:
   """Says whether microbatches save time: on a CPU, for convolutions without batch statistics."""
   variables = jax.eval_shape(model.init, jax.random.key(0))
   convolutions = any(leaf.ndim == 4 for leaf in jax.tree.leaves(variables.params))
-  return jax.default_backend() == 'cpu' and convolutions and not variables.stats
+  return (backend or jax.default_backend()) == 'cpu' and convolutions and not variables.stats
 
 
 def num_microbatches(
-  model: Model, shape: tuple[int, ...], dtype: jnp.dtype, batch_size: int
+  model: Model, shape: tuple[int, ...], dtype: jnp.dtype, batch_size: int, backend: str = ''
 ) -> int:
   """Returns into how many microbatches a local step divides its batch: 1 where they save no time.
 
@@ -49,11 +50,12 @@ def num_microbatches(
     shape: of an image.
     dtype: of a normalised image.
     batch_size: images of a step.
+    backend: 'cpu', 'gpu' or 'tpu'; '' is JAX's default.
 
   Returns:
     A divisor of the batch size; microbatches have at least `LEAST_LOCAL` images.
   """
-  if not _helps(model):
+  if not _helps(model, backend):
     return 1
   variables = jax.eval_shape(model.init, jax.random.key(0))
   batch = jax.ShapeDtypeStruct((batch_size, *shape), dtype)
@@ -77,7 +79,7 @@ def synthetic_microbatches(
     model: the network.
     mesh: the run's devices; None: one.
   """
-  if not _helps(model):
+  if not _helps(model, '' if mesh is None else backend_of(mesh)):
     return Microbatches()
   devices = mesh.devices.size if mesh is not None and not processes.is_distributed() else 1
   shards = math.gcd(devices, images)

@@ -1,5 +1,6 @@
-"""Limits how many compiled programs a process keeps, since they outlive models and data."""
+"""Compiled programs: how many a process keeps, since they outlive models and data; their loops."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,6 +19,11 @@ def bounded(program: Program) -> Program:
   """Marks a jitted function as one that `keep` forgets."""
   _programs.append(program)
   return program
+
+
+def loop(name: str) -> contextlib.AbstractContextManager[None]:
+  """Names a loop whose trip count a compiled program does not say, for `fedjax_syn.fits`."""
+  return jax.named_scope(f'loop_{name}')
 
 
 def keep(setting: Any, arguments: PyTree) -> None:

@@ -4,6 +4,9 @@ from fedjax_syn.data.partition import PARTITIONERS
 
 # Side of the images, in pixels; FLAIR's own are 256 x 256.
 FLAIR = {'flair': 64, 'flair_128': 128, 'flair_256': 256}
+FLAIR_ROWS = 345_879, 43_960  # training and test photographs
+FLAIR_USERS = 41_131  # of the training photographs
+FLAIR_LABELS = 17
 # By data set, of `fedjax_syn.chains.TRAITS`.
 LACKS: dict[str, tuple[str, ...]] = {
   **dict.fromkeys(FLAIR, ('one class',)),

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_syn.core.programs import loop
 from fedjax_syn.core.types import Array, PyTree, Shard
 from fedjax_syn.data import partition as partition_lib
 
@@ -181,7 +182,8 @@ def sum_batches(
   value = lambda index: function(*batch(data, shard, index, batch_size))
   zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(value, jnp.int32(0)))
   add = lambda index, total: jax.tree.map(jnp.add, total, value(index))
-  return jax.lax.fori_loop(0, -(-shard.size // batch_size), add, zeros)
+  with loop(f'rows_of_client_by_{batch_size}'):
+    return jax.lax.fori_loop(0, -(-shard.size // batch_size), add, zeros)
 
 
 def first_rows(data: FederatedData, shard: Shard, rows: int = 128) -> tuple[Array, Array, Array]:

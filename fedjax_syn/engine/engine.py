@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from fedjax_syn.core.privacy import Mechanism, promises
 from fedjax_syn.core.types import Array, Model, Variables
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine import communication, inspection, noise, rounds, server_work, validation
+from fedjax_syn.engine.ahead_of_time import Program, programs_of
 from fedjax_syn.engine.evaluate import Evaluator, make_evaluator
 from fedjax_syn.engine.layout import Layout
 from fedjax_syn.engine.personal import Personal, make_split, measure_all
@@ -51,6 +52,7 @@ class Engine:
     loss: Callable[[Array, Array, Array], Array] | None = None,
     rounds: int = 0,
     noise_number: int = 0,
+    devices: Sequence[jax.Device] = (),
   ):
     """Binds a method.
 
@@ -67,6 +69,8 @@ class Engine:
       noise_number: of the method among those that see the same clients with the same seeds: where
         they add noise for privacy, each has its own, since equal noise could be subtracted, and
         draws its own clients, since epsilon composes so.
+      devices: those that there are; () is JAX's. For devices that are not there
+        (`jax.experimental.topologies`) an engine only lowers `programs`, and arrays can be shapes.
 
     Raises:
       ValueError: if the sampler or the layout cannot be had, or the method cannot work on these
@@ -75,11 +79,11 @@ class Engine:
     self.chain = chain(method)
     validation.check(self.chain, data, sampler)
     setting, self.mechanism, self.client_state_bytes = make_setting(
-      self.chain, model, data, participation, sampler, layout, loss, rounds, noise_number
+      self.chain, model, data, participation, sampler, layout, loss, rounds, noise_number, devices
     )
     self.setting, self.model, self.client_state_place = setting, setting.model, setting.store
     self.layout = setting.layout._replace(client_state_bytes=layout.client_state_bytes)
-    self._everywhere = replicated(setting.mesh)
+    self._everywhere, self._rounds = replicated(setting.mesh), rounds
     self._data = place(data, self._everywhere)
     self._chain = place(self.chain.traced(), self._everywhere)
     programs.keep(setting, (self._chain, self._data))
@@ -210,10 +214,18 @@ class Engine:
   def warm_up(self, runs: int = 1) -> None:
     """Compiles the rounds of every phase in the background, for so many runs side by side."""
     for first_round in (1, *(phase + 1 for phase in self.chain.phases)):
-      compile_rounds = functools.partial(
-        rounds.compiled, self.setting, first_round, self._chain, self._shapes(), self._data, runs
-      )
-      self._warm[runs, first_round] = Background(compile_rounds)
+      arguments = self.setting, first_round, self._chain, self._shapes(), self._data, runs
+      self._warm[runs, first_round] = Background(functools.partial(rounds.compiled, *arguments))
+
+  def programs(self, splits: Mapping[str, int], size: np.ndarray) -> list[Program]:
+    """Returns the programs of a run, lowered from shapes: the devices need not be there.
+
+    Args:
+      splits: the rows of each split that is evaluated, by name.
+      size: samples of each client, [clients].
+    """
+    of = self.setting, self._chain, self.chain, self._data, self._shapes()
+    return programs_of(*of, splits, size, self._rounds)
 
   # -- Looking at a run.
 

@@ -2,17 +2,19 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.core.mesh import place, replicated
+from fedjax_syn.core.mesh import place, replicated, shapes_on
 from fedjax_syn.core.objectives import Objective
 from fedjax_syn.core.programs import bounded
 from fedjax_syn.core.types import Array, Model, Params, Stats, Variables
 from fedjax_syn.data import federated
+
+BATCH = 500  # rows of a split at once on a device
 
 
 class Evaluator(NamedTuple):
@@ -60,6 +62,12 @@ class Evaluator(NamedTuple):
     return np.divide(hits, rows, out=np.full(clients, np.nan), where=rows > 0)
 
 
+def batch_shape(rows: int, batch_size: int, devices: int = 1) -> tuple[int, int]:
+  """Returns (batches, rows of a batch) into which `into_batches` divides rows."""
+  batch_size = min(batch_size, -(-rows // devices))
+  return -(-rows // (batch_size * devices)) * devices, batch_size
+
+
 def into_batches(rows: int, batch_size: int, devices: int = 1) -> Callable[..., np.ndarray]:
   """Returns a function that pads arrays [rows, ...] and reshapes them to [batches, batch, ...].
 
@@ -71,8 +79,7 @@ def into_batches(rows: int, batch_size: int, devices: int = 1) -> Callable[..., 
   Returns:
     A function of an array and of options of `np.pad`, which pads with zeros by default.
   """
-  batch_size = min(batch_size, -(-rows // devices))
-  batches = -(-rows // (batch_size * devices)) * devices
+  batches, batch_size = batch_shape(rows, batch_size, devices)
 
   def cut(array, **padding):
     width = [(0, batches * batch_size - rows), *[(0, 0)] * (np.ndim(array) - 1)]
@@ -88,7 +95,7 @@ def make_evaluator(
   x: np.ndarray,
   y: np.ndarray,
   mesh: jax.sharding.Mesh,
-  batch_size: int = 500,
+  batch_size: int = BATCH,
 ) -> Evaluator:
   """Places a split on the mesh and returns what evaluates a model on it.
 
@@ -120,6 +127,39 @@ def make_evaluator(
   classes = lambda *of: np.asarray(_classes(model, mesh, on_mesh(*of), small, x)).ravel()[:rows]
 
   return Evaluator(sums, objective, labels, num_classes, classes)
+
+
+def lowered(
+  model: Model,
+  data: federated.FederatedData,
+  objective: Objective,
+  rows: int,
+  mesh: jax.sharding.Mesh,
+  variables: Variables,
+  batch_size: int = BATCH,
+) -> jax.stages.Lowered:
+  """Traces and lowers the evaluation of a split, from shapes; see `make_evaluator`.
+
+  Args:
+    model: the network.
+    data: the training set, or its shapes: a split has rows of the same shapes.
+    objective: its loss, and what it counts and scores.
+    rows: of the split.
+    mesh: batches are sharded over its axis 'lanes'.
+    variables: shapes of the model's variables.
+    batch_size: rows at once on a device.
+
+  Returns:
+    What compiles to the program.
+  """
+  sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec('lanes'))
+  cut = batch_shape(rows, batch_size, mesh.devices.size)
+  of = lambda shape, dtype: jax.ShapeDtypeStruct((*cut, *shape), dtype, sharding=sharding)
+  x, y = of(data.x.shape[1:], data.x.dtype), of(data.y.shape[1:], jnp.int32)
+  one: Callable[..., Any] = lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype)
+  small = data._replace(x=one(data.x), y=one(data.y), order=one(data.order), proxy=None)
+  small, variables = (shapes_on(replicated(mesh), tree) for tree in (small, variables))
+  return _sums.lower(model, objective, mesh, variables, small, x, y, of((), jnp.float32))
 
 
 @bounded

@@ -7,9 +7,12 @@
 | tpu     | all          | 32    | the same                                                |
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
+
+from fedjax_syn.core.mesh import backend_of, mesh_of
 
 LANES = {'cpu': 1, 'gpu': 32, 'tpu': 32}
 FORMS = ('blocks', 'loop')
@@ -30,12 +33,13 @@ class Layout(NamedTuple):
   """A device's budget for per-client state, which beyond it is in host memory; 0: no limit."""
 
 
-def resolve(layout: Layout, sampled: int) -> Layout:
+def resolve(layout: Layout, sampled: int, among: Sequence[jax.Device] = ()) -> Layout:
   """Fills in what a layout leaves open.
 
   Args:
     layout: lanes, form and devices as configured.
     sampled: the cohort's size.
+    among: the devices that there are; () is JAX's.
 
   Returns:
     A layout without zeros.
@@ -47,7 +51,8 @@ def resolve(layout: Layout, sampled: int) -> Layout:
   form = layout.form or 'blocks'
   if form not in FORMS:
     raise ValueError(f'layout.form={form!r} is unknown; known: {", ".join(FORMS)}')
-  available, processes = jax.device_count(), jax.process_count()
+  among = among or jax.devices()
+  available, processes = len(among), len({device.process_index for device in among})
   if layout.devices > available:
     raise ValueError(f'layout.devices={layout.devices}, but there are {available} devices')
   if processes > 1 and (form == 'loop' or layout.devices % processes):
@@ -59,7 +64,7 @@ def resolve(layout: Layout, sampled: int) -> Layout:
     return layout._replace(lanes=1, form=form, devices=1)
   devices = layout.devices or available
   # As few equal blocks as the table allows, and no wider than what keeps every device busy.
-  blocks = devices * -(-sampled // (devices * LANES.get(jax.default_backend(), 32)))
+  blocks = devices * -(-sampled // (devices * LANES.get(backend_of(mesh_of(1, among)), 32)))
   lanes = layout.lanes or -(-sampled // blocks)
   lanes = min(lanes, sampled)
   if processes == 1:  # with several, every process has its part of the mesh

@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedjax_syn.client.local import DirectClient, LocalClient
 from fedjax_syn.core.contexts import ClientContext, Messages
+from fedjax_syn.core.programs import loop
 from fedjax_syn.core.types import Array, PyTree
 from fedjax_syn.engine.inputs import RoundInputs, client_context
 from fedjax_syn.engine.layout import Layout
@@ -50,7 +51,8 @@ def run_block(client: Client, contexts: ClientContext, across: str = '') -> PyTr
     return changed._replace(client=carry.client)
 
   carry = jax.vmap(client.begin)(contexts)
-  carry = jax.lax.fori_loop(0, total, lambda _, c: jax.vmap(step)(c), carry)
+  with loop('local_steps'):
+    carry = jax.lax.fori_loop(0, total, lambda _, c: jax.vmap(step)(c), carry)
   return jax.vmap(client.end)(carry)
 
 
@@ -200,7 +202,8 @@ def _run_queues(
       put = lambda buffer, rows: buffer.at[table[number]].set(rows, mode='drop')
       return jax.tree.map(jnp.add, carry[0], sums), jax.tree.map(put, carry[1], kept)
 
-    total = jax.lax.fori_loop(0, count[0], body, start)
+    with loop('queue'):
+      total = jax.lax.fori_loop(0, count[0], body, start)
     # Each row was written by one device and is zero on the others.
     return total if mesh.devices.size == 1 else jax.tree.map(_psum, total)
 

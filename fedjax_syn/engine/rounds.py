@@ -267,10 +267,10 @@ def many_rounds_side_by_side(
   return tuple(jax.tree.map(lambda leaf: leaf[i], stacked) for i in range(len(states))), report
 
 
-def compiled(
+def lowered(
   setting: Setting, first_round: int, chain: Chain, shapes: State, data: FederatedData, runs: int
-) -> Callable[..., tuple[Any, Report]]:
-  """Compiles `many_rounds`, or for several runs `many_rounds_side_by_side`.
+) -> jax.stages.Lowered:
+  """Traces and lowers `many_rounds`, or for several runs `many_rounds_side_by_side`.
 
   Args:
     setting: of the engine.
@@ -281,11 +281,16 @@ def compiled(
     runs: how many side by side.
 
   Returns:
-    The program, a function of all arguments but the first two.
+    What compiles to a function of all arguments but the first two.
   """
   number = lambda shape: jax.ShapeDtypeStruct(shape, jnp.int32, sharding=replicated(setting.mesh))
   one = many_rounds, number(()), shapes
   several = many_rounds_side_by_side, number((runs,)), (shapes,) * runs
   program, seeds, states = one if runs == 1 else several
   arguments = setting, first_round, chain, seeds, states, data, number(())
-  return program.lower(*arguments).compile()
+  return program.lower(*arguments)
+
+
+def compiled(*arguments: Any) -> Callable[..., tuple[Any, Report]]:
+  """Compiles what `lowered` returns: a function of all arguments of a program but the first two."""
+  return lowered(*arguments).compile()

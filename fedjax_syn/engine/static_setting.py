@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from fedjax_syn.chains import Chain
 from fedjax_syn.client.local import bind
 from fedjax_syn.core.contexts import Task
 from fedjax_syn.core.keys import Purpose, fold, stream
-from fedjax_syn.core.mesh import mesh_of
+from fedjax_syn.core.mesh import backend_of, mesh_of
 from fedjax_syn.core.objectives import Objective, objective_of
 from fedjax_syn.core.privacy import Mechanism, promises
 from fedjax_syn.core.sampling import SAMPLERS
@@ -41,11 +41,12 @@ class Setting:
   noised: bool = False  # a layer can add noise for privacy
   promises: bool = False  # and does: an epsilon is stated
   noisy_layer: str = ''  # which adds it to the sum of the updates; '': messages are no such sums
+  devices: tuple[jax.Device, ...] = ()  # that there are; (): JAX's
 
   @functools.cached_property
   def mesh(self) -> jax.sharding.Mesh:
     """The devices."""
-    return mesh_of(self.layout.devices)
+    return mesh_of(self.layout.devices, self.devices)
 
   @property
   def cohort_size(self) -> int:
@@ -79,6 +80,7 @@ class Setting:
       expected,
       self.rounds,
       noised=self.noised,
+      platform=backend_of(self.mesh),
     )
 
   def initial_rows(
@@ -131,6 +133,7 @@ def make_setting(
   loss: Callable[[Array, Array, Array], Array] | None,
   rounds: int,
   noise_number: int,
+  devices: Sequence[jax.Device] = (),
 ) -> tuple[Setting, Mechanism | None, int]:
   """Derives what programs are compiled for; see `Engine`.
 
@@ -151,9 +154,10 @@ def make_setting(
     data.class_counts.shape[1],
     participation,
     sampler,
-    resolve(layout, cohort_size)._replace(client_state_bytes=0),
+    resolve(layout, cohort_size, devices)._replace(client_state_bytes=0),
     rounds=rounds if needs_rounds else 0,
     noise_number=noise_number,
+    devices=tuple(devices),
   )
   mechanism = chain.mechanism(setting.task(chain, data, 1))
   if mechanism is not None:

@@ -22,6 +22,7 @@ from fedjax_syn.algorithms.dynafed.unroll import (
 )
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.chunks import Chunks
+from fedjax_syn.core.contexts import Task
 from fedjax_syn.core.fields import field
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.mesh import place, replicated
@@ -117,13 +118,7 @@ class DynaFed(Layer):
           f' (smallest squared move {move}): nothing to match'
         )
         return w.params, state, self._diverged(reason)
-    images = self.images_per_class * task.num_classes
-    batches = microbatches.synthetic_microbatches(
-      min(self.inner_batch or images, images), task.model, task.mesh
-    )
-    stats = w.stats
-    if batches.mesh:
-      key, state, stats = place((key, state, stats), replicated(batches.mesh))
+    batches, key, state, stats = self._placed(task, key, state, w)
     chunks, ok = Chunks(seconds), True
     while ok and (count := chunks.next(self.iterations - int(state.iteration))):
       state, ok = _chunk(self, task.model, batches, key, state, stats, jnp.int32(count))
@@ -140,6 +135,19 @@ class DynaFed(Layer):
     if not ok:
       report |= self._diverged(f'synthesis diverged in iteration {done}')
     return w.params, state, report
+
+  def server_programs(self, task, key, state, w):
+    arguments = *self._placed(task, key, state, w), jax.ShapeDtypeStruct((), jnp.int32)
+    return {'synthesis': lambda: _chunk.lower(self, task.model, *arguments)}
+
+  def _placed(self, task: Task, key: PRNGKey, state: Synthesis, w: Variables) -> tuple[Any, ...]:
+    """Returns how images are divided, and the arguments on the devices that share them."""
+    images = self.images_per_class * task.num_classes
+    size = min(self.inner_batch or images, images)
+    batches = microbatches.synthetic_microbatches(size, task.model, task.mesh)
+    if not batches.mesh:
+      return batches, key, state, w.stats
+    return batches, *place((key, state, w.stats), replicated(batches.mesh))
 
   def _iterate(
     self, model: Model, batches: Microbatches, key: PRNGKey, state: Synthesis, stats: Stats

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 
@@ -143,7 +142,7 @@ class FedCOG(Layer):
     shape = generation.input_shape(task.model, w.params, task.data.x)
     inputs, images = generation.starting_point(key, self.samples, shape, self.generator)
     steps, loss = 0 if self.source == 'noise' else self.steps, lambda x, y: l_gen(images(x), y)
-    batch_size = 0 if self.generator else generation.AT_A_TIME.get(jax.default_backend(), 0)
+    batch_size = 0 if self.generator else generation.AT_A_TIME.get(task.backend, 0)
     inputs = generation.minimise(loss, inputs, y, steps=steps, lr=self.lr, batch_size=batch_size)
     x = images(inputs)
     return Generated(x, y, log_p(w, x))

@@ -126,7 +126,8 @@ def train(
     logits = task.model.apply(Variables(w, stats), x, train=False).logits
     return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
-  number = microbatches.num_microbatches(task.model, x.shape[-3:], x.dtype, batch_size)
+  image = x.shape[-3:], x.dtype
+  number = microbatches.num_microbatches(task.model, *image, batch_size, task.backend)
   loss = microbatches.microbatched(mean, number)
 
   def batch_loss(w, i):
