@@ -1,11 +1,16 @@
 """Writes what a run learned into files that other programs read.
 
-  python launch/export.py W [--format=npz,png,safetensors] [--output=DIR] [--seed=S] [--trusted]
+  python launch/export.py W [--format=npz,png,safetensors] [--output=DIR] [--seed=S] [--best]
+                             [--clients] [--trusted]
 
   W         the run's folder
   --format  one or more of npz, png, safetensors; all by default
   --output  the folder of the files; W/export by default
   --seed    which seed; without it the first that did not diverge
+  --best    the model with the best accuracy on held-out rows instead of the last one; the run must
+            have kept it (--config.keep_best=True or --config.patience)
+  --clients the model of every client, too: clients/client_NUMBER.safetensors, the personal one of
+            personalised methods, else the last global model trained once more at the client
   --trusted the folder may name code (my_module:MyNet), which is then imported and called; only for
             folders that you trust
 
@@ -15,6 +20,7 @@ also holds the final model (model.safetensors; needs the extra: pip install -e '
 Exit status: 0, 2 after one line that says why not, or 74 where the disk is full.
 """
 
+import functools
 import pathlib
 from collections.abc import Sequence
 
@@ -26,6 +32,8 @@ from fedjax_syn.core import failures, paths
 KINDS = ('npz', 'png', 'safetensors')
 FLAGS = cli.own_flags('seed', 'trusted')
 flags.DEFINE_list('format', list(KINDS), 'what to write', flag_values=FLAGS)
+flags.DEFINE_boolean('clients', False, "every client's model", flag_values=FLAGS)
+flags.DEFINE_boolean('best', False, 'the best model by held-out rows', flag_values=FLAGS)
 flags.DEFINE_string('output', None, 'the folder of the files', flag_values=FLAGS)
 
 
@@ -38,7 +46,8 @@ def main(argv: Sequence[str]) -> int:
       raise app.UsageError(f'--format={",".join(FLAGS.format)}: known are {", ".join(KINDS)}')
     target = paths.given(FLAGS.output or folder / 'export', '--output')
     try:
-      written = export(folder, target, FLAGS.format, FLAGS.seed, FLAGS.trusted)
+      options = FLAGS.seed, FLAGS.trusted, FLAGS.best, FLAGS.clients
+      written = export(folder, target, FLAGS.format, *options)
     except OSError as error:
       failures.pass_on(error, target)
       raise ValueError(
@@ -55,6 +64,8 @@ def export(
   kinds: list[str],
   seed: int | None,
   trusted: bool = False,
+  best: bool = False,
+  clients: bool = False,
 ) -> list[str]:
   """Writes the files; returns a line for each kind of them.
 
@@ -64,6 +75,8 @@ def export(
     kinds: of `KINDS`.
     seed: which one; None is the first that did not diverge.
     trusted: whether code that the folder names may be imported and called.
+    best: the best model by held-out rows instead of the last one.
+    clients: the clients' own models, too.
 
   Raises:
     ValueError: if there is nothing to write of this kind.
@@ -71,9 +84,9 @@ def export(
   """
   import fedjax_syn as fs
   from fedjax_syn.runs import export as export_lib
-  from fedjax_syn.runs import lock, work_folder
+  from fedjax_syn.runs import lock, restore, work_folder
 
-  loaded = fs.load(folder, seed, trusted=trusted)
+  loaded = fs.load(folder, seed, best=best, trusted=trusted)
   if loaded.synthetic is None and 'safetensors' not in kinds:
     raise ValueError(f'{folder}: holds no synthetic set; --format=safetensors writes its model')
   stored = work_folder.config(folder) or {}
@@ -96,4 +109,10 @@ def export(
     if 'safetensors' in kinds:
       path = export_lib.save_model(loaded.variables, stored, target / 'model.safetensors')
       lines.append(f'{path}: the model')
+    if clients:
+      run = restore.restore(folder, seed, trusted=trusted)
+      of = functools.partial(run.engine.client_model, run.seed, run.state)
+      everyone = range(run.config.data.clients)
+      written = export_lib.save_client_models(map(of, everyone), stored, target)
+      lines.append(f'{written[0].parent}/: the models of {len(written)} clients')
   return [*lines, note] if note else lines

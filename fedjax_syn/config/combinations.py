@@ -181,6 +181,12 @@ def check_together(values: Mapping[str, Any], name: Callable[[str], str] = str) 
       f' {name("data.clients")}={clients}; at least {1 / clients:g}'
     )
   every, personal = values['eval_every'], values['personal_every']
+  for key in ('patience', 'keep_best'):
+    if values.get(key) and not values.get('data.validation'):
+      raise ConfigError(
+        f'{name(key)}={values[key]}: needs held-out training rows: data.validation=0.1 holds out a'
+        ' tenth'
+      )
   if personal % every:
     raise ConfigError(
       f'{name("personal_every")}={personal}: must be a multiple of {name("eval_every")}={every}'

@@ -111,6 +111,18 @@ class Resolved:
     choices=('last', 'phases'),
     identity=False,
   )
+  patience: int = field(
+    0,
+    'evaluations without a better accuracy on held-out rows after which a seed ends; 0: never',
+    low=0,
+    high=2**31 - 1,
+    added=True,
+  )
+  keep_best: bool = field(
+    False,
+    'keep the model with the best accuracy on held-out rows, in W/best; patience keeps it too',
+    identity=False,
+  )
   targets: tuple[float, ...] = field((), 'accuracies for rounds_to_accuracy', above=0, high=1)
   start_from: str = field(
     '', "a checkpoint of another run to begin from, W/checkpoints/50; '' is none"

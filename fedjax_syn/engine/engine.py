@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn.algorithms import chain
@@ -292,6 +293,12 @@ class Engine:
     first_round = self.chain.first_round(int(state.round))
     arguments = np.int32(seed), self._own(state, client), np.int32(client), self._data
     return inspection.one_message(self.setting, first_round, self._chain, *arguments)
+
+  def client_model(self, seed: int, state: State, client: int) -> Variables:
+    """Returns one client's own model, as `personal` measures it; the state is only read."""
+    first_round = self.chain.first_round(int(state.round))
+    arguments = np.int32(seed), self._own(state, client), jnp.int32(client), self._data
+    return inspection.one_model(self.setting, first_round, self._chain, *arguments)
 
   def bytes_per_round(self) -> tuple[int, int]:
     """Returns the bytes up and down of a round of the last phase, all sampled clients together."""

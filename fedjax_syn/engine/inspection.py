@@ -9,13 +9,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fedjax_syn.chains import Chain
-from fedjax_syn.client.local import bind
+from fedjax_syn.client.local import DirectClient, bind
 from fedjax_syn.core.contexts import ClientContext, Message, State, Task
 from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.mesh import alone
 from fedjax_syn.core.programs import bounded
 from fedjax_syn.core.sampling import FEWEST
-from fedjax_syn.core.types import Array
+from fedjax_syn.core.types import Array, Variables
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine.inputs import client_context, round_inputs
 from fedjax_syn.engine.static_setting import Setting
@@ -46,6 +46,45 @@ def one_message(
   """
   task = setting.task(chain, data, first_round)
   return bind(task).update(context_of(setting, task, seed, state, client))[0]
+
+
+@bounded
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def one_model(
+  setting: Setting,
+  first_round: int,
+  chain: Chain,
+  seed: Array,
+  state: State,
+  client: Array,
+  data: FederatedData,
+) -> Variables:
+  """Returns a client's own model, with the random numbers of `personal.measure_clients`.
+
+  It is what the layers' `personal` hooks make of the local model, which is trained from the current
+  global model; without any it is the local model, and that of clients that do not train is the
+  global one.
+
+  Args:
+    setting: of the engine.
+    first_round: of the static phase.
+    chain: the method.
+    seed: [].
+    state: its `clients` are this client's own rows.
+    client: its number, [].
+    data: the partitioned training set.
+  """
+  task = setting.task(chain, data, first_round)
+  key, number = stream(seed, Purpose.PERSONAL, state.round), jnp.maximum(state.round, 1)
+  state = state._replace(clients=jax.tree.map(lambda leaf: leaf[None], state.clients))
+  inputs = round_inputs(task, key, fold(key, 0, 1), number, state, client[None])
+  context, bound = client_context(inputs, jnp.int32(0)), bind(task)
+  if isinstance(bound, DirectClient):
+    return Variables(context.params, context.stats)
+  steps = bound.steps(context.shard.size)
+  carry = jax.lax.fori_loop(0, steps, lambda _, c: bound.step(c), bound.begin(context))
+  own = bound.personal(carry)
+  return Variables(carry.params, carry.stats) if own is None else own
 
 
 def context_of(

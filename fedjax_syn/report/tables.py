@@ -138,6 +138,9 @@ def _ended(run: Run, summary: Mapping[str, Any]) -> str:
       client = status.get('client')
       where = '' if client is None else f', client {run.client_name(client)}'
       ends.append(f'seed {seed} diverged in round {status["round"]}{where}')
+    elif status['status'] == 'stopped':
+      best = f'best round on held-out rows {status["best_round"]}'
+      ends.append(f'seed {seed} stopped after round {status["round"]} ({best})')
   return '; '.join(ends) or 'finished'
 
 

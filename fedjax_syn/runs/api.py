@@ -20,7 +20,15 @@ from fedjax_syn.core.types import Model, Variables
 from fedjax_syn.data import checks, datasets
 from fedjax_syn.data.settings import Data
 from fedjax_syn.layer import Layer
-from fedjax_syn.runs import assemble, checkpoint, loop, restore, stored_files, work_folder
+from fedjax_syn.runs import (
+  assemble,
+  checkpoint,
+  early_stop,
+  loop,
+  restore,
+  stored_files,
+  work_folder,
+)
 from fedjax_syn.runs import progress as progress_lib
 from fedjax_syn.runs.clock import Clock
 
@@ -235,12 +243,16 @@ def _layout(layout: engine_lib.Layout) -> engine_lib.Layout:
   return engine_lib.Layout(**{key.partition('.')[2]: value for key, value in checked.items()})
 
 
-def load(workdir: str | Path, seed: int | None = None, *, trusted: bool = False) -> Loaded:
+def load(
+  workdir: str | Path, seed: int | None = None, *, best: bool = False, trusted: bool = False
+) -> Loaded:
   """Opens what a run left behind; the data set is not needed.
 
   Args:
     workdir: the run's folder.
     seed: which seed; by default the first that did not diverge.
+    best: the model with the best accuracy on held-out rows instead of the last one, if the run
+      kept it (`keep_best`, `patience`).
     trusted: whether code that the folder names (`module:function`) may be imported and called.
 
   Returns:
@@ -274,7 +286,10 @@ def load(workdir: str | Path, seed: int | None = None, *, trusted: bool = False)
   synthetic = work_folder.arrays(folder, work_folder.set_file(seed, config.seeds), summary) or None
   if wrong := work_folder.misfit(stored, None, (), [synthetic or {}]):
     raise stored_files.DamagedError(f'{folder}: {wrong}')
-  return Loaded(model, Variables(state.params, state.stats), synthetic)
+  variables = Variables(state.params, state.stats)
+  if best:
+    variables = early_stop.load_best(folder, seed, variables)
+  return Loaded(model, variables, synthetic)
 
 
 def model_of(config: Resolved, dataset: Mapping[str, Any]) -> Model:

@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -224,6 +224,31 @@ def save_model(variables: Variables, described: Mapping[str, Any], path: Path) -
   metadata = {key: json.dumps(value) for key, value in given_away(described).items()}
   (written,) = replace(path.parent, 'model', {path.name: _safetensors().save(arrays, metadata)})
   return written
+
+
+def save_client_models(
+  models: Iterable[Variables], described: Mapping[str, Any], folder: Path
+) -> list[Path]:
+  """Writes the clients' models as `clients/client_<number>.safetensors`; see `save_model`.
+
+  Args:
+    models: of every client, in order.
+    described: the run's config.json.
+    folder: of the export.
+
+  Raises:
+    ValueError: if the run adds noise for privacy, which does not protect these models, or as
+      `save_model`.
+  """
+  known = given_away(described)
+  if known['config'] != described['config']:
+    raise ValueError("--clients: the run's noise protects the global model and no client's own")
+  metadata = {key: json.dumps(value) for key, value in known.items()}
+  content = {}
+  for number, variables in enumerate(models):
+    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(variables)}
+    content[f'clients/client_{number}.safetensors'] = _safetensors().save(arrays, metadata)
+  return replace(folder, 'clients', content)
 
 
 def load_model(path: str | Path, *, trusted: bool = False) -> Exported:

@@ -12,7 +12,15 @@ from fedjax_syn.core import privacy, processes, texts
 from fedjax_syn.core.contexts import State
 from fedjax_syn.engine import Engine
 from fedjax_syn.engine.measures import END, Measure, Values, take
-from fedjax_syn.runs import assemble, checkpoint, descriptions, metrics, stored_files, work_folder
+from fedjax_syn.runs import (
+  assemble,
+  checkpoint,
+  descriptions,
+  early_stop,
+  metrics,
+  stored_files,
+  work_folder,
+)
 from fedjax_syn.runs.assemble import Job
 from fedjax_syn.runs.clock import Clock, peak_memory_bytes
 from fedjax_syn.runs.recorder import Recorder
@@ -139,7 +147,7 @@ def restore(
   out = {key: dict(named) for key, named in summary.get('files', {}).items()}
 
   def incomplete(seed):
-    ended = summary['status'][str(seed)]['status'] == 'finished'
+    ended = summary['status'][str(seed)]['status'] != 'diverged'
     if 'files' in summary and ended and str(seed) not in out:
       return True  # a kill came before they were written
     return bool(work_folder.faults(job.folder, out.get(str(seed), {})))
@@ -148,7 +156,8 @@ def restore(
     if not processes.on_process_0(lambda: incomplete(seed)):
       continue
     try:
-      last = processes.tree_from_process_0(lambda: last_state(job.folder, seed, job.config.rounds))
+      end = metrics.ends_of(summary['status']).get(seed, job.config.rounds)
+      last = processes.tree_from_process_0(lambda: last_state(job.folder, seed, end))
     except ValueError as error:
       say(f'WARNING: {error}; nothing of seed {seed} can be made again from it')
       continue
@@ -235,7 +244,8 @@ def summarise(job: Job, recorder: Recorder, clock: Clock) -> dict[str, Any]:
     clock: holds the seconds.
 
   Returns:
-    JSON values. `empty_rounds`: by seed, the rounds in which nobody with a sample took part.
+    JSON values. `selected`: what the rounds reach that held-out rows select.
+    `empty_rounds`: by seed, the rounds in which nobody with a sample took part.
     `bytes_up`, `bytes_down`: per seed over all rounds, with `bytes_before` round 1 in those up.
     `client_state_bytes`: of all clients at any time, on every device or in host memory. `epsilon`:
     of all seeds, finished or not, and of the methods beside this one; `epsilon_per_seed`: of one
@@ -245,18 +255,24 @@ def summarise(job: Job, recorder: Recorder, clock: Clock) -> dict[str, Any]:
   """
   config, engine = job.config, job.engine
   up, down = engine.bytes_per_round()
+  ends = metrics.ends_of(recorder.status)
+  rounds = float(np.mean([ends.get(seed, config.rounds) for seed in config.seeds]))
+  summary = metrics.summarise(recorder.lines, config, recorder.status)
+  if 'validation_accuracy' in summary:
+    diverged = [s for s in config.seeds if recorder.status[str(s)]['status'] == 'diverged']
+    summary['selected'] = early_stop.selected(recorder.lines, config.seeds, diverged)
   return {
     'algorithm': config.algorithm,
     'dataset': job.problem.dataset.name,
     'rounds': config.rounds,
     'seeds': list(config.seeds),
     'parameters': descriptions.parameters_of(engine.model),
-    **metrics.summarise(recorder.lines, config, recorder.status),
+    **summary,
     'empty_rounds': [_empty_rounds(engine, recorder, seed) for seed in config.seeds],
     'seconds': clock.seconds(),
-    'bytes_up': engine.bytes_before + up * config.rounds,
+    'bytes_up': engine.bytes_before + round(up * rounds),
     'bytes_before': engine.bytes_before,
-    'bytes_down': down * config.rounds,
+    'bytes_down': round(down * rounds),
     'client_state_bytes': engine.client_state_bytes,
     'client_state_place': engine.client_state_place,
     **_privacy(job),

@@ -119,6 +119,7 @@ def train(
   clock: Clock,
   *,
   resumed: bool = False,
+  over: Callable[[int], bool] = lambda seed: False,
   tell: Tell = lambda text, program: None,
 ) -> Iterator[Step]:
   """Trains seeds side by side to the end of the plan; one that diverges leaves.
@@ -132,6 +133,7 @@ def train(
     states: by seed, where to begin, all at one round; they are consumed.
     clock: counts seconds as 'rounds', 'synthesis' and 'evaluation'.
     resumed: the states come from checkpoints of this run: they were evaluated before.
+    over: asked of a seed after each evaluation, when its step has been taken; True: it leaves.
     tell: told what begins now.
 
   Yields:
@@ -149,7 +151,9 @@ def train(
   if not resumed:
     for seed in (seeds := list(live)):
       step = Step('rounds', live[seed], {}, seed=seed, last=seed == seeds[-1])
-      yield leaving(_evaluated(step, plan, clock, tell))
+      yield (step := leaving(_evaluated(step, plan, clock, tell)))
+      if step.kind == 'evaluated' and over(seed):
+        del live[seed]
   per_round = math.nan  # seconds; unknown until the program of this phase has run once
   while live:
     while waiting := [seed for seed in live if engine.pending(live[seed])]:
@@ -179,7 +183,10 @@ def train(
         report = {k: v for k, v in report.items() if not k.startswith('diverged')}
       kind, ends = 'rounds' if fine else 'diverged', fine and here == phase_end
       step = Step(kind, live[seed], report, ends, seed, seed == seeds[-1])
-      yield leaving(_evaluated(step, plan, clock, tell) if fine and here == evaluation else step)
+      step = leaving(_evaluated(step, plan, clock, tell) if fine and here == evaluation else step)
+      yield step
+      if step.kind == 'evaluated' and over(seed):
+        del live[seed]
 
 
 def _stretch(round: int, plan: Plan, evaluation: float, per_round: float) -> int:

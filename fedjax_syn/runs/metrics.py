@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,12 @@ def statistics(per_seed: Sequence[float | None]) -> dict[str, Any]:
 
 
 def accuracy_summary(
-  lines: Sequence[Line], seeds: Sequence[int], rounds: int, diverged: Sequence[int], key: str
+  lines: Sequence[Line],
+  seeds: Sequence[int],
+  rounds: int,
+  diverged: Sequence[int],
+  key: str,
+  ends: Mapping[int, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
   """Last, mean of the last five rounds, and best, by name.
 
@@ -90,6 +96,7 @@ def accuracy_summary(
     rounds: how many rounds the run has.
     diverged: seeds that have no result.
     key: the accuracy, for example 'test/accuracy'.
+    ends: by seed that stopped early, its last round.
 
   Returns:
     `statistics` under 'last', 'mean_last_5' (the last five rounds, without w^0) and 'best' (over
@@ -98,9 +105,10 @@ def accuracy_summary(
   last, mean_last_5, best = [], [], []
   for seed in seeds:
     values = {m['round']: m[key] for m in lines if m['seed'] == seed and key in m}
-    final = [v for r, v in sorted(values.items()) if max(rounds - 5, 0) < r <= rounds]
-    ok = seed not in diverged and rounds in values
-    last.append(values[rounds] if ok else None)
+    end = ends.get(seed, rounds)
+    final = [v for r, v in sorted(values.items()) if max(end - 5, 0) < r <= end]
+    ok = seed not in diverged and end in values
+    last.append(values[end] if ok else None)
     mean_last_5.append(float(np.mean(final)) if ok and final else None)
     best.append(max(values.values()) if ok else None)
   named = {'last': last, 'mean_last_5': mean_last_5, 'best': best}
@@ -272,6 +280,11 @@ def widest_gap(lines: Sequence[Line], key: str = 'test/accuracy') -> int:
   return max(gaps)
 
 
+def ends_of(status: Mapping[str, Mapping[str, Any]]) -> dict[int, int]:
+  """Returns the last rounds of the seeds that stopped early, by seed."""
+  return {int(s): v['round'] for s, v in status.items() if v['status'] == 'stopped'}
+
+
 def summarise(
   lines: Sequence[Line], config: Resolved, status: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
@@ -280,7 +293,7 @@ def summarise(
   Args:
     lines: metrics lines of all seeds.
     config: the run's; `best` and `rounds_to_accuracy` see no rounds but those of `eval_every`.
-    status: by seed, 'status' ('finished' or 'diverged') and details.
+    status: by seed, 'status' ('finished', 'stopped' early or 'diverged') and details.
 
   Returns:
     'test_accuracy', 'validation_accuracy' (with a validation split), means such as 'test_o_f1'
@@ -291,7 +304,8 @@ def summarise(
   """
   seeds, rounds = config.seeds, config.rounds
   diverged = [seed for seed in seeds if status[str(seed)]['status'] == 'diverged']
-  of = lambda key: accuracy_summary(lines, seeds, rounds, diverged, key)
+  ends = ends_of(status)
+  of = lambda key: accuracy_summary(lines, seeds, rounds, diverged, key, ends)
   keys = dict.fromkeys(key for line in lines for key in line)
   result: dict[str, Any] = {'test_accuracy': of('test/accuracy')}
   if 'validation/accuracy' in keys:
@@ -303,7 +317,7 @@ def summarise(
     result['test_domain_accuracy'] = named
   names = [k for k in keys if k.startswith('personal/')]
   if names:
-    last = {line['seed']: line for line in lines if line['round'] == rounds}
+    last = {m['seed']: m for m in lines if m['round'] == ends.get(m['seed'], rounds)}
     ended = [{} if seed in diverged else last.get(seed, {}) for seed in seeds]
     result['personal'] = {
       name.partition('/')[2]: statistics([line.get(name) for line in ended]) for name in names

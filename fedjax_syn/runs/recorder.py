@@ -264,7 +264,7 @@ class Recorder:
   def prune(self) -> None:
     """Removes the checkpoints that are no longer needed; a kill may have come before it."""
     if self.write:
-      last = {int(s): 1 if v['status'] == 'finished' else 2 for s, v in self.status.items()}
+      last = {int(s): 2 if v['status'] == 'diverged' else 1 for s, v in self.status.items()}
       checkpoint.prune(self.checkpoints, last, self.keep_phases)
 
   def last_good(self, seed: int) -> str | None:

@@ -42,11 +42,18 @@ def summary_panel(
     for seed, status in summary['status'].items():
       if status['status'] == 'diverged':
         notes.append(_text(f'{label}: {diverged_text(seed, status)}'))
+      elif status['status'] == 'stopped':
+        notes.append(_text(f'{label}: {stopped_text(seed, status)}'))
       elif 'collapsed_round' in status:
         notes.append(_text(f'{label}: {collapsed_text(seed, status["collapsed_round"])}'))
     if any(empty := summary.get('empty_rounds', ())):
       notes.append(
         _text(f'{label}: rounds without a sample, by seed: {", ".join(map(str, empty))}')
+      )
+    if 'selected' in summary:
+      reached = _statistics(summary['selected']['test_accuracy'])
+      notes.append(
+        _text(f'{label}: test accuracy in the round that held-out rows select {reached}')
       )
     if 'test/accuracy' in summary.get('personal', {}):
       own = _statistics(summary['personal']['test/accuracy'])
@@ -77,6 +84,14 @@ def diverged_text(seed: int | str, status: Mapping[str, Any]) -> str:
   good = status.get('last_good_checkpoint') or 'none was saved yet'
   return (
     f'seed {seed} diverged in round {status["round"]}{client}{reason}; last good checkpoint: {good}'
+  )
+
+
+def stopped_text(seed: int | str, status: Mapping[str, Any]) -> str:
+  """Says in one line when a seed ended early, and where its best model is."""
+  return (
+    f'seed {seed} stopped early, after round {status["round"]}; its best round on held-out rows:'
+    f' {status["best_round"]}, kept as best/seed_{seed}.npz'
   )
 
 

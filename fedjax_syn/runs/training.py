@@ -14,6 +14,7 @@ from fedjax_syn.core.processes import on_process_0
 from fedjax_syn.engine.measures import END, Measure, Values, take
 from fedjax_syn.runs import (
   checkpoint,
+  early_stop,
   final_files,
   loop,
   metrics,
@@ -131,6 +132,8 @@ class SeedGroup:
   """By seed, in its last evaluation."""
   collapsed: set[int] = field(default_factory=set)
   """Seeds of which it was said."""
+  stopped: dict[int, State] = field(default_factory=dict)
+  """Last states of seeds that ended early, by seed."""
 
   def train(self, resumed: bool, stop: stopping.StopRequest) -> bool:
     """Trains to the end; returns False if the seeds were interrupted and saved.
@@ -142,7 +145,8 @@ class SeedGroup:
     engine, recorder, live = self.job.engine, self.recorder, self.live
     begun = int(next(iter(live.values())).round)  # the round at which this phase begins here
     try:
-      for step in loop.train(engine, self.plan, live, self.clock, resumed=resumed, tell=self.tell):
+      options: dict[str, Any] = {'resumed': resumed, 'over': self._is_over, 'tell': self.tell}
+      for step in loop.train(engine, self.plan, live, self.clock, **options):
         self._take(step)
         if not step.last:
           continue
@@ -171,7 +175,7 @@ class SeedGroup:
         status['collapsed_round'] = since
     recorder.save(self.ended, self.clock.seconds(), keep=True)
     stop.pause()  # what follows can be made from the checkpoint: a stop need not wait for it
-    for seed, state in live.items():
+    for seed, state in {**self.stopped, **live}.items():
       self.show.doing('measuring the last model and drawing')
       known = self.measured.get(seed, {})  # none in a session that began after the last round
       others = [measure for measure in self.plan.measures if measure.name not in known]
@@ -193,11 +197,30 @@ class SeedGroup:
       if step.kind == 'evaluated':
         self.measured[seed] = step.measured
         line = self.recorder.log(seed, step, self.clock.seconds()['total'])
+        self._select(step, line)
         if 'collapsed_since' in line and seed not in self.collapsed:
           self.show.say(result_texts.collapsed_text(seed, line['collapsed_since']))
           self.collapsed.add(seed)
       if step.last:
         self.show.rounds(step.round, step.report)
+
+  def _is_over(self, seed: int) -> bool:
+    return seed in self.stopped
+
+  def _select(self, step: loop.Step, line: metrics.Line) -> None:
+    """Keeps the best model by held-out rows, and ends a seed that no longer improves."""
+    config, recorder, seed = self.job.config, self.recorder, step.seed
+    if not (config.patience or config.keep_best):
+      return
+    best = early_stop.best_line(recorder.lines, seed)
+    if best is line and recorder.write:
+      early_stop.save_best(self.job.folder, seed, line, step.state)
+    over = early_stop.is_over(recorder.lines, seed, config.patience)
+    if best is not None and over and step.round < self.plan.rounds:
+      status = {'status': 'stopped', 'round': step.round, 'best_round': best['round']}
+      self._end(seed, status, step.state)
+      self.stopped[seed] = self.live.pop(seed)
+      self.show.say(result_texts.stopped_text(seed, status))
 
   def _fail(self, step: loop.Step) -> None:
     """Records that a seed diverged."""

@@ -27,11 +27,13 @@ ACCURACY = {'last': STATISTICS, 'mean_last_5': STATISTICS, 'best': STATISTICS}
 FILES = {str: {str: str}}  # by seed or RUN, by path in the folder: a digest, '' of a picture
 STATUS = (
   {'status': 'finished', 'synthesis_round?': int, 'collapsed_round?': int},
+  {'status': 'stopped', 'round': int, 'best_round': int, 'synthesis_round?': int},
   {'status': 'diverged', 'round': int, 'client?': (int, None), 'synthesis_round?': int},
 )
 SUMMARY = {
   'test_accuracy': ACCURACY,
   'validation_accuracy?': ACCURACY,
+  'selected?': {str: STATISTICS},
   'test_domain_accuracy?': {str: ACCURACY},
   'personal?': {str: STATISTICS},
   'rounds_to_accuracy': {float: STATISTICS},

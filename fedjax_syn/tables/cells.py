@@ -153,7 +153,8 @@ def read(run: Run, probe: bool = True) -> Result:
       return Result('failed', 'was run under other settings')
   if summary is None or summary.get('rounds', run.config.rounds) != run.config.rounds:
     return Result('elsewhere' if probe and lock.owner(run.folder) else 'missing')
-  state = summary['status'][str(run.seed)]['status']
+  ended = summary['status'][str(run.seed)]['status']
+  state = 'finished' if ended == 'stopped' else ended  # early
   without_metrics = run.entry.without_metrics
   silent = unlogged(run.config.algorithm, lines, without_metrics) if state == 'finished' else []
   if silent:
