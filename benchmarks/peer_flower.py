@@ -72,8 +72,9 @@ class TimedFedAvg(FedAvg):
     del server_round, config
     line = sys.stdin.readline()
     clients = json.loads(line)['clients'] if line else []
+    while len(nodes := list(grid.get_node_ids())) < len(clients):  # before the first round
+      time.sleep(0.1)
     self.began = time.perf_counter()
-    nodes = list(grid.get_node_ids())
     messages = []
     for node, client in zip(nodes, clients, strict=False):
       named = ConfigRecord({'work': self.work, 'client': client})
@@ -126,4 +127,6 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  main()
+  from benchmarks import peer_flower  # Ray's actors find the client by this name
+
+  peer_flower.main()

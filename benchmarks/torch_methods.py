@@ -214,6 +214,8 @@ def ldm_client(work: dict, model: Network, x: torch.Tensor, y: torch.Tensor) -> 
 def feddm_client(work: dict, model: Network, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
   """Distils a client's classes with a newly drawn model in each iteration; as `ldm_client`."""
   present = [c for c in range(CLASSES) if (y == c).sum() >= 10]
+  if not present:
+    return x.new_zeros(0, work['images'], *x.shape[1:])
   rows = [(y == c).nonzero()[:, 0] for c in present]
   draw = lambda r, count: r[torch.randint(len(r), (count,), device=DEVICE)]
   images = torch.stack([x[draw(r, work['images'])] for r in rows])

@@ -222,7 +222,7 @@ def smoke(job: Job) -> Job:
   if isinstance(work, Generation):
     small |= {'samples': 20, 'steps': 2, 'local_steps': 2}
   elif isinstance(work, ClientMatching):
-    small |= {'images': 2, 'iterations': 1}
+    small |= {'rows': 1_600, 'images': 2, 'iterations': 1}
   elif isinstance(work, ServerMatching):
     small |= {'images': 2, 'steps': 2}
   work = dataclasses.replace(work, **small)

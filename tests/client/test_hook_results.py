@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import fedjax_syn as fs
+from fedjax_syn.client import hook_results
 from fedjax_syn.core.contexts import Message
 from tests.tiny import build, federated, net
 
@@ -123,3 +124,11 @@ def test_numbers_of_python_are_numbers():
   names = 'mine/a', 'mine/b', 'mine/c', 'mine/sum'
   assert [report[name] for name in names] == [1.5, 2.0, 3.0, 4.0]
   assert jax.tree.leaves(state.clients['mine'])[0].tolist() == [2.0, 2.0]
+
+
+def test_a_state_of_weak_type_is_of_the_type_before():
+  """Its shape and type are the same, and yet the next round would be compiled again."""
+  weak = jnp.ones((), int) * 2.0
+  assert weak.aval.weak_type
+  (left,) = hook_results.like(fs.FedAvg(), 'server_update', (weak,), (jnp.zeros(()),), 'state')
+  assert not left.aval.weak_type and left.dtype == weak.dtype and left == 2
