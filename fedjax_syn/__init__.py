@@ -100,10 +100,20 @@ if not any(isinstance(finder, MovedFinder) for finder in sys.meta_path):
   sys.meta_path.append(MovedFinder())
 
 
+def _imported(module: str) -> Any:
+  """Imports a module; a notebook shows that it waits."""
+  if module in sys.modules or 'ipykernel' not in sys.modules:
+    return importlib.import_module(module)
+  from fedjax_syn.runs import display
+
+  with display.loading():
+    return importlib.import_module(module)
+
+
 def __getattr__(name: str) -> Any:
   """Imports on first use, so that a refused command line does not wait for JAX."""
   if name in _MODULES:
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    return getattr(_imported(_MODULES[name]), name)
   if name in _RENAMED:  # `from fedjax_syn import x` would hide the text of an AttributeError
     raise ImportError(f'{__name__}.{name} is {_RENAMED[name]} (docs/compose.md)')
   raise AttributeError(

@@ -34,6 +34,7 @@ class Display(Progress):
     """
     self.doing, self.since = '', 0.0
     self.ended: threading.Event | None = None  # of a notebook, while it is shown
+    self.placed = False  # whether a notebook has a place for it
     errors = sys.stderr is not None and sys.stderr.isatty()  # else they go where they are sent
     super().__init__(
       *columns,
@@ -66,8 +67,8 @@ class Display(Progress):
     if not self.console.is_jupyter:
       super().start()
       return
-    self.ended, self.name = threading.Event(), uuid.uuid4().hex
-    self._show(update=False)
+    self.ended, self.name, self.placed = threading.Event(), uuid.uuid4().hex, False
+    self._show()
     threading.Thread(target=self._watch, args=(self.ended,), daemon=True).start()
 
   def stop(self) -> None:
@@ -76,15 +77,15 @@ class Display(Progress):
     if self.ended is not None:
       self.ended.set()
       self.ended = None
-      self._show(update=True)
+      self._show()
     elif self.live.is_started:
       self.live.stop()
 
   def _watch(self, ended: threading.Event) -> None:
     while not ended.wait(NOTEBOOK_SECONDS):
-      self._show(update=True)
+      self._show()
 
-  def _show(self, update: bool) -> None:
+  def _show(self) -> None:
     """Shows text and no HTML: it looks alike in every notebook's viewer."""
     from IPython.display import display
 
@@ -93,8 +94,10 @@ class Display(Progress):
     )
     picture.print(self.get_renderable())
     file: Any = picture.file
-    shown = {'text/plain': file.getvalue().rstrip() or ' '}
-    display(shown, raw=True, display_id=self.name, update=update)
+    text = file.getvalue().rstrip()
+    if text or self.placed:  # what was short leaves no empty line
+      display({'text/plain': text or ' '}, raw=True, display_id=self.name, update=self.placed)
+      self.placed = True
 
 
 class Heartbeat:

@@ -1,5 +1,6 @@
 """Whole runs side by side in one program: several values of a method's numbers, several seeds."""
 
+import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from fedjax_syn.core.types import Model, Variables
 from fedjax_syn.data.datasets import Dataset
 from fedjax_syn.layer import Layer, overrides
 from fedjax_syn.runs import api, loop
+from fedjax_syn.runs import progress as progress_lib
 from fedjax_syn.runs.clock import Clock
 
 
@@ -46,6 +48,7 @@ def sweep(
   eval_every: int = 1,
   data_dir: str = '',
   partition_seed: int = 0,
+  progress: bool = True,
   layout: engine_lib.Layout = engine_lib.Layout(),  # noqa: B008 (an immutable NamedTuple)
 ) -> list[SweepRun]:
   """Trains every combination of values with every seed, all of them in one vmapped program.
@@ -69,6 +72,7 @@ def sweep(
     eval_every: rounds between evaluations; the last five rounds always are evaluated.
     data_dir: where data sets lie.
     partition_seed: shared by all runs.
+    progress: see `run`.
     layout: how clients lie on devices.
 
   Returns:
@@ -86,27 +90,42 @@ def sweep(
   every = itertools.product(*values.values())
   combinations = [dict(zip(values, combination, strict=True)) for combination in every]
   fields = {name: given.get(name, 0) for name in api.FIELDS}
-  trial = api.prepare(method, dataset, model, fields, layout)
-  methods = [api.resolve(_replace(method, c, traced), trial.sampling) for c in combinations]
-  task = trial.engine.task()
+  with contextlib.closing(progress_lib.of_python(progress)) as show:
+    show.doing('reading the data')
+    trial = api.prepare(method, dataset, model, fields, layout)
+    methods = [api.resolve(_replace(method, c, traced), trial.sampling) for c in combinations]
+    return _train(trial, combinations, methods, show)
+
+
+def _train(
+  trial: api.Trial,
+  combinations: Sequence[dict[str, float]],
+  methods: Sequence[Chain],
+  show: progress_lib.Reporter,
+) -> list[SweepRun]:
+  """Trains every combination with every seed; see `sweep`."""
+  task, name = trial.engine.task(), trial.engine.chain.name
   if any(privacy.promises(one.mechanism(task)) for one in (trial.engine.chain, *methods)):
-    raise ValueError(
-      f'sweep: {method.name!r} adds noise, and no epsilon would cover all runs; use run'
-    )
+    raise ValueError(f'sweep: {name!r} adds noise, and no epsilon would cover all runs; use run')
   runs = [(combination, seed) for combination in combinations for seed in trial.seeds]
   engines = [trial.engine.with_values(one) for one in methods for _ in trial.seeds]
   beside = SideBySide(engines, [seed for _, seed in runs])
   states = {i: engines[i].init(seed) for i, (_, seed) in enumerate(runs)}
   history: list[list[dict[str, Any]]] = [[] for _ in runs]
   variables: list[Variables | None] = [None] * len(runs)
+  tell = progress_lib.Steps(show)
+  show.begin(f'{name}, {len(runs)} runs side by side', trial.plan.rounds, 0)
   with Clock() as clock:
-    for step in loop.train(beside, trial.plan, states, clock):
+    for step in loop.train(beside, trial.plan, states, clock, tell=tell):
       i = step.seed  # the number of the run
+      if step.last:
+        show.rounds(step.round, {})
       if step.kind == 'evaluated':
         line = {'round': step.round, 'seed': runs[i][1], **step.report}
         history[i].append({**line, 'seconds': clock.seconds()['total']})
       w = Variables(step.state.params, step.state.stats)
       variables[i] = None if step.kind == 'diverged' else w
+  show.end()
   return [SweepRun(*run, history[i], variables[i]) for i, run in enumerate(runs)]
 
 

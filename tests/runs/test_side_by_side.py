@@ -1,10 +1,13 @@
 """Runs side by side: what each of them comes to by itself, for fewer programs."""
 
+import types
+
 import chex
 import numpy as np
 import pytest
 
 import fedjax_syn as fs
+from fedjax_syn.runs import progress
 from fedjax_syn.runs.side_by_side import stack
 from tests.tiny import build, federated, net
 
@@ -36,10 +39,22 @@ def test_every_combination_and_seed_is_what_it_is_alone():
     chex.assert_trees_all_close(run.variables, alone.variables[run.seed], atol=1e-5)
 
 
-def test_a_run_that_diverges_leaves_the_others_alone():
+def test_a_run_that_diverges_leaves_the_others_alone(monkeypatch):
+  """The bar goes on to the end."""
+  shown = []
+  show = types.SimpleNamespace(
+    doing=lambda text: None,
+    compiling=lambda program: None,
+    begin=lambda *given: shown.append(given),
+    rounds=lambda done, report: shown.append(done),
+    end=lambda: shown.append('end'),
+    close=lambda: shown.append('closed'),
+  )
+  monkeypatch.setattr(progress, 'of_python', lambda wanted: show)
   method = fs.chain(fs.FedAvg(optimizer='sgd', batch_size=64))
   runs = fs.sweep(method, {'client.lr': (0.1, 1e20)}, 'digits', 'mlp', **ARGUMENTS)
   fine, diverged = runs
+  assert shown == [('fedavg, 2 runs side by side', 3, 0), 0, 1, 2, 3, 'end', 'closed']
   assert diverged.variables is None and diverged.history[-1]['round'] < 3
   alone = fs.run(BASE, 'digits', 'mlp', **ARGUMENTS)
   assert fine.history[-1]['round'] == 3
