@@ -159,5 +159,5 @@ if (chart) new ResizeObserver(drawCurves).observe(chart);
 const widths = new ResizeObserver(entries => {
   for (const {target} of entries) target.classList.toggle('wide', target.scrollWidth > target.clientWidth + 1);
 });
-for (const table of document.querySelectorAll('.scroll')) widths.observe(table);
+for (const table of document.querySelectorAll('.scroll, pre')) widths.observe(table);
 followSliders();
