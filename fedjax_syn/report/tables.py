@@ -58,6 +58,8 @@ def _protocol(run: Run) -> dict[str, str]:
   train = rows.get('train', NONE if counts is None else counts.sum())
   partition, share = get('data.partition'), get('client.participation')
   alpha = f' (alpha {get("data.alpha")})' if 'dirichlet' in partition else ''
+  if partition == 'labels_per_client' and (labels := get('data.labels')) != NONE:
+    alpha = f' ({labels} class{"es" * (labels != 1)} each)'
   part = NONE if share == NONE else 'all' if share == 1 else f'{100 * share:.3g} %'
   points = f' (one is {100 / test:.2g} points)' if 0 < (test := rows.get('test', 0)) < 1000 else ''
   given = {key: get(f'model.{key}') for key in ('width', 'depth')}
@@ -84,7 +86,11 @@ def results(runs: Sequence[Run]) -> Table:
   head = ['run', 'last', mean, 'best']
   head += [f'rounds to {100 * float(t):g} %' for t in targets]
   head += ['seconds', 'sent up', 'sent down', 'epsilon', 'how it ended']
-  return Table(head, [_result(run, targets) for run in runs])
+  rows = [_result(run, targets) for run in runs]
+  if all(row[-2] == NONE for row in rows):  # of runs without noise
+    del head[-2]
+    rows = [[*row[:-2], row[-1]] for row in rows]
+  return Table(head, rows)
 
 
 def _result(run: Run, targets: Sequence[str]) -> list[str]:
@@ -117,7 +123,10 @@ def _rounds(value: Mapping[str, Any] | None) -> str:
   if value['mean'] is None:
     return ', '.join('not reached' if v is None else f'{v:g}' for v in value['per_seed'])
   std = value['std']
-  return f'{value["mean"]:.4g}' + ('' if std is None else f' ± {std:.{0 if std >= 9.95 else 1}f}')
+  if std is None:
+    return f'{value["mean"]:.4g}'
+  digits = 0 if std >= 9.95 else 1
+  return f'{value["mean"]:.{digits}f} ± {std:.{digits}f}'
 
 
 def size(count: float | None) -> str:

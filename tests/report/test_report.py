@@ -15,6 +15,7 @@ from fedjax_syn import report
 from fedjax_syn.config import files, identity
 from fedjax_syn.core import paths
 from fedjax_syn.report import commands, heatmaps, page, pictures, runs, tables
+from fedjax_syn.runs import metrics
 from tests.report.stored import HOSTILE, KINDS, edit
 
 pytest_plugins = ['tests.run_fixtures', 'tests.report.report_runs']
@@ -171,7 +172,8 @@ def test_results(opened, run_folders):
   a, b = summary['test_accuracy']['last']['per_seed']
   # ddof 1 of two numbers: their difference over the square root of two
   assert whole['last'] == f'{50 * (a + b):.2f} ± {100 * abs(a - b) / 2**0.5:.2f}'
-  assert (whole['sent up'], whole['sent down'], whole['epsilon']) == ('70 B', '140 B', '–')
+  assert (whole['sent up'], whole['sent down']) == ('70 B', '140 B')
+  assert 'epsilon' not in table.head  # no run has one
   assert whole['how it ended'] == plain['how it ended'] == 'finished'
   reached = min(line['round'] for line in opened[1].lines if line['test/accuracy'] >= 0.1)
   assert plain['rounds to 10 %'] == f'{reached}' and plain['rounds to 100 %'] == 'not reached'
@@ -189,6 +191,20 @@ def test_results(opened, run_folders):
 )
 def test_accuracies_are_per_cent(value, text):
   assert tables.percent(value) == text
+
+
+@pytest.mark.parametrize(
+  ('per_seed', 'text'),
+  [
+    ([16, 17, 19], '17.3 ± 1.5'),  # variance (16/9 + 1/9 + 25/9) / 2 = 7/3
+    ([10, 30], '20 ± 14'),
+    ([17], '17'),
+    ([22, None], '22, not reached'),
+    ([None, None], 'not reached'),
+  ],
+)
+def test_rounds_have_the_digits_of_their_deviation(per_seed, text):
+  assert tables._rounds(metrics.statistics(per_seed)) == text
 
 
 def test_sizes():
@@ -214,6 +230,9 @@ def test_the_protocol_names_whoever_differs(opened):
   table = dict(tables.protocol(opened[:2]))
   assert table['Data'] == ['digits: 1198 training and 599 test rows (one is 0.17 points)']
   assert table['Clients'] == ['4, partition iid; 40 % in a round']
+  few = {**opened[0].settings, 'data.partition': 'labels_per_client', 'data.labels': 2}
+  clients = dict(tables.protocol([opened[0]._replace(settings=few)]))['Clients']
+  assert clients == ['4, partition labels_per_client (2 classes each); 40 % in a round']
   assert table['Model'] == ['mlp (width 8, depth 1); 610 parameters']  # 64 * 8 + 8 + 8 * 10 + 10
   rate = opened[0].settings['client.lr']
   assert table['Optimizer'] == [
