@@ -18,7 +18,7 @@ class LabelFlip(Layer):
   """
 
   share: float = field(0.2, 'share of all clients that attack', low=0.0, high=1.0)
-  seed: int = field(0, 'seed of the draw of the attackers', low=0)
+  seed: int = field(0, 'seed of the draw of the attackers', low=0, high=2**31 - 1)
 
   def requires(self):
     return frozenset({'local training'})

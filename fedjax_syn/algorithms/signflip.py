@@ -17,7 +17,7 @@ class SignFlip(Layer):
 
   share: float = field(0.2, 'share of all clients that attack', low=0.0, high=1.0)
   scale: float = field(1.0, 's, factor on the reversed update', low=0.0)
-  seed: int = field(0, 'seed of the draw of the attackers', low=0)
+  seed: int = field(0, 'seed of the draw of the attackers', low=0, high=2**31 - 1)
 
   def common(self, task, key, round, w):
     return chosen(task.num_clients, self.share, self.seed)

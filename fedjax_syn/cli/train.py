@@ -2,7 +2,8 @@
 
   python launch/main.py [--config=configs/X.py] [--workdir=W] [--config.key=value ...]
 
-  --config         a Python file with get_config(); by default configs/one_digit.py
+  --config         a Python file with get_config(), by default configs/one_digit.py, or the
+                   config.json of a run, whose settings are used again
   --workdir        where results go; without it runs/<config>-<algorithm>-<hash of the settings>,
                    with the data's name if --config.data.name gives one
   --config.k=v     changes a setting: --config.rounds=20 --config.client.lr=0.01
@@ -27,7 +28,6 @@ before the flags were read. Compiled programs are kept in $JAX_COMPILATION_CACHE
 ~/.cache/fedjax_syn/jax.
 """
 
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
       from fedjax_syn.runs import default_folder
     config = files.load_config(cli.CONFIG.value, settings)
     resolved = config_lib.check(config)
-    name = pathlib.Path(cli.CONFIG.value).stem
+    name = files.name_of(cli.CONFIG.value)
     default = cli.WORKDIR.value or default_folder.default_workdir(config, name, settings)
     workdir = paths.given(default, '--workdir')
     from fedjax_syn.core import processes

@@ -181,6 +181,11 @@ def check_together(values: Mapping[str, Any], name: Callable[[str], str] = str) 
       f' {name("data.clients")}={clients}; at least {1 / clients:g}'
     )
   every, personal = values['eval_every'], values['personal_every']
+  if values.get('model.weights') and values.get('start_from'):
+    raise ConfigError(
+      f'model.weights={shown(values["model.weights"])}: the model comes from start_from; one of the'
+      ' two would work'
+    )
   for key in ('patience', 'keep_best'):
     if values.get(key) and not values.get('data.validation'):
       raise ConfigError(

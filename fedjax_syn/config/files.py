@@ -6,19 +6,23 @@
 """
 
 import importlib.util
+import json
 import re
 import textwrap
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from fedjax_syn.core import paths, texts
+from fedjax_syn.core.fields import coerce
 
 
 def load_config(path: str, settings: Iterable[str] = ()):
   """Loads a config file and applies settings.
 
   Args:
-    path: a Python file with `get_config()`, or the name of a shipped config.
+    path: a Python file with `get_config()`, the name of a shipped config, or the config.json of a
+      run, whose settings are taken.
     settings: '--config.key=value', as on the command line.
 
   Returns:
@@ -34,6 +38,8 @@ def load_config(path: str, settings: Iterable[str] = ()):
     raise ValueError(
       f'--config={path}: no such file; shipped are {", ".join(paths.shipped_configs())}'
     )
+  if file.suffix == '.json':
+    return _of_run(file, list(settings))
   spec = importlib.util.spec_from_file_location('config_file', file.resolve())
   if spec is None or spec.loader is None:
     raise ValueError(f'--config={path}: must be a Python file (.py) with get_config()')
@@ -55,6 +61,53 @@ def load_config(path: str, settings: Iterable[str] = ()):
     raise ValueError(
       f'--config={path}: get_config() returns a {type(config).__name__}, not a ConfigDict'
     )
+  apply(config, settings)
+  return config
+
+
+def name_of(path: str) -> str:
+  """Returns the name of a config file; of a run's config.json that of the config that it had."""
+  file = Path(path)
+  if file.suffix != '.json':
+    return file.stem
+  try:
+    name = json.loads(paths.given(path).read_bytes()).get('config_name') or 'rerun'
+  except (ValueError, AttributeError, OSError):
+    return 'rerun'
+  return re.sub(r'[^\w.-]', '.', str(name))
+
+
+def _of_run(file: Path, settings: Sequence[str]):
+  """Returns the settings that a run's config.json holds, changed by others.
+
+  Raises:
+    ValueError: if it is no run's, or it names code that the command line does not name as well.
+  """
+  from fedjax_syn import config as config_lib
+  from fedjax_syn.config import schema, trusted
+
+  try:
+    content = json.loads(file.read_bytes())['config']
+    flat = schema.flatten(content)
+  except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    raise ValueError(f'--config={file}: is no config.json of a run') from error
+  typed = ' '.join(settings)
+  for key, word in trusted.code_of(content).items():
+    if word not in typed:
+      shown = 'algorithm' if key == 'outside' else key
+      raise ValueError(
+        f'--config={file}: {key}={word!r} names code, which is not imported because a file says so;'
+        f' if you trust it, name it yourself: --config.{shown}={word}'
+      )
+  resolved = config_lib.check({k: v for k, v in flat.items() if k != trusted.TRUST})
+  config = config_lib.get_default(*resolved.outside)
+  with config.unlocked(), config.ignore_type():
+    config.update(config_lib.to_dict(resolved) | {'outside': resolved.outside})
+    for key, leaf in config_lib.leaves(*resolved.outside).items():  # JSON has no tuples
+      section, _, name = key.rpartition('.')
+      block = config[section] if section else config
+      with block.unlocked(), block.ignore_type():
+        block[name] = coerce(key, block[name], leaf.kind)
   apply(config, settings)
   return config
 

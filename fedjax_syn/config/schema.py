@@ -40,6 +40,11 @@ class Model:
     'torch',
     "initialisation of the weights, 'torch', 'flax', or 'torchvision' (its ResNets' convolutions)",
   )
+  weights: str = field(
+    '',
+    'file to begin from, .safetensors or .npz, for all seeds; a head of another size is new',
+    added=True,
+  )
   conv: str = field(
     'auto', "form of the convolutions: 'xla', 'patches', 'chwn'; 'auto': the fastest"
   )

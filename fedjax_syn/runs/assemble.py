@@ -105,6 +105,7 @@ def build_model(resolved: Resolved, shape: tuple[int, ...], num_classes: int) ->
     num_classes: of the data set.
   """
   settings = dataclasses.asdict(resolved.model)
+  settings.pop('weights')  # see `runs.pretrained`
   return models.create(settings.pop('name'), shape=shape, num_classes=num_classes, **settings)
 
 

@@ -1,6 +1,7 @@
 """One experiment: a config becomes a work folder, and the same config resumes in it."""
 
 import contextlib
+import functools
 import sys
 import time
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from fedjax_syn.runs import (
   assemble,
   config_json,
   descriptions,
+  pretrained,
   progress,
   resume,
   start_from,
@@ -120,6 +122,7 @@ def _prepare(
   for job in jobs:
     on_process_0(lambda: resume.check_data(job.folder, problem.dataset))
     start_from.check(job.engine, job.config, job.folder)
+  read = [processes.on_all_processes(functools.partial(pretrained.check, job)) for job in jobs]
   for job in reversed(jobs):  # the main folder first: it is what a resumed run checks
     on_process_0(lambda: resume.rename_old_summary(job.folder, job.config.rounds))
     on_process_0(lambda: config_json.write_config(job, config_name))
@@ -127,6 +130,8 @@ def _prepare(
   show.read(descriptions.training(resolved, jobs[-1].engine))
   if resolved.compare:
     show.read(f'compared with {resolved.compare}')
+  for line in read[-1]:
+    show.read(line)
   for line in filter(None, (*problem.dataset.notes, assemble.privacy_line(resolved, jobs))):
     show.read(line)
   for job in jobs[:-1]:

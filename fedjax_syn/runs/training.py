@@ -18,6 +18,7 @@ from fedjax_syn.runs import (
   final_files,
   loop,
   metrics,
+  pretrained,
   progress,
   result_texts,
   resume,
@@ -102,7 +103,7 @@ def _train_job(
       resumed = bool(states)
       if sources := {} if states else start_from.sources(config, seeds):
         states = start_from.branches(engine, sources, show.say)
-      states = states or {seed: engine.init(seed) for seed in seeds}
+      states = states or pretrained.init(job, seeds)
       label = progress.label(job.label, seeds, config.seeds)
       show.begin(label, config.rounds, int(states[seeds[0]].round))
       run = SeedGroup(job, plan, recorder, clock, show, tell, states)
