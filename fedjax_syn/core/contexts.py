@@ -48,7 +48,7 @@ class Task(NamedTuple):
   cohort_size: int = 0  # sampled clients in a round, at most
   expected_cohort: float = 0.0  # their expected number
   rounds: int = 0  # of the whole run, given only if a schedule needs it; else 0
-  mesh: jax.sharding.Mesh | None = None  # the devices of work between rounds; None: one
+  mesh: jax.sharding.Mesh | None = None  # of the devices that share the server's work; None: one
   # Whether noise protects the clients: the server must then treat a round without clients like any
   # other.
   noised: bool = False

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn.core import processes
@@ -74,6 +75,9 @@ def place(tree: PyTree, sharding: jax.sharding.NamedSharding) -> PyTree:
   def one(leaf):
     if isinstance(leaf, jax.Array) and leaf.sharding == sharding:
       return leaf
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+      placed = one(jax.random.key_data(leaf))
+      return jax.random.wrap_key_data(placed, impl=jax.random.key_impl(leaf))
     values = np.asarray(leaf)
     return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
 

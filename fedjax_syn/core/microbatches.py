@@ -4,11 +4,20 @@ The activations of a microbatch stay in a core's cache, and devices can share th
 functions here need a network in which no sample sees another, so one without batch statistics.
 Microbatches are consecutive rows and sums go from the first to the last: `optax.microbatching`
 takes every n-th row, so its sums differ in the last bits.
+
+Which steps on synthetic images the devices share, those of several processes too:
+
+| network                           | shared | why                                              |
+|-----------------------------------|--------|--------------------------------------------------|
+| convolutions, no batch statistics | yes    | a parameter is used at many positions of an image |
+| no convolutions                   | no     | the sum of the gradients takes as long as a step |
+| batch statistics                  | no     | images see each other                            |
+
+What is not shared, one device does between rounds, and every device in a round's program.
 """
 
-import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +31,8 @@ from fedjax_syn.core.types import Array, GradFn, LossFn, Model, Output, Params, 
 LEAST_LOCAL, LEAST_SYNTHETIC = 16, 5
 CACHE = 2**20  # bytes of the largest array of a step that a core keeps beside the others, about
 
-# (w, images, label logits) -> mean over the images, []
-ImageLoss = Callable[[Params, Array, Array], Array]
+ImageLosses = Callable[[Params, Array, Array], Array]  # (w, images, labels) -> [images]
+ImageLoss = Callable[[Params, Array, Array], Array]  # (w, images, labels) -> their mean, []
 
 
 class Microbatches(NamedTuple):
@@ -33,11 +42,16 @@ class Microbatches(NamedTuple):
   mesh: jax.sharding.Mesh | None = None  # of the devices that share the images; None: one
 
 
-def _helps(model: Model, backend: str) -> bool:
-  """Says whether microbatches save time: on a CPU, for convolutions without batch statistics."""
+def _is_shared(model: Model) -> bool:
+  """Says whether parts of a batch can and should be processed apart: see the table above."""
   variables = jax.eval_shape(model.init, jax.random.key(0))
   convolutions = any(leaf.ndim == 4 for leaf in jax.tree.leaves(variables.params))
-  return (backend or jax.default_backend()) == 'cpu' and convolutions and not variables.stats
+  return convolutions and not variables.stats
+
+
+def _helps(model: Model, backend: str) -> bool:
+  """Says whether microbatches save time: on a CPU, for convolutions without batch statistics."""
+  return (backend or jax.default_backend()) == 'cpu' and _is_shared(model)
 
 
 def num_microbatches(
@@ -69,26 +83,48 @@ def num_microbatches(
 def synthetic_microbatches(
   images: int, model: Model, mesh: jax.sharding.Mesh | None
 ) -> Microbatches:
-  """Returns how a step on a synthetic set divides its images.
+  """Returns how a step of work between rounds divides the images of a synthetic set.
 
-  On a CPU, for a network with convolutions and without batch statistics, all devices share the
-  images in microbatches of about `LEAST_SYNTHETIC`; elsewhere there is one.
+  The table above says what is shared. On a CPU a device has at least `LEAST_SYNTHETIC` images, and
+  takes about so many at once; elsewhere a device takes its images at once.
 
   Args:
     images: of a step.
     model: the network.
     mesh: the run's devices; None: one.
   """
-  if not _helps(model, '' if mesh is None else backend_of(mesh)):
+  if not _is_shared(model):
     return Microbatches()
-  devices = mesh.devices.size if mesh is not None and not processes.is_distributed() else 1
-  shards = math.gcd(devices, images)
-  own = images // shards
-  fit = (n for n in range(1, own + 1) if own % n == 0 and own // n >= LEAST_SYNTHETIC)
-  number = max(fit, default=1)
-  if mesh is None or shards == 1:
+  devices = mesh.devices.size if mesh is not None else 1
+  on_cpu = (jax.default_backend() if mesh is None else backend_of(mesh)) == 'cpu'
+  if on_cpu and not processes.is_distributed():
+    devices = min(devices, max(images // LEAST_SYNTHETIC, 1))
+  number, own = 1, -(-images // devices)
+  if on_cpu and images % devices:
+    number = -(-own // LEAST_SYNTHETIC)
+  elif on_cpu:
+    fit = (n for n in range(1, own + 1) if own % n == 0 and own // n >= LEAST_SYNTHETIC)
+    number = max(fit, default=1)
+  if mesh is None or devices == 1:
     return Microbatches(number)
-  return Microbatches(number, jax.sharding.Mesh(mesh.devices.flat[:shards], mesh.axis_names))
+  return Microbatches(number, jax.sharding.Mesh(mesh.devices.flat[:devices], mesh.axis_names))
+
+
+def round_microbatches(
+  images: int, model: Model, image: jax.Array, mesh: jax.sharding.Mesh | None
+) -> Microbatches:
+  """Returns how a step inside a round's program divides its images, by the table above.
+
+  Args:
+    images: of a step.
+    model: the network.
+    image: one, normalised, or its shape and type.
+    mesh: the round's devices; None: one, which takes all images at once.
+  """
+  if mesh is None or mesh.devices.size == 1 or not _is_shared(model):
+    return Microbatches()
+  sizes = image.shape, image.dtype, -(-images // mesh.devices.size)
+  return Microbatches(num_microbatches(model, *sizes, backend_of(mesh)), mesh)
 
 
 def _sum_over(
@@ -137,58 +173,26 @@ def value_and_grad(loss_fn: LossFn, number: int) -> GradFn:
   return grad_fn
 
 
-def microbatched(loss: ImageLoss, number: int, mesh: jax.sharding.Mesh | None = None) -> ImageLoss:
-  """Evaluates a loss on images, and its derivatives, on one microbatch after the other.
+def microbatched(
+  losses: ImageLosses, number: int = 1, mesh: jax.sharding.Mesh | None = None
+) -> ImageLoss:
+  """Returns the mean of the images' losses, computed on one microbatch after the other.
 
   Gradients are added up as they come, so that the activations of one microbatch exist at a time.
-  Value, gradient and derivatives of the gradient are those of the loss except for rounding.
+  Value, gradient and derivatives of the gradient are those of the mean except for rounding. Where
+  the microbatches do not divide the images, copies of the last image with weight 0 fill them.
 
   Args:
-    loss: a mean over images.
-    number: of microbatches on every device; times the devices, a divisor of the number of images.
+    losses: of each image; no image sees another.
+    number: of microbatches on every device.
     mesh: its devices share the images; what is differentiated has to lie on all of them.
 
   Returns:
-    The loss, called with the same arguments.
+    A function of the arguments of `losses`.
   """
-  shards = mesh.devices.size if mesh else 1
-  if number == shards == 1:
-    return loss
-  axis = mesh.axis_names[0] if mesh else None
-
-  def mean(tree):
-    total = jax.lax.psum(tree, axis) if axis else tree
-    return jax.tree.map(lambda v: v / (number * shards), total)
-
-  def value(w, x, y):
-    one = lambda *part: (loss(w, *part), None)
-    return mean(_sum_over(one, jnp.zeros((), x.dtype), number, x, y)[0])
-
-  def of_weights(w, x, y):  # value, gradient
-    one = lambda *part: (jax.value_and_grad(loss)(w, *part), None)
-    zeros = jnp.zeros((), x.dtype), jax.tree.map(jnp.zeros_like, w)
-    return mean(_sum_over(one, zeros, number, x, y)[0])
-
-  def of_all(w, x, y):
-    def one(*part):
-      value, (of_w, *of_images) = jax.value_and_grad(loss, argnums=(0, 1, 2))(w, *part)
-      return (value, of_w), of_images
-
-    zeros = jnp.zeros((), x.dtype), jax.tree.map(jnp.zeros_like, w)
-    total, of_images = _sum_over(one, zeros, number, x, y)
-    share = lambda g, v: g.reshape(v.shape) / (number * shards)
-    return *mean(total), *map(share, of_images, (x, y))
-
-  if mesh:
-    everywhere, own = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(axis)
-
-    def sharded(f, *out):
-      specs = {'in_specs': (everywhere, own, own), 'out_specs': out[0] if len(out) == 1 else out}
-      return jax.shard_map(f, mesh=mesh, check_vma=False, **specs)
-
-    value = sharded(value, everywhere)
-    of_weights = sharded(of_weights, everywhere, everywhere)
-    of_all = sharded(of_all, everywhere, everywhere, own, own)
+  if number == 1 and (mesh is None or mesh.devices.size == 1):
+    return lambda w, x, y: losses(w, x, y).mean()
+  value, of_weights, of_all = _value_and_gradients(losses, number, mesh)
 
   @jax.custom_vjp
   def whole(w, x, y):
@@ -206,3 +210,69 @@ def microbatched(loss: ImageLoss, number: int, mesh: jax.sharding.Mesh | None = 
 
   whole.defvjp(forward, backward, symbolic_zeros=True)
   return whole
+
+
+def _value_and_gradients(
+  losses: ImageLosses, number: int, mesh: jax.sharding.Mesh | None
+) -> tuple[Callable[..., Any], ...]:
+  """Returns functions of (w, images, labels), as for `microbatched`.
+
+  Returns:
+    The mean loss; it and its gradient in w; it and its gradients in w, images and labels.
+  """
+  axis = mesh.axis_names[0] if mesh else None
+  parts = number * (mesh.devices.size if mesh else 1)
+
+  def loss(w, x, y, weights=None):  # of a microbatch; their mean is that of all images
+    each = losses(w, x, y)
+    return each.mean() if weights is None else jnp.dot(weights.astype(each.dtype), each)
+
+  def mean(tree):
+    total = jax.lax.psum(tree, axis) if axis else tree
+    return jax.tree.map(lambda v: v / parts, total)
+
+  def value(w, *arrays):
+    one = lambda *part: (loss(w, *part), None)
+    return (mean(_sum_over(one, jnp.zeros((), arrays[0].dtype), number, *arrays)[0]),)
+
+  def of_weights(w, *arrays):
+    one = lambda *part: (jax.value_and_grad(loss)(w, *part), None)
+    zeros = jnp.zeros((), arrays[0].dtype), jax.tree.map(jnp.zeros_like, w)
+    return mean(_sum_over(one, zeros, number, *arrays)[0])
+
+  def of_all(w, *arrays):
+    def one(*part):
+      value, (of_w, *of_images) = jax.value_and_grad(loss, argnums=(0, 1, 2))(w, *part)
+      return (value, of_w), of_images
+
+    zeros = jnp.zeros((), arrays[0].dtype), jax.tree.map(jnp.zeros_like, w)
+    total, of_images = _sum_over(one, zeros, number, *arrays)
+    share = lambda g, v: g.reshape(v.shape) / parts
+    return *mean(total), *map(share, of_images, arrays[:2])
+
+  everywhere, own = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(axis)
+
+  def on_devices(f, *results):
+    def call(w, x, y):
+      arrays, g = _filled(x, y, parts), f
+      if mesh:
+        ins = everywhere, *[own] * len(arrays)
+        g = jax.shard_map(f, mesh=mesh, check_vma=False, in_specs=ins, out_specs=results)
+      outputs = zip(g(w, *arrays), results, strict=True)
+      return tuple(v[: len(x)] if spec is own else v for v, spec in outputs)
+
+    return call
+
+  only = on_devices(value, everywhere)
+  of_weights = on_devices(of_weights, everywhere, everywhere)
+  return lambda *of: only(*of)[0], of_weights, on_devices(of_all, everywhere, everywhere, own, own)
+
+
+def _filled(x: Array, y: Array, parts: int) -> tuple[Array, ...]:
+  """Returns images and labels, and if `parts` does not divide them also copies and weights."""
+  images = x.shape[0]
+  copies = -images % parts
+  if not copies:
+    return x, y
+  fill = lambda v: jnp.concatenate([v, jnp.repeat(v[-1:], copies, axis=0)])
+  return fill(x), fill(y), (jnp.arange(images + copies) < images) * (parts / images)

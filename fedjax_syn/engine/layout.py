@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import jax
 
+from fedjax_syn.core.clients import LANES
 from fedjax_syn.core.mesh import backend_of, mesh_of
 
-LANES = {'cpu': 1, 'gpu': 32, 'tpu': 32}
 FORMS = ('blocks', 'loop')
 
 

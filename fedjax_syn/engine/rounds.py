@@ -138,6 +138,7 @@ def one_round(
   trained = jnp.where(size > 0, sampled, setting.num_clients)
   clients = setting.clients.write(state.clients, trained, rows)
   key = setting.stream(seed, Purpose.AGGREGATE, number)
+  task = task._replace(mesh=setting.mesh)
   round = Round(task, key, number, state.params, state.stats, messages)
   new, numbers = _aggregate(round)
   stats = _mean_stats(state, messages)

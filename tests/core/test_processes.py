@@ -18,6 +18,7 @@ from fedjax_syn.core.chunks import Chunks
 from fedjax_syn.engine import Layout
 from tests import tiny
 from tests.engine.test_rounds import METHODS, SIZES, after
+from tests.engine.test_shared_synthesis import synthesised
 
 PROGRAM = textwrap.dedent("""
   import json, sys
@@ -31,6 +32,7 @@ PROGRAM = textwrap.dedent("""
   from fedjax_syn.engine import Layout
   from tests import tiny
   from tests.engine.test_rounds import METHODS, SIZES, after
+  from tests.engine.test_shared_synthesis import synthesised
 
   own = jax.process_index()
 
@@ -63,6 +65,7 @@ PROGRAM = textwrap.dedent("""
   state, report = after(METHODS['scaffold'](), tiny.federated(SIZES), Layout(2, 'blocks', 0))
   told['scaffold'] = [np.asarray(w).tolist() for w in jax.tree.leaves(state.params)]
   told['scaffold loss'] = report['train/loss']
+  told['synthesis'] = [leaf.tolist() for leaf in synthesised(jax.device_count())]
   small = config.get_default()
   small.algorithm, small.rounds = 'fedavg', 2
   small.data.clients, small.model.name, small.model.width = 4, 'mlp', 8
@@ -74,7 +77,7 @@ PROGRAM = textwrap.dedent("""
 """)
 
 
-def run_two(program: str, folder: pathlib.Path, timeout: float = 240) -> list[str]:
+def run_two(program: str, folder: pathlib.Path, timeout: float = 480) -> list[str]:
   """Runs a program as processes 0 and 1, and returns what they print.
 
   Each process gets the coordinator, its number and a folder.
@@ -128,6 +131,8 @@ def test_two_processes_agree_with_one(tmp_path):
   for leaf, told in zip(state.params.values(), mine['scaffold'], strict=True):
     np.testing.assert_allclose(told, leaf, atol=1e-5)
   assert mine['scaffold loss'] == pytest.approx(report['train/loss'], rel=1e-5)
+  for leaf, told in zip(synthesised(1), mine['synthesis'], strict=True):
+    np.testing.assert_allclose(told, leaf, rtol=0, atol=1e-10)
 
 
 def test_one_process_pays_nothing():

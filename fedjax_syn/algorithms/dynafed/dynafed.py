@@ -98,11 +98,11 @@ class DynaFed(Layer):
   def server_update(self, round, new):
     model, state = round.task.model, round.state
     if round.task.first_round <= self.length:  # Algorithm 2, line 14
-      # Round c records w^{c-1}, which it sent: layers after this one may still change `new`, its
-      # w^c.
+      # Round c records w^{c-1}, which it sent: later layers may still change `new`, its w^c.
       return new, _record(state, round.round - 1, round.params)
     # Algorithm 2, lines 11 and 12
-    return finetune(self, model, Variables(new, round.stats), state.syn, round.key)[0], state
+    w = Variables(new, round.stats)
+    return finetune(self, model, w, state.syn, round.key, mesh=round.task.mesh)[0], state
 
   def pending(self, state, round):  # Algorithm 2, line 8
     return round == self.length and int(state.iteration) < self.iterations
@@ -113,10 +113,8 @@ class DynaFed(Layer):
       # d divides by ||w^t - w*||^2, which must not be 0.
       move = float(_smallest_move(state.trajectory, self._first_t, self.length, self.segment))
       if not 0 < move < np.inf:
-        reason = (
-          'the trajectory stands still or is not finite'
-          f' (smallest squared move {move}): nothing to match'
-        )
+        moved = f'(smallest squared move {move})'
+        reason = f'the trajectory stands still or is not finite {moved}: nothing to match'
         return w.params, state, self._diverged(reason)
     batches, key, state, stats = self._placed(task, key, state, w)
     chunks, ok = Chunks(seconds), True
@@ -129,7 +127,7 @@ class DynaFed(Layer):
     report = {
       'synthesis/iteration': done,
       'synthesis/iterations': self.iterations,
-      'synthesis/loss': float(state.losses[max(done - 1, 0)]),
+      'synthesis/loss': float(np.asarray(state.losses)[max(done - 1, 0)]),
       'synthesis/step_size': float(jnp.exp(state.syn.log_step)),
     }
     if not ok:
@@ -145,9 +143,8 @@ class DynaFed(Layer):
     images = self.images_per_class * task.num_classes
     size = min(self.inner_batch or images, images)
     batches = microbatches.synthetic_microbatches(size, task.model, task.mesh)
-    if not batches.mesh:
-      return batches, key, state, w.stats
-    return batches, *place((key, state, w.stats), replicated(batches.mesh))
+    own = key, state, w.stats
+    return batches, *(place(own, replicated(batches.mesh)) if batches.mesh else own)
 
   def _iterate(
     self, model: Model, batches: Microbatches, key: PRNGKey, state: Synthesis, stats: Stats
@@ -325,6 +322,7 @@ def finetune(
   syn: SyntheticSet,
   key: PRNGKey,
   record: Callable[[Params], PyTree] = lambda w: None,
+  mesh: jax.sharding.Mesh | None = None,
 ) -> tuple[Params, PyTree]:
   """Fine-tunes a model on D_syn with a fresh Adam (Algorithm 2, line 12).
 
@@ -335,11 +333,14 @@ def finetune(
     syn: D_syn; its own step size is not used.
     key: for augmentation and batches.
     record: what to keep of the parameters after every step.
+    mesh: of the devices that share the images, in a program of all of them; None: one.
 
   Returns:
     The parameters, and the records, leaves [steps, ...].
   """
-  inner = inner_loss(model, w.stats, augmentation(layer.finetune_augment))
+  images = min(layer.finetune_batch or len(syn.x), len(syn.x))
+  batches = microbatches.round_microbatches(images, model, syn.x[0], mesh)
+  inner = inner_loss(model, w.stats, augmentation(layer.finetune_augment), *batches)
 
   def loss(params, i):
     x, y = synthetic_set.batch(syn, key, layer.finetune_batch, i)

@@ -77,18 +77,23 @@ def noise(
   )
 
 
-def soft_cross_entropy(logits: Array, label_logits: Array) -> Array:
-  """Mean cross-entropy against soft labels.
+def soft_cross_entropies(logits: Array, label_logits: Array) -> Array:
+  """Returns the cross-entropy of each image against its soft label.
 
   Args:
     logits: [batch, classes], the model's.
     label_logits: [batch, classes], softmax of which are the labels.
 
   Returns:
-    The mean over the batch, []. The authors' code divides by the number of classes as well; that
-    only rescales the step size, and is not done here.
+    [batch]. The authors' code divides by the number of classes as well; that only rescales the step
+    size, and is not done here.
   """
-  return -jnp.mean(jnp.sum(jax.nn.softmax(label_logits) * jax.nn.log_softmax(logits), axis=-1))
+  return -jnp.sum(jax.nn.softmax(label_logits) * jax.nn.log_softmax(logits), axis=-1)
+
+
+def soft_cross_entropy(logits: Array, label_logits: Array) -> Array:
+  """Returns the mean of `soft_cross_entropies`, []."""
+  return soft_cross_entropies(logits, label_logits).mean()
 
 
 def batch(syn: SyntheticSet, key: PRNGKey, batch_size: int, step: Array) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet, batch, soft_cross_entropy
+from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet, batch, soft_cross_entropies
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.microbatches import microbatched
 from fedjax_syn.core.types import Array, Model, Params, PRNGKey, Stats, Variables
@@ -46,10 +46,10 @@ def inner_loss(
     mesh: the same.
   """
 
-  def mean(params, x, y):
-    return soft_cross_entropy(model.apply(Variables(params, stats), x, train=True).logits, y)
+  def losses(params, x, y):
+    return soft_cross_entropies(model.apply(Variables(params, stats), x, train=True).logits, y)
 
-  mean = microbatched(mean, num_microbatches, mesh)
+  mean = microbatched(losses, num_microbatches, mesh)
 
   def loss(params, x, y, key):
     if augment is not None:

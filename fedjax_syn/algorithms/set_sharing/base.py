@@ -122,13 +122,16 @@ def train(
   union = ClassSet(*(jnp.concatenate(leaves) for leaves in zip(*sets, strict=True)))
   x, y, order, count = gather(union)
 
-  def mean(w, x, y):
+  def losses(w, x, y):
     logits = task.model.apply(Variables(w, stats), x, train=False).logits
-    return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y)
 
-  image = x.shape[-3:], x.dtype
-  number = microbatches.num_microbatches(task.model, *image, batch_size, task.backend)
-  loss = microbatches.microbatched(mean, number)
+  batches = microbatches.round_microbatches(batch_size, task.model, x[0], task.mesh)
+  if batches.mesh is None:
+    image = x.shape[-3:], x.dtype
+    number = microbatches.num_microbatches(task.model, *image, batch_size, task.backend)
+    batches = batches._replace(number=number)
+  loss = microbatches.microbatched(losses, *batches)
 
   def batch_loss(w, i):
     drawn = jax.random.randint(fold(key, i), (batch_size,), 0, jnp.maximum(count, 1))

@@ -190,9 +190,8 @@ class FedDualMatch(SetSharing):
 
   def _radius(self, round: Round, sets: ClassSet) -> Array:
     """Returns R_t (line 4) with noise; that of the round before where nobody sent an image."""
-    radius = gradient_matching.radius(
-      round.task.model, round.params, round.stats, sets, self.radius_lr
-    )
+    task, where = round.task, (round.params, round.stats)
+    radius = gradient_matching.radius(task.model, *where, sets, self.radius_lr, task.mesh)
     radius += self.sigma_r * jax.random.normal(fold(round.key, 0))
     return jnp.where(sets.present.any(), jnp.maximum(radius, 0.0), round.state.radius)
 
@@ -203,10 +202,9 @@ class FedDualMatch(SetSharing):
     (w, matched), (model, stats) = carry, (round.task.model, round.stats)
     center = w if self.alternate else round.params
     w_g = perturb_weights(fold(round.key, m, 1), center, radius)
-    target = gradient_matching.union_gradient(model, w_g, stats, sets)
-    rule = target, self.match_steps, self.match_lr
-    one = lambda own: gradient_matching.match(model, w_g, stats, own, *rule)
-    matched, distances = jax.lax.map(one, sets if self.restart else matched)
+    start = sets if self.restart else matched
+    rule = self.match_steps, self.match_lr, round.task.mesh
+    matched, distances = gradient_matching.match_all(model, w_g, stats, sets, start, *rule)
     anyone = sets.present.any(axis=-1)
     distance = jnp.sum(distances * anyone) / jnp.maximum(anyone.sum(), 1)
     if self.alternate:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet, over_present
+from fedjax_syn.core import clients
 from fedjax_syn.core.types import Array, Model, Params, Stats, Variables
 
 EPSILON = 1e-6  # added to the product of the norms, as in DC's code
@@ -56,8 +57,16 @@ def set_gradient(model: Model, w: Params, stats: Stats, own: ClassSet) -> Params
   return jax.tree.map(lambda g: g / images, total)
 
 
-def union_gradient(model: Model, w: Params, stats: Stats, sets: ClassSet) -> Params:
-  """Returns the gradient in w of the mean cross-entropy on all sets, leaves [clients, ...]."""
+def union_gradient(model: Model, w: Params, stats: Stats, sets: ClassSet, axis: str = '') -> Params:
+  """Returns the gradient in w of the mean cross-entropy on all sets.
+
+  Args:
+    model: the network.
+    w: where the gradient is taken.
+    stats: running statistics, held fixed.
+    sets: leaves [clients, ...].
+    axis: of a mesh whose devices have different clients; '': there is one device.
+  """
   counts = sets.present.sum(axis=-1)
 
   def add(total, inputs):
@@ -67,7 +76,10 @@ def union_gradient(model: Model, w: Params, stats: Stats, sets: ClassSet) -> Par
 
   zero = jax.tree.map(jnp.zeros_like, w)
   total, _ = jax.lax.scan(add, zero, (sets, counts))
-  return jax.tree.map(lambda g: g / jnp.maximum(counts.sum(), 1), total)
+  classes = counts.sum()
+  if axis:
+    total, classes = jax.lax.psum((total, classes), axis)
+  return jax.tree.map(lambda g: g / jnp.maximum(classes, 1), total)
 
 
 def match(
@@ -114,12 +126,58 @@ def match(
   return jax.lax.fori_loop(0, steps, step, (start, jnp.zeros(())))
 
 
-def radius(model: Model, w: Params, stats: Stats, sets: ClassSet, lr: Array | float) -> Array:
+def match_all(
+  model: Model,
+  w: Params,
+  stats: Stats,
+  sets: ClassSet,
+  start: ClassSet,
+  steps: int,
+  lr: Array | float,
+  mesh: jax.sharding.Mesh | None = None,
+) -> tuple[ClassSet, Array]:
+  """Optimises every client's set so that its gradient at w approaches that of all sets (Eq. 4).
+
+  Args:
+    model: the network.
+    w: where gradients are taken.
+    stats: running statistics, held fixed.
+    sets: S, whose gradient is the target; leaves [clients, ...].
+    start: where the clients' sets start, leaves [clients, ...].
+    steps: steps of gradient descent.
+    lr: their rate.
+    mesh: of the devices that share the clients; None: one.
+
+  Returns:
+    The sets after the last step and the distances before it, leaves [clients, ...].
+  """
+
+  def some(axis, common, sets, start):
+    w, stats, lr = common
+    target = union_gradient(model, w, stats, sets, axis)
+    one = lambda own: match(model, w, stats, own, target, steps, lr)
+    return clients.in_blocks(one, start, mesh)
+
+  return clients.over_devices(some, mesh, (w, stats, lr), sets, start)
+
+
+def radius(
+  model: Model,
+  w: Params,
+  stats: Stats,
+  sets: ClassSet,
+  lr: Array | float,
+  mesh: jax.sharding.Mesh | None = None,
+) -> Array:
   """Returns R_t = max_k ||w^{S_k} - w^S||, each a step of rate lr from w, [] (line 4)."""
-  union = union_gradient(model, w, stats, sets)
 
-  def distance(own):
-    difference = optax.tree.sub(set_gradient(model, w, stats, own), union)
-    return jnp.where(own.present.any(), optax.tree.norm(difference), 0.0)
+  def some(axis, common, sets):
+    union = union_gradient(model, *common, sets, axis)
 
-  return lr * jax.lax.map(distance, sets).max()
+    def distance(own):
+      difference = optax.tree.sub(set_gradient(model, *common, own), union)
+      return jnp.where(own.present.any(), optax.tree.norm(difference), 0.0)
+
+    return clients.in_blocks(distance, sets, mesh)
+
+  return lr * clients.over_devices(some, mesh, (w, stats), sets).max()

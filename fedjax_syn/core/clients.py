@@ -1,0 +1,74 @@
+"""Work for each client on the server: the devices share the clients, and take them in blocks."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from fedjax_syn.core.mesh import backend_of
+from fedjax_syn.core.types import PyTree
+
+# Clients of one vmapped block of a device, at most.
+LANES = {'cpu': 1, 'gpu': 32, 'tpu': 32}
+
+
+def in_blocks(
+  f: Callable[[PyTree], PyTree], rows: PyTree, mesh: jax.sharding.Mesh | None
+) -> PyTree:
+  """Calls f for each client; blocks of clients are vmapped, as in local training.
+
+  Args:
+    f: of one client's leaves [...].
+    rows: leaves [clients, ...].
+    mesh: of the devices for which this is compiled; None: JAX's.
+
+  Returns:
+    What f returns, leaves [clients, ...]. Padding of the last block repeats clients and is dropped.
+  """
+  count = jax.tree.leaves(rows)[0].shape[0]
+  backend = jax.default_backend() if mesh is None else backend_of(mesh)
+  blocks = -(-count // LANES.get(backend, 32))
+  lanes = -(-count // blocks)
+  if lanes == 1:
+    return jax.lax.map(f, rows)
+  cut = lambda leaf: _filled(leaf, lanes).reshape(blocks, lanes, *leaf.shape[1:])
+  results = jax.lax.map(jax.vmap(f), jax.tree.map(cut, rows))
+  return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], results)
+
+
+def over_devices(
+  f: Callable[..., PyTree], mesh: jax.sharding.Mesh | None, common: PyTree, *rows: PyTree
+) -> PyTree:
+  """Divides clients over the devices of a mesh, in a program that runs on all of them.
+
+  Args:
+    f: (axis, common, *rows) -> leaves [clients, ...]: called on each device with its own clients;
+      `axis` is that of the mesh for collectives, '' if there is one device. Padding clients, which
+      divide the clients evenly, have leaves of zeros, and their results are dropped.
+    mesh: of one axis; None: one device.
+    common: what all clients need.
+    *rows: leaves [clients, ...].
+
+  Returns:
+    What f returns for all clients, leaves [clients, ...].
+  """
+  if mesh is None or mesh.devices.size == 1:
+    return f('', common, *rows)
+  axis, count = mesh.axis_names[0], jax.tree.leaves(rows)[0].shape[0]
+  divided = jax.shard_map(
+    lambda common, *rows: f(axis, common, *rows),
+    mesh=mesh,
+    in_specs=(P(), *[P(axis)] * len(rows)),
+    out_specs=P(axis),
+    check_vma=False,
+  )
+  fill = -count % mesh.devices.size
+  even = lambda leaf: jnp.pad(leaf, [(0, fill)] + [(0, 0)] * (leaf.ndim - 1))
+  return jax.tree.map(lambda leaf: leaf[:count], divided(common, *jax.tree.map(even, rows)))
+
+
+def _filled(leaf: jax.Array, lanes: int) -> jax.Array:
+  """Repeats the last client until blocks of so many lanes are full."""
+  fill = -leaf.shape[0] % lanes
+  return jnp.concatenate([leaf, jnp.repeat(leaf[-1:], fill, axis=0)]) if fill else leaf
