@@ -27,17 +27,19 @@ def bytes_per_round(task: Task, state: State) -> tuple[int, int]:
   """
   cohort = task.cohort_size
 
-  def sent(state):
+  def sent(state, chain, data):
+    task_now = task._replace(chain=chain, data=data)
     rows = state._replace(clients=jax.tree.map(lambda leaf: leaf[:cohort], state.clients))
     keys = stream(0, Purpose.CLIENT, 1), stream(0, Purpose.COMMON)
-    inputs = round_inputs(task, *keys, jnp.int32(1), rows, jnp.zeros(cohort, jnp.int32))
-    up = bind(task).update(client_context(inputs, jnp.int32(0)))[0].payload
-    return up, [state.params, state.stats, *broadcasts(task, state).values()]
+    inputs = round_inputs(task_now, *keys, jnp.int32(1), rows, jnp.zeros(cohort, jnp.int32))
+    up = bind(task_now).update(client_context(inputs, jnp.int32(0)))[0].payload
+    return up, [state.params, state.stats, *broadcasts(task_now, state).values()]
 
-  up, down = jax.eval_shape(sent, state)
+  up, down = jax.eval_shape(sent, state, task.chain, task.data)
   each: float = sum(_size(task, part, state.params) for part in up.values())
   layer = task.chain.client_update
-  if layer is not None and overrides(layer, 'message_bytes'):
+  known = not isinstance(task.data.class_counts, jax.ShapeDtypeStruct)
+  if known and layer is not None and overrides(layer, 'message_bytes'):
     # Sets of different classes: the mean client.
     each = float(np.mean(layer.message_bytes(task, np.asarray(task.data.class_counts))))
   received = sum(_size(task, part, state.params) for part in down)

@@ -101,7 +101,9 @@ class _Analysis:
     if i.opcode == 'conditional':
       named = ('branch_computations', 'true_computation', 'false_computation')
       branches = [self.of(name) for key in named for name in i.called(key)]
-      total.add(max(branches, key=lambda costs: (costs.operations, costs.bytes)))
+      longest = max(branches, key=lambda costs: (costs.operations, costs.bytes))
+      for costs in branches:  # of the others only what must not be overlooked
+        total.add(costs, float(costs is longest))
       return
     if i.opcode in ('call', 'async-start'):
       for name in (*i.called('to_apply'), *i.called('calls')):
@@ -144,8 +146,6 @@ class _Analysis:
       return operands[1].padded_bytes + (operands[1].bytes if i.outputs[0].in_memory else 0.0)
     if i.opcode == 'copy-start':
       return i.outputs[0].padded_bytes + i.outputs[1].padded_bytes
-    if i.opcode == 'custom-call' and not written:
-      return 0.0
     return written + sum(array.padded_bytes for array in operands)
 
   def _fusion_bytes(self, inner: Computation, operands: list[Array], i: Instruction) -> float:

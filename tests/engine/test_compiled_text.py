@@ -1,0 +1,66 @@
+"""The compiled programs of every method: no data set is gathered, nothing goes to the host.
+
+The programs are those of four devices; rows are shapes, so that there can be many of them.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_syn.core.mesh import mesh_of, replicated
+from fedjax_syn.engine import Engine, Layout
+from fedjax_syn.fits import costs, hlo
+from tests.algorithms.test_partitions import NET, OTHERS, TOGETHER, data_of, small
+
+ROWS = 100_000
+FAST = ('dynafed',)  # has two phases and work between rounds
+
+
+def compiled(name):
+  """The costs of a method's programs by their names, on data that are shapes."""
+  sizes = [5, 7, 4, 6]
+  data = data_of(sizes)
+  rows = lambda leaf: jax.ShapeDtypeStruct((ROWS, *leaf.shape[1:]), leaf.dtype)
+  data = data._replace(x=rows(data.x), y=rows(data.y), order=rows(data.order))
+  engine = Engine(small(name), NET(), data, layout=Layout(devices=4), devices=jax.devices()[:4])
+  programs = engine.programs({'test': 40}, np.array(sizes))
+  text = lambda program: program.lower().compile().as_text()
+  return {p.name: costs.analyse(hlo.parse(text(p)), p.trips) for p in programs}
+
+
+def check(name):
+  found = compiled(name)
+  assert any(program.startswith('rounds') for program in found)
+  for program, cost in found.items():
+    assert not cost.host_transfers, (program, cost.host_transfers)
+    # The smallest array of the data has 400,000 bytes; models, sets and messages have far fewer.
+    assert max(cost.largest_collective.values(), default=0) < ROWS, (program, cost)
+    assert not cost.unknown_loops, (program, cost.unknown_loops)
+  assert any(cost.collectives for cost in found.values())
+
+
+@pytest.mark.parametrize('name', FAST)
+def test_no_data_set_is_gathered_and_nothing_goes_to_the_host(name):
+  check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['fedavg', *TOGETHER, *(n for n in OTHERS if n not in FAST)])
+def test_nor_by_any_other_method(name):
+  check(name)
+
+
+def test_a_gathered_array_and_a_callback_are_seen():
+  mesh = mesh_of(4)
+  spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec('lanes'))
+
+  def f(x):
+    jax.debug.callback(lambda _: None, x.sum())
+    return jnp.sin(x)
+
+  x = jax.ShapeDtypeStruct((ROWS,), jnp.float32, sharding=spread)
+  program = jax.jit(f, out_shardings=replicated(mesh)).lower(x).compile()
+  cost = costs.analyse(hlo.parse(program.as_text()))
+  assert cost.largest_collective['all-gather'] == 4 * ROWS
+  assert cost.host_transfers
