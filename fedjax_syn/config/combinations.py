@@ -12,6 +12,7 @@ from fedjax_syn.chains import TRAITS, Chain
 from fedjax_syn.config import blocks, compared, method_list
 from fedjax_syn.config.parsing import check_algorithm, check_name, leaves, no_such
 from fedjax_syn.config.schema import METHODS, SECTIONS, Resolved, flatten, to_dict
+from fedjax_syn.core import own_metrics
 from fedjax_syn.core.fields import ConfigError, check_range, coerce
 from fedjax_syn.core.texts import shown
 from fedjax_syn.data import facts
@@ -109,6 +110,8 @@ def _check_names(resolved: Resolved) -> None:
       f'model.name={model.name!r}: takes images, and data.name={data.name!r} has tokens; use'
       f' {", ".join(models.TEXT)}'
     )
+  for word in resolved.metrics:
+    own_metrics.load(word)
   for key, value, known in (
     ('data.normalisation', data.normalisation, ('', *NORMALISATIONS)),
     ('model.norm', model.norm, models.NORMS),

@@ -135,6 +135,11 @@ class Resolved:
   precision: str = field(
     'float32', 'of the matrix units', choices=('float32', 'tensorfloat32', 'bfloat16')
   )
+  metrics: tuple[str, ...] = field(
+    (),
+    'metrics of your own, package.module:function(y, logits), in every evaluation',
+    identity=False,
+  )
   trackers: tuple[str, ...] = field(
     (),
     "who is told of the metrics besides TensorBoard: 'wandb', 'mlflow', or both; changes no result",

@@ -35,6 +35,8 @@ def code_of(content: Mapping[str, Any]) -> dict[str, str]:
   ]
   words += [('outside', str(word)) for word in flat.get('outside') or ()]
   words += [(key, str(flat.get(key, ''))) for key in WORDS]
+  if named_metrics := flat.get('metrics'):
+    words.append(('metrics', ','.join(map(str, named_metrics))))
   own = [
     pair for method in method_list.read(str(flat.get('compare', ''))) for pair in method.settings
   ]

@@ -25,6 +25,7 @@ class Evaluator(NamedTuple):
   y: np.ndarray  # labels, [rows] or multi-hot [rows, labels]
   num_classes: int
   rows: Callable[[Params, Stats], np.ndarray]  # the predicted class of each row, int32 [rows]
+  logits: Callable[[Params, Stats], np.ndarray]  # of each row, [rows, classes]
 
   def __call__(self, params: Params, stats: Stats) -> dict[str, float]:
     """Returns 'accuracy', the objective's other scores, and 'loss', the mean over all rows."""
@@ -126,7 +127,11 @@ def make_evaluator(
   sums = lambda *of: _sums(model, objective, mesh, on_mesh(*of), small, x, y, mask)
   classes = lambda *of: np.asarray(_classes(model, mesh, on_mesh(*of), small, x)).ravel()[:rows]
 
-  return Evaluator(sums, objective, labels, num_classes, classes)
+  def logits(*of):
+    found = np.asarray(_logits(model, mesh, on_mesh(*of), small, x))
+    return found.reshape(-1, found.shape[-1])[:rows]
+
+  return Evaluator(sums, objective, labels, num_classes, classes, logits)
 
 
 def lowered(
@@ -192,3 +197,11 @@ def _classes(model, mesh, variables, data, x):
   logits = lambda xb: model.apply(variables, federated.normalise(data, xb), train=False).logits
   classes = jax.lax.map(lambda xb: jnp.argmax(logits(xb), axis=-1), x)
   return jax.lax.with_sharding_constraint(classes, replicated(mesh))
+
+
+@bounded
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _logits(model, mesh, variables, data, x):
+  """Returns the logits of each row, [batches, batch, classes]."""
+  logits = lambda xb: model.apply(variables, federated.normalise(data, xb), train=False).logits
+  return jax.lax.with_sharding_constraint(jax.lax.map(logits, x), replicated(mesh))

@@ -8,8 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_syn.core import privacy, processes, texts
+from fedjax_syn.core import own_metrics, privacy, processes, texts
 from fedjax_syn.core.contexts import State
+from fedjax_syn.core.objectives import precision_recall_f1
 from fedjax_syn.engine import Engine
 from fedjax_syn.engine.measures import END, Measure, Values, take
 from fedjax_syn.runs import (
@@ -26,6 +27,7 @@ from fedjax_syn.runs.clock import Clock, peak_memory_bytes
 from fedjax_syn.runs.recorder import Recorder
 
 Say = Callable[[str], None]
+RATIOS = ('precision', 'recall', 'f1')
 CONFUSED = 200
 """With more classes, confusions are not kept."""
 
@@ -49,15 +51,29 @@ def measures(job: Job) -> tuple[Measure, ...]:
     else:
       own = evaluate.by_owner(*model, problem.test_owners, len(problem.counts))
     few = {'confusion': confusion.astype(np.int32)} if len(rows) <= CONFUSED else {}
+    ratios = precision_recall_f1(rows, confusion.sum(axis=0), right)
+    few |= {f'class_{name}': ratio for name, ratio in zip(RATIOS, ratios, strict=True)}
     return {**few, 'class_accuracy': by_class, 'global_accuracy': own}
 
   def diagnosis(seed, state):
     return {'distances': engine.diagnose(seed, state) if seed == config.seeds[0] else {}}
 
+  def of_own(name):
+    evaluate = evaluators[name]
+
+    def of(seed, state):
+      logits = evaluate.logits(state.params, state.stats)
+      found = [own_metrics.values(word, evaluate.y, logits) for word in config.metrics]
+      return {f'{name}/{key}': value for one in found for key, value in one.items()}
+
+    return Measure(f'{name}/own', lambda moment: moment < END, of)
+
+  own = [of_own(name) for name in ('test', 'validation') if config.metrics and name in evaluators]
   learned = lambda seed, state: {'set': engine.artifacts(state)}
   ends = {'clients': of_clients, 'learned': learned, 'diagnosis': diagnosis}
   return (
     *assemble.round_measures(engine, problem, evaluators, config.personal_every, config.rounds),
+    *own,
     *(Measure(name, lambda moment: moment == END, of) for name, of in ends.items()),
   )
 
@@ -84,6 +100,7 @@ def write(job: Job, seed: int, measured: Mapping[str, Values], say: Say) -> dict
 
   `clients/seed_<seed>.npz` has 'confusion', the test rows by true and by predicted class of the
   global model, [classes, classes]; 'class_accuracy', its accuracy by class, [classes];
+  'class_precision', 'class_recall' and 'class_f1', [classes], 0 where a ratio has no denominator;
   'global_accuracy', its accuracy for each client, on the client's own test rows if the data name
   their owners, else `own_accuracy`, [clients]; 'personal_accuracy', that of the personal models,
   [clients]; nan where it cannot be measured. What was not measured is left out.
@@ -101,7 +118,8 @@ def write(job: Job, seed: int, measured: Mapping[str, Values], say: Say) -> dict
   arrays = {key: value for values in measured.values() for key, value in values.items()}
   clients = work_folder.clients_file(seed)
   kept = ('confusion', 'class_accuracy', 'global_accuracy', 'personal_accuracy')
-  if own := {key: arrays[key] for key in kept if key in arrays}:
+  by_class = (f'class_{name}' for name in RATIOS)
+  if own := {key: arrays[key] for key in (*kept, *by_class) if key in arrays}:
     names = {'client_names': np.array(problem.client_names)} if problem.client_names else {}
     stored_files.write_arrays(folder / clients, own | names)
   learned = Path(work_folder.set_file(seed, seeds))

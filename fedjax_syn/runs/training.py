@@ -22,6 +22,7 @@ from fedjax_syn.runs import (
   progress,
   result_texts,
   resume,
+  scores,
   start_from,
   stored_files,
   work_folder,
@@ -75,7 +76,9 @@ def train(
       drawn = {job.label: job.folder} | (done if job is jobs[-1] else {})
       final_files.draw_curves(job, drawn, min(marks, default=None), show.say)
       files[work_folder.RUN] = work_folder.digests(job.folder, work_folder.OF_RUN)
-      stored_files.write_json(job.folder / 'summary.json', {**summary, 'files': files})
+      by_seed = scores.of_run(job.folder, job.config.seeds)
+      added = {'scores': by_seed} if by_seed else {}
+      stored_files.write_json(job.folder / 'summary.json', {**summary, **added, 'files': files})
   return summary
 
 

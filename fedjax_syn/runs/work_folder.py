@@ -34,6 +34,7 @@ SUMMARY = {
   'test_accuracy': ACCURACY,
   'validation_accuracy?': ACCURACY,
   'selected?': {str: STATISTICS},
+  'scores?': {str: STATISTICS},
   'test_domain_accuracy?': {str: ACCURACY},
   'personal?': {str: STATISTICS},
   'rounds_to_accuracy': {float: STATISTICS},
@@ -206,6 +207,9 @@ HOLD = {
   'clients': {
     'confusion?': 'iu2',
     'class_accuracy?': 'f1',
+    'class_precision?': 'f1',
+    'class_recall?': 'f1',
+    'class_f1?': 'f1',
     'global_accuracy?': 'f1',
     'personal_accuracy?': 'f1',
   },

@@ -194,6 +194,7 @@ def test_the_hash_and_the_difference_ignore_the_blocks_of_unused_methods():
 
 # Fields that change no result: where data and client state are kept, when to save, whom to tell.
 NOT_OF_A_RUN = {
+  'metrics',
   'keep_best',
   'data.dir',
   'data.trusted',
