@@ -100,6 +100,36 @@ def test_a_table_of_fields_has_every_field_with_its_default():
     hooks.fields_table('fedporx')
 
 
+def test_a_section_of_readme_is_a_part_of_a_page():
+  """Links lead to pages of the site; what the site lacks is no link."""
+  text = """# A
+
+First.
+
+## B c
+
+[one](docs/tour.md#x), ![picture](docs/report.png), [two](configs/one_digit.py), [web](https://x.y).
+
+```bash
+# a comment
+```
+
+## D
+
+[n](notebooks/)
+"""
+  body = """[one](tour.md#x), ![picture](report.png), two, [web](https://x.y).
+
+```bash
+# a comment
+```"""
+  assert hooks.readme_section('A', text) == 'First.'
+  assert hooks.readme_section('B c', text) == body
+  assert hooks.readme_section('D', text) == '[n](notebooks/index.md)'
+  with pytest.raises(ValueError, match='README has no such section'):
+    hooks.readme_section('B', text)
+
+
 def test_formulas_become_mathml():
   pytest.importorskip('latex2mathml')  # in the extras test and docs
   page = hooks.formulas('a <span class="arithmatex">\\(x &lt; 1\\)</span> b')
@@ -203,7 +233,6 @@ def test_figures_of_the_default_job_come_from_its_results():
   shown = {
     'README.md': '{0:.4f} ± {1:.4f}',
     'docs/tour.md': '{0:.4f} ± {1:.4f}',
-    'docs/index.md': '{2:.1f} ± {3:.1f}',
     'docs/results.md': '{2:.2f} ± {3:.2f}',
     'configs/one_digit.py': '{2:.2f} +- {3:.2f}',
   }

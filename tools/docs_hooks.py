@@ -1,11 +1,13 @@
-"""Hooks of MkDocs (`hooks` in mkdocs.yml): tables of fields from the code, formulas as MathML.
+"""Hooks of MkDocs (`hooks` in mkdocs.yml): tables of fields, sections of README, MathML.
 
+`<!-- readme: Methods -->` in a page becomes the section of README with this heading.
 `<!-- fields: fedprox -->` in a page becomes the table of the fields of that block. The table comes
 from the declarations that check a config. Formulas are converted while the site is built, so a page
 needs neither a script nor a network to show them.
 """
 
 import html
+import pathlib
 import re
 import subprocess
 from collections.abc import Mapping
@@ -14,7 +16,9 @@ from typing import Any
 import fedjax_syn
 from fedjax_syn import config as config_lib
 
+README = pathlib.Path(__file__).resolve().parent.parent / 'README.md'
 FIELDS = re.compile(r'<!-- fields: ([\w.]+) -->')
+SECTION = re.compile(r'<!-- readme: (.+?) -->')
 # The output of the arithmatex extension for inline formulas and for formulas of their own line.
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -62,6 +66,29 @@ def fields_table(block: str) -> str:
   return '\n'.join([f'| `{block}.` | default | meaning | values |', '|---|---|---|---|', *rows])
 
 
+def readme_section(heading: str, text: str) -> str:
+  """Returns a section of README as a page of docs/ has it.
+
+  Args:
+    heading: of the section, without its #.
+    text: README.
+
+  Returns:
+    Markdown below the heading. Links lead to the site; those to files that it lacks are texts.
+
+  Raises:
+    ValueError: there is no such section.
+  """
+  # A line that begins with # in a block of code is a comment.
+  found = re.search(rf'^#+ {re.escape(heading)}\n(.*?)(?=^##+ |\Z)', text, re.DOTALL | re.MULTILINE)
+  if not found:
+    raise ValueError(f'<!-- readme: {heading} -->: README has no such section')
+  links = found[1].replace('](docs/', '](').replace('](notebooks/)', '](notebooks/index.md)')
+  elsewhere = r'\[([^\]]+)\]\((?!https?:|#)([^)]+)\)'
+  on_site = lambda path: (README.parent / 'docs' / path.partition('#')[0]).exists()
+  return re.sub(elsewhere, lambda m: m[0] if on_site(m[2]) else m[1], links).strip()
+
+
 def formulas(page: str) -> str:
   """Converts the formulas of a page to MathML.
 
@@ -96,7 +123,9 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-  """Inserts tables into the source of a page; MkDocs calls it."""
+  """Inserts tables and sections into the source of a page; MkDocs calls it."""
+  readme = README.read_text()
+  markdown = SECTION.sub(lambda match: readme_section(match[1], readme), markdown)
   return FIELDS.sub(lambda match: fields_table(match[1]), markdown)
 
 
