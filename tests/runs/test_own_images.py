@@ -48,8 +48,8 @@ def test_every_folder_is_a_client_and_three_methods_are_trained(photos, tmp_path
   # layer from 4 x 4 x 16 features.
   parameters = (27 * 16 + 2 * 144 * 16 + 3 * 16) + 3 * 2 * 16 + (256 * 3 + 3)
   assert descriptions.training(resolved, jobs[-1].engine) == (
-    f'convnet with {parameters:,} parameters, trained by sgd: rate 0.1, batches of 16, 2 epochs a'
-    ' round; 40 rounds, seed 0'
+    f'convnet with {parameters:,} parameters, trained by sgd: rate 0.2 (cosine), batches of 16,'
+    ' 2 epochs a round; 80 rounds, seed 0'
   )
 
 
