@@ -1,16 +1,17 @@
 """Makes the tables of docs/clusters.md: what methods and shipped configs need on accelerators.
 
-  python -m tools.fits_table [--only=WORD] [--print]
+  python -m tools.fits_table [--only=WORD] [--write]
 
 It compiles, by `fedjax-syn fits`, the rounds and the synthesis of every algorithm on digits (a
 small network shows that a method compiles), every shipped config for v5e:2x2, and the main ones for
 v5e:4x8 and an H200. Each cell is a process; its file results/fits/CELL.json is written after every
 program, and what is in it is not compiled again, so an interrupted series goes on where it was. A
-cell whose compiler is not installed is left for an environment that has it. --print only prints the
-tables of what is there.
+cell whose compiler is not installed is left for an environment that has it. In the end the tables
+of the complete cells are written into the page, between two comments; --write does only that.
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import subprocess
@@ -21,7 +22,10 @@ from typing import Any, NamedTuple
 from fedjax_syn import algorithms
 from fedjax_syn.core import paths
 
-FOLDER = pathlib.Path(__file__).resolve().parents[1] / 'results' / 'fits'
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGE, FOLDER = ROOT / 'docs' / 'clusters.md', ROOT / 'results' / 'fits'
+BEGIN, END = '<!-- results/fits -->\n', '<!-- end of results/fits -->\n'
+METHOD = 'method-'
 SMALL = ('--config.data.name=digits', '--config.rounds=60', '--config.compare=')
 MAIN = ('dynafed_cifar10', 'fedcog_cifar10', 'feddualmatch_mnist')
 
@@ -35,6 +39,11 @@ class Cell(NamedTuple):
   settings: tuple[str, ...] = ()
   without: tuple[str, ...] = ('initial state',)
   """Programs that are left out."""
+  stated: tuple[str, str, int] = ('', '', 0)
+  """Rows, shape and classes of data that are not known without their files."""
+
+  def __str__(self) -> str:
+    return f'{self.name} {self.target}'
 
   @property
   def path(self) -> pathlib.Path:
@@ -46,7 +55,7 @@ def cells() -> list[Cell]:
   """Returns all cells, cheap ones first."""
   of_algorithms = [
     Cell(
-      f'algorithm-{name}',
+      f'{METHOD}{name}',
       'v5e:2x2',
       'dynafed_digits',
       (*SMALL, f'--config.algorithm={name}', *_needs(name)),
@@ -55,7 +64,11 @@ def cells() -> list[Cell]:
     for name in algorithms.names()
   ]
   names = list(paths.shipped_configs())
-  configs = [Cell(name, 'v5e:2x2', name) for name in sorted(names, key=_weight)]
+  own = {'own_images': ('1000,250', '32,32,3', 10)}
+  configs = [
+    Cell(name, 'v5e:2x2', name, stated=own.get(name, Cell._field_defaults['stated']))
+    for name in sorted(names, key=_weight)
+  ]
   main = [Cell(name, target, name) for name in MAIN for target in ('h200', 'v5e:4x8')]
   return [*of_algorithms, *configs, *main]
 
@@ -64,10 +77,8 @@ def _needs(name: str) -> tuple[str, ...]:
   """Returns the settings without which a method is refused."""
   layer = algorithms.LAYERS[name]
   proxy = ('--config.data.proxy=held_out',) if layer().server_data() else ()
-  return (*proxy, *OTHERS.get(name, ()))
-
-
-OTHERS: dict[str, tuple[str, ...]] = {}
+  sgd = ('--config.client.optimizer=sgd',) if 'sgd' in layer().requires() else ()
+  return *proxy, *sgd
 
 
 def _weight(name: str) -> int:
@@ -80,7 +91,7 @@ def compile_cell(cell: Cell) -> int:
   from fedjax_syn import config as config_lib
   from fedjax_syn.cli import flags as cli
   from fedjax_syn.config import files
-  from fedjax_syn.fits import measure, targets
+  from fedjax_syn.fits import data_shapes, measure, targets
 
   with cli.refusals():
     (target,) = targets.parse(cell.target)
@@ -89,18 +100,20 @@ def compile_cell(cell: Cell) -> int:
     resolved = config_lib.check(files.load_config(cell.config, cell.settings))
     stored = json.loads(cell.path.read_text()) if cell.path.exists() else {}
     done = {p['program']: p for p in stored.get('programs', [])}
-    fields = {field.name for field in measure.dataclasses.fields(measure.Need)}
+    fields = {field.name for field in dataclasses.fields(measure.Need)}
 
     def cached(name, work):
       if any(word in name for word in cell.without):
         return None
       if name not in done:
-        done[name] = measure.dataclasses.asdict(work())
+        done[name] = dataclasses.asdict(work())
         _write(cell, {'programs': list(done.values())})
       return measure.Need(**{k: v for k, v in done[name].items() if k in fields})
 
     tell = lambda line: print(line, flush=True)
-    engine, needs = measure.needs(resolved, target, None, tell, cached)
+    engine, needs = measure.needs(
+      resolved, target, data_shapes.of_flags(*cell.stated), tell, cached
+    )
     record = measure.record(target, engine, resolved, needs)
     _write(cell, {'config': cell.config, 'settings': cell.settings, 'complete': True, **record})
     return 0 if record['fits'] else 1
@@ -114,62 +127,75 @@ def _write(cell: Cell, record: Mapping[str, Any]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-  """Runs what is missing, and prints the tables."""
+  """Compiles what is missing, and writes the tables."""
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
   parser.add_argument('--only', default='', help='cells whose name and target contain it')
-  parser.add_argument('--print', action='store_true', help='compile nothing')
+  parser.add_argument('--write', action='store_true', help='compile nothing')
   parser.add_argument('--cell', default='', help='of one process')
   flags = parser.parse_args(argv)
-  chosen = [cell for cell in cells() if flags.only in f'{cell.name} {cell.target}']
   if flags.cell:
-    (cell,) = (cell for cell in chosen if f'{cell.name} {cell.target}' == flags.cell)
+    (cell,) = (cell for cell in cells() if str(cell) == flags.cell)
     return compile_cell(cell)
-  for cell in chosen if not flags.print else ():
-    if not _complete(cell):
-      print(f'{cell.name} on {cell.target}', flush=True)
-      words = '--cell', f'{cell.name} {cell.target}'
-      subprocess.run([sys.executable, '-m', 'tools.fits_table', *words], check=False)
-  print('\n'.join(tables(chosen)))
+  chosen = [cell for cell in cells() if flags.only in str(cell)]
+  for cell in chosen if not flags.write else ():
+    if not complete(cell):
+      print(cell, flush=True)
+      subprocess.run([sys.executable, '-m', 'tools.fits_table', '--cell', str(cell)], check=False)
+  page = PAGE.read_text()
+  before, rest = page.split(BEGIN)
+  PAGE.write_text(before + BEGIN + tables() + END + rest.split(END)[1])
   return 0
 
 
-def _complete(cell: Cell) -> bool:
-  return cell.path.exists() and json.loads(cell.path.read_text()).get('complete', False)
+def complete(cell: Cell) -> bool:
+  """Says whether nothing of a cell is missing."""
+  return bool(cell.path.exists() and json.loads(cell.path.read_text()).get('complete'))
 
 
-def tables(chosen: Sequence[Cell]) -> list[str]:
-  """Returns a row for each program of the cells that are complete, as Markdown."""
+def tables() -> str:
+  """Returns the tables of all cells that are complete, as they stand in the page."""
+  found = [(cell, json.loads(cell.path.read_text())) for cell in cells() if complete(cell)]
+  of_methods = [(c, r) for c, r in found if c.name.startswith(METHOD)]
+  of_configs = [(c, r) for c, r in found if not c.name.startswith(METHOD)]
+  head = '|---' * 7 + '|'
+  lines = [
+    '',
+    '| config | devices | program | temporary | in all | GFLOP, GB moved | least time |',
+    head,
+    *(line for cell, record in of_configs for line in rows(cell, record)),
+    '',
+    'Methods on digits (20 clients, 8 in a round, an MLP of width 128):',
+    '',
+    '| method | devices | program | temporary | in all | GFLOP, GB moved | collectives |',
+    head,
+    *(line for cell, record in of_methods for line in rows(cell, record)),
+    '',
+  ]
+  return '\n'.join(lines) + '\n'
+
+
+def rows(cell: Cell, record: Mapping[str, Any]) -> list[str]:
+  """Returns a line of a table for each program of a cell."""
   from fedjax_syn.fits import texts
 
-  lines = [
-    '| | devices | program | arguments and what is beside | temporary | in all of usable '
-    '| GFLOP | GB moved | collectives | least time |',
-    '|---|---|---|---|---|---|---|---|---|---|',
-  ]
-  for cell in filter(_complete, chosen):
-    record = json.loads(cell.path.read_text())
-    for p in record['programs']:
-      if not p['compiles']:
-        lines.append(f'| {cell.name} | {cell.target} | {p["program"]} | {p["reason"]} |')
-        continue
+  lines = []
+  for p in record['programs']:
+    name = cell.name.removeprefix(METHOD), cell.target, p['program']
+    if not p['compiles']:
+      cells = *name, f'does not compile: {p["reason"]}', '', '', ''
+    else:
       least = p['least_seconds']
-      bound = max(least, key=least.__getitem__) if least else ''
-      moved = ', '.join(f'{k} {texts.size(v)}' for k, v in sorted(p['collectives'].items()))
-      cellular = (
-        cell.name.removeprefix('algorithm-'),
-        cell.target,
-        p['program'],
-        texts.size(p['arguments'] + p['beside']),
-        texts.size(p['temporaries']),
-        f'{texts.size(p["total"])} ({p["total"] / record["usable"]:.0%})',
-        f'{p["operations"] / 1e9:.3g}',
-        f'{p["bytes"] / 1e9:.3g}',
-        moved,
-        f'{texts.duration(least[bound])} ({bound})' if bound else '',
-      )
-      lines.append('| ' + ' | '.join(cellular) + ' |')
+      bound = max(least, key=least.__getitem__)
+      last = f'{texts.duration(least[bound])} {p["unit"]} ({bound})'
+      if cell.name.startswith(METHOD):
+        last = ', '.join(f'{k} {texts.size(v)}' for k, v in sorted(p['collectives'].items()))
+      share = p['total'] / record['usable']
+      whole = texts.size(p['total']) + (f', {share:.0%}' if share >= 0.005 else '')
+      work = f'{p["operations"] / 1e9:.3g}, {p["bytes"] / 1e9:.3g}'
+      cells = *name, texts.size(p['temporaries']), whole, work, last
+    lines.append('| ' + ' | '.join(cells) + ' |')
   return lines
 
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from fedjax_syn.config import Resolved
-from fedjax_syn.data import datasets, facts, held_out
+from fedjax_syn.data import datasets, facts, held_out, partition
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.data.dataset import Dataset, make
@@ -103,7 +103,6 @@ def problem_of(resolved: Resolved, stated: Facts | None) -> AbstractProblem:
 
   Raises:
     ValueError: if data, partition and model do not fit together, or the data are not known.
-    FileNotFoundError: if the data are neither known nor there.
   """
   given = stated or known(resolved.data.name)
   if given is None:
@@ -128,8 +127,8 @@ def _read(resolved: Resolved) -> Dataset:
   """Reads a data set of which nothing is known without its files."""
   try:
     return assemble.read(resolved)
-  except FileNotFoundError as error:
-    raise FileNotFoundError(
+  except (FileNotFoundError, ValueError) as error:
+    raise ValueError(
       f'{error}; or say --rows=TRAIN,TEST --shape=HEIGHT,WIDTH,CHANNELS --classes=N'
     ) from error
 
@@ -142,6 +141,8 @@ def _small(resolved: Resolved, given: Facts) -> Dataset:
   numbers = lambda rows: np.repeat(np.arange(len(rows), dtype=np.int32), rows)
   if given.natural:
     parts['clients'] = numbers(given.natural)
+  elif partition.is_natural(d.partition):  # of clients that nobody knows: equal ones
+    parts['clients'] = np.arange(given.rows[0], dtype=np.int32) % d.clients
   if given.test_natural:
     parts['domains'] = tuple(map(str, range(len(given.test_natural))))
     parts['test_domains'] = numbers(given.test_natural)

@@ -1,7 +1,6 @@
 """Compiles the programs of a run for a target and says what each needs."""
 
 import dataclasses
-import functools
 import math
 import re
 import time
@@ -110,8 +109,12 @@ def needs(
     engine, abstract = engine_of(resolved, target, stated)
     found = []
     for program in engine.programs(abstract.splits, abstract.size):
-      tell(f'{target.text}: {program.name}')
-      need = cached(program.name, functools.partial(compile_one, program))
+
+      def work(program: Program = program) -> Need:
+        tell(f'{target.text}: {program.name}')
+        return compile_one(program)
+
+      need = cached(program.name, work)
       found += [] if need is None else [need]
   resident = sum(n.arguments for n in found if n.program.startswith('evaluation'))
   resident += max((n.arguments for n in found if n.program.startswith('rounds')), default=0.0)

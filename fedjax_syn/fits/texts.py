@@ -65,7 +65,7 @@ def report(target: Target, engine: Engine, resolved: Resolved, needs: Sequence[N
   layout, chip = engine.layout, target.chip
   has = f'{size(chip.usable)} usable of {size(chip.memory)}' if chip.bandwidth else 'host memory'
   lines = [
-    f'{target.text}: {layout.devices} of the devices take clients, {layout.lanes} at a time;'
+    f'{target.text}: {layout.devices} devices take clients, each {layout.lanes} at a time;'
     f' precision {resolved.precision}; a device has {has}'
   ]
   cells = [row(need, target, resolved.precision, layout.devices) for need in needs]

@@ -124,6 +124,14 @@ def test_a_compiler_that_runs_out_of_memory_says_how_much():
   assert need.temporaries == pytest.approx(25.01 * 2**30)
 
 
+def test_data_that_nobody_knows_are_stated_or_read(tmp_path):
+  own = resolved_of('own_images', data__dir=tmp_path / 'none', data__clients=4)
+  with pytest.raises(ValueError, match=r'or say --rows=TRAIN,TEST --shape'):
+    data_shapes.problem_of(own, None)
+  stated = data_shapes.problem_of(own, data_shapes.Facts((100, 20), (32, 32, 3), 5))
+  assert stated.size.sum() == 100 and stated.problem.data.x.shape == (100, 32, 32, 3)
+
+
 @pytest.mark.parametrize(
   ('value', 'text'),
   [(512, '512 B'), (1536, '1.50 KiB'), (1.18 * 2**30, '1.18 GiB'), (125 * 2**20, '125 MiB')],
