@@ -115,8 +115,21 @@ def compile_cell(cell: Cell) -> int:
       resolved, target, data_shapes.of_flags(*cell.stated), tell, cached
     )
     record = measure.record(target, engine, resolved, needs)
-    _write(cell, {'config': cell.config, 'settings': cell.settings, 'complete': True, **record})
+    head = {'config': cell.config, 'settings': cell.settings, 'commit': commit()}
+    _write(cell, {**head, 'complete': True, **record})
     return 0 if record['fits'] else 1
+
+
+def commit() -> str:
+  """Returns the commit of the checkout, with '+' if something is changed in it."""
+  said = subprocess.run(
+    ['git', 'describe', '--always', '--dirty=+', '--exclude=*'],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  return said.stdout.strip()
 
 
 def _write(cell: Cell, record: Mapping[str, Any]) -> None:
