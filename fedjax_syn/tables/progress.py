@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 
 from fedjax_syn.core import texts
 from fedjax_syn.runs import progress
-from fedjax_syn.runs.display import Display, moves
+from fedjax_syn.runs.display import Display, Heartbeat, moves
 
 
 class Watch(progress.Reporter):
@@ -21,20 +21,31 @@ class Watch(progress.Reporter):
       console: what to write to.
     """
     self.total, self.number, self.console = total, 0, console
+    self.label, self.heartbeat = '', Heartbeat(self.say)
 
   def __enter__(self) -> 'Watch':
     return self
 
   def __exit__(self, *_) -> None:
-    pass
+    self.heartbeat.stop()
 
   def say(self, text: str) -> None:
     """Shows one line."""
+    self.heartbeat.heard()
     text = texts.printable(text)
     self.console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
   def start(self, label: str, rounds: int) -> None:
-    """Shows that a run begins."""
+    """Is told that a run begins."""
+    self.label = label
+
+  def doing(self, text: str) -> None:
+    """Shows what is being done, if it takes long."""
+    self.heartbeat.tell(f'{self.label}: {text}')
+
+  def compiling(self, program: str) -> None:
+    """Shows what is compiled, if it takes long."""
+    self.doing(f'compiling {program}')
 
   def skip(self) -> None:
     """Counts a run that was finished before or is not begun."""
@@ -43,6 +54,7 @@ class Watch(progress.Reporter):
   def done(self, label: str, outcome: str) -> None:
     """Shows what a run came to."""
     self.number += 1
+    self.heartbeat.stop()
     self.say(f'[{self.number}/{self.total}] {label}: {outcome}')
 
 

@@ -48,6 +48,9 @@ def test_who_holds_what_and_what_it_is_worth_to_whom_is_kept(whole_folder):
   with np.load(whole_folder / 'clients' / 'seed_1.npz') as file:
     assert sorted(file) == [
       'class_accuracy',
+      'class_f1',
+      'class_precision',
+      'class_recall',
       'confusion',
       'global_accuracy',
     ]  # personal models were not measured
