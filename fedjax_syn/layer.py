@@ -98,6 +98,8 @@ class Layer:
   """
 
   name: ClassVar[str] = ''
+  # Backends where devices that no client needs share a client's work (`core.clients.in_group`).
+  shares_on: ClassVar[tuple[str, ...]] = ()
 
   def __init_subclass__(cls, **options: Any):
     super().__init_subclass__(**options)

@@ -1,6 +1,15 @@
-"""Work for each client on the server: the devices share the clients, and take them in blocks."""
+"""Work for clients: devices share the clients, and several devices the rows of one client.
+
+Where a round has fewer blocks of clients than half its devices, several devices, a group, run the
+same block. They repeat its local training, and share:
+
+| work                | backends | why not on a CPU                                        |
+|---------------------|----------|---------------------------------------------------------|
+| FedCOG's generation | gpu, tpu | local training, which they repeat, would lose the cores |
+"""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +20,38 @@ from fedjax_syn.core.types import PyTree
 
 # Clients of one vmapped block of a device, at most.
 LANES = {'cpu': 1, 'gpu': 32, 'tpu': 32}
+GENERATION = ('gpu', 'tpu')  # the table above
+
+
+class Group(NamedTuple):
+  """Devices that run the same block of clients."""
+
+  axis: str
+  """Of the mesh of the round's clients."""
+  size: int
+
+
+def in_group(f: Callable[..., PyTree], group: Group | None, *rows: PyTree) -> PyTree:
+  """Divides rows over the devices of a group, in a program of all of them.
+
+  Args:
+    f: (*rows) -> rows, none of which depends on another.
+    group: of devices; None: one device.
+    *rows: leaves [rows, ...], on each device the same.
+
+  Returns:
+    What f returns for all rows, on each device. Copies of the last row fill the devices' parts, and
+    are dropped.
+  """
+  if group is None:
+    return f(*rows)
+  count = jax.tree.leaves(rows)[0].shape[0]
+  own = -(-count // group.size)
+  first = jax.lax.axis_index(group.axis) * own
+  numbers = jnp.minimum(first + jnp.arange(own), count - 1)
+  results = f(*jax.tree.map(lambda leaf: leaf[numbers], rows))
+  gather = lambda leaf: jax.lax.all_gather(leaf, group.axis, tiled=True)[:count]
+  return jax.tree.map(gather, results)
 
 
 def in_blocks(

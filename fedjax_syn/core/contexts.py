@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn.core.clients import Group
 from fedjax_syn.core.objectives import Objective, single_label
 from fedjax_syn.core.privacy import Sampling
 from fedjax_syn.core.schedules import schedule
@@ -49,6 +50,7 @@ class Task(NamedTuple):
   expected_cohort: float = 0.0  # their expected number
   rounds: int = 0  # of the whole run, given only if a schedule needs it; else 0
   mesh: jax.sharding.Mesh | None = None  # of the devices that share the server's work; None: one
+  group: Group | None = None  # of the devices that run the same clients; None: one
   # Whether noise protects the clients: the server must then treat a round without clients like any
   # other.
   noised: bool = False

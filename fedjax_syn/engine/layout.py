@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 
+from fedjax_syn.chains import Chain
 from fedjax_syn.core.clients import LANES
 from fedjax_syn.core.mesh import backend_of, mesh_of
 
@@ -70,3 +71,31 @@ def resolve(layout: Layout, sampled: int, among: Sequence[jax.Device] = ()) -> L
   if processes == 1:  # with several, every process has its part of the mesh
     devices = min(devices, -(-sampled // lanes))
   return layout._replace(lanes=lanes, form=form, devices=devices)
+
+
+def with_groups(
+  layout: Layout, configured: int, sampled: int, chain: Chain, among: Sequence[jax.Device] = ()
+) -> tuple[Layout, int]:
+  """Gives devices that no client needs to groups, where a layer shares a client's work.
+
+  Args:
+    layout: resolved.
+    configured: `layout.devices` as configured; 0: all.
+    sampled: the cohort's size.
+    chain: the method.
+    among: the devices that there are; () is JAX's.
+
+  Returns:
+    The layout, whose devices are one of each group, and the size of a group. With several
+    processes all devices take part, and a group is no larger than what divides them.
+  """
+  among = among or jax.devices()
+  backend = backend_of(mesh_of(1, among))
+  if layout.form == 'loop' or not any(backend in layer.shares_on for layer in chain):
+    return layout, 1
+  devices, blocks = configured or len(among), -(-sampled // layout.lanes)
+  size = max(devices // blocks, 1)
+  if len({device.process_index for device in among}) > 1:
+    size = next(size for size in range(size, 0, -1) if devices % size == 0)
+    return layout._replace(devices=devices // size), size
+  return layout, size

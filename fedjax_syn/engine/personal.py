@@ -196,11 +196,11 @@ def measure_clients(
   inputs = round_inputs(task, key, fold(key, 0, 1), number, state, clients)
   measuring = _Local if chain.trains_locally else _Direct
   result = run_clients(
-    lambda inputs: measuring(setting.task(inputs.chain, inputs.data, first_round), inputs),
+    lambda inputs: measuring(setting.clients_task(inputs.chain, inputs.data, first_round), inputs),
     inputs._replace(split=split),
     setting.sizes(data, clients),
     setting.layout,
-    setting.mesh,
+    setting.clients_mesh,
     uniform=True,
     keep_messages=False,
   )

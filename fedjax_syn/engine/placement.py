@@ -1,5 +1,6 @@
 """Runs the sampled clients on the devices: queues of vmapped blocks, longest first, or a loop."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -56,13 +57,16 @@ def run_block(client: Client, contexts: ClientContext, across: str = '') -> PyTr
   return jax.vmap(client.end)(carry)
 
 
-def schedule(cost: Array, lanes: int, devices: int) -> tuple[Array, Array, Array, Array]:
+def schedule(
+  cost: Array, lanes: int, devices: int, least: int = 0
+) -> tuple[Array, Array, Array, Array]:
   """Assigns sampled clients to blocks, and blocks to devices, longest first.
 
   Args:
     cost: [cohort], steps of each sampled client.
     lanes: clients in a block.
     devices: queues.
+    least: blocks at least; those beyond the cohort are padding.
 
   Returns:
     Positions in the cohort by block [blocks, lanes] (those beyond the last are padding), block
@@ -70,7 +74,7 @@ def schedule(cost: Array, lanes: int, devices: int) -> tuple[Array, Array, Array
     of the longest queue [].
   """
   cohort = cost.shape[0]
-  blocks = -(-cohort // lanes)
+  blocks = max(-(-cohort // lanes), least)
   longest_first = jnp.argsort(-cost, stable=True)
   padded = jnp.concatenate([longest_first, cohort + jnp.arange(blocks * lanes - cohort)])
   table = padded.reshape(blocks, lanes).astype(jnp.int32)
@@ -144,7 +148,7 @@ def run_clients(
     inputs: everything that a client reads, the same on every device.
     size: [cohort], samples of each sampled client.
     layout: a resolved layout.
-    mesh: the layout's mesh.
+    mesh: of the layout's devices; a second axis has those of a group, which run the same queue.
     uniform: all weights are 0 or 1.
     keep_messages: keep the payloads of all messages, not only their sums.
     across: the axis of a vmap around it, see `run_block`.
@@ -166,7 +170,9 @@ def run_clients(
     efficiency = jnp.ones(())
   else:
     cost = make_client(inputs).steps(size)
-    *queues, steps = schedule(cost, layout.lanes, layout.devices)
+    # Devices of different groups run as many collectives of their groups: no queue is empty.
+    least = layout.devices if mesh.devices.ndim > 1 else 0
+    *queues, steps = schedule(cost, layout.lanes, layout.devices, least)
 
     def one_block(inputs, positions):
       contexts = jax.vmap(lambda position: client_context(inputs, position))(positions)
@@ -204,8 +210,12 @@ def _run_queues(
 
     with loop('queue'):
       total = jax.lax.fori_loop(0, count[0], body, start)
+    if mesh.devices.ndim > 1:  # one device of each group counts
+      first = jax.lax.axis_index(mesh.axis_names[1]) == 0
+      total = jax.tree.map(lambda leaf: jnp.where(first, leaf, jnp.zeros_like(leaf)), total)
     # Each row was written by one device and is zero on the others.
-    return total if mesh.devices.size == 1 else jax.tree.map(_psum, total)
+    add = functools.partial(_psum, axes=mesh.axis_names)
+    return total if mesh.devices.size == 1 else jax.tree.map(add, total)
 
   if mesh.devices.size > 1:
     device_queue = jax.shard_map(
@@ -218,7 +228,7 @@ def _run_queues(
   return device_queue(inputs, *queues)
 
 
-def _psum(leaf: Array) -> Array:
+def _psum(leaf: Array, axes: tuple[str, ...]) -> Array:
   if leaf.dtype == jnp.bool_:
-    return jax.lax.psum(leaf.astype(jnp.int32), 'lanes') > 0
-  return jax.lax.psum(leaf, 'lanes')
+    return jax.lax.psum(leaf.astype(jnp.int32), axes) > 0
+  return jax.lax.psum(leaf, axes)

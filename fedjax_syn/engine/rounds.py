@@ -125,11 +125,11 @@ def one_round(
   keys = setting.stream(seed, Purpose.CLIENT, number), stream(seed, Purpose.COMMON, number)
   inputs = round_inputs(task, *keys, number, state._replace(clients=rows), sampled)
   messages, rows, metrics, efficiency = run_clients(
-    lambda inputs: bind(setting.task(inputs.chain, inputs.data, first_round)),
+    lambda inputs: bind(setting.clients_task(inputs.chain, inputs.data, first_round)),
     inputs,
     size,
     setting.layout,
-    setting.mesh,
+    setting.clients_mesh,
     uniform=chain.trains_locally and chain.local.weighting == 'uniform',
     keep_messages='individual updates' in chain.requires,
     across=across,

@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from fedjax_syn.chains import Chain
 from fedjax_syn.client.local import bind
+from fedjax_syn.core.clients import Group
 from fedjax_syn.core.contexts import Task
 from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.mesh import backend_of, mesh_of
@@ -21,7 +22,9 @@ from fedjax_syn.core.types import Array, Model, PRNGKey, PyTree, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine.client_state import STORES, Store, outgrows, total_bytes
-from fedjax_syn.engine.layout import Layout, resolve
+from fedjax_syn.engine.layout import Layout, resolve, with_groups
+
+GROUP = 'group'  # the axis of the devices that run the same block of clients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,11 +45,20 @@ class Setting:
   promises: bool = False  # and does: an epsilon is stated
   noisy_layer: str = ''  # which adds it to the sum of the updates; '': messages are no such sums
   devices: tuple[jax.Device, ...] = ()  # that there are; (): JAX's
+  group_size: int = 1  # devices that run the same block of clients; `layout` has one of them
 
   @functools.cached_property
   def mesh(self) -> jax.sharding.Mesh:
     """The devices."""
-    return mesh_of(self.layout.devices, self.devices)
+    return mesh_of(self.layout.devices * self.group_size, self.devices)
+
+  @functools.cached_property
+  def clients_mesh(self) -> jax.sharding.Mesh:
+    """The devices by queue of clients, and by place in their group where there are groups."""
+    if self.group_size == 1:
+      return self.mesh
+    shape = self.layout.devices, self.group_size
+    return jax.sharding.Mesh(self.mesh.devices.reshape(shape), ('lanes', GROUP))
 
   @property
   def cohort_size(self) -> int:
@@ -82,6 +94,11 @@ class Setting:
       noised=self.noised,
       platform=backend_of(self.mesh),
     )
+
+  def clients_task(self, chain: Chain, data: FederatedData, first_round: int) -> Task:
+    """Returns the same as `task`, for clients in the queues of `clients_mesh`."""
+    group = Group(GROUP, self.group_size) if self.group_size > 1 else None
+    return self.task(chain, data, first_round)._replace(group=group)
 
   def initial_rows(
     self,
@@ -147,6 +164,8 @@ def make_setting(
   num_clients = data.start.shape[0]
   cohort_size = SAMPLERS[sampler](num_clients, participation)[0]
   needs_rounds = any(map(ends, chain.schedules.values()))
+  resolved = resolve(layout, cohort_size, devices)
+  resolved, group_size = with_groups(resolved, layout.devices, cohort_size, chain, devices)
   setting = Setting(
     chain.adapt(model, data.x.shape[1:]),
     objective if loss is None else objective._replace(loss=loss),
@@ -154,10 +173,11 @@ def make_setting(
     data.class_counts.shape[1],
     participation,
     sampler,
-    resolve(layout, cohort_size, devices)._replace(client_state_bytes=0),
+    resolved._replace(client_state_bytes=0),
     rounds=rounds if needs_rounds else 0,
     noise_number=noise_number,
     devices=tuple(devices),
+    group_size=group_size,
   )
   mechanism = chain.mechanism(setting.task(chain, data, 1))
   if mechanism is not None:

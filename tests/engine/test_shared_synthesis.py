@@ -10,6 +10,7 @@ import pytest
 
 import fedjax_syn as fs
 from fedjax_syn.algorithms.dynafed import dynafed
+from fedjax_syn.algorithms.fedcog.fedcog import Previous
 from fedjax_syn.algorithms.set_sharing import gradient_matching
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet
 from fedjax_syn.core import clients
@@ -52,8 +53,8 @@ def convolution() -> Model:
   def init(key):
     k0, k1 = jax.random.split(key)
     params = {
-      'conv': jax.random.normal(k0, (3, 3, 1, 2), float) / 3,
-      'head': jax.random.normal(k1, (2 * SIDE**2, CLASSES), float) / 5,
+      'conv': jax.random.normal(k0, (3, 3, 1, 8), float) / 3,
+      'head': jax.random.normal(k1, (8 * SIDE**2, CLASSES), float) / 11,
     }
     return Variables(params, {})
 
@@ -127,17 +128,23 @@ def synthesised(devices):
     return jax.tree.leaves((synthesis(mesh), server_update(mesh)))
 
 
+def projections(leaves):
+  """A number for each array, in which each of its elements has another weight."""
+  flat = (np.asarray(leaf, float).ravel() for leaf in leaves)
+  return [float(v @ np.cos(np.arange(v.size))) for v in flat]
+
+
 def assert_equal(one, other, atol=1e-10):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, rtol=0, atol=atol), one, other)
 
 
 @pytest.mark.parametrize('devices', [pytest.param(2, marks=pytest.mark.slow), 4])
-def test_on_several_devices_it_is_that_on_one(devices):
-  """What fills the parts of images and clients changes nothing.
+def test_synthesis_on_several_devices_is_that_on_one(x64, devices):
+  """What fills the parts of images changes nothing.
 
   tests/core/test_processes.py compares two processes.
   """
-  assert_equal(synthesised(1), synthesised(devices))
+  assert_equal(synthesis(None), synthesis(mesh_of(devices)))
 
 
 def test_clients_in_blocks_and_on_devices_match_as_one_after_the_other(x64, monkeypatch):
@@ -174,13 +181,65 @@ def test_each_device_has_its_part_of_an_iteration_of_trajectory_matching():
   assert four < 0.35 * one
 
 
-def test_each_device_has_its_part_of_the_server_s_matching(monkeypatch):
-  """Of four clients, which one device has in one block, and of the images of a training step."""
+def test_a_server_on_several_devices_does_what_one_does_and_each_its_part(x64, monkeypatch):
+  """Of four clients, which one device has in one block, and of the images of a training step.
+
+  57 images are 15 on each of four devices, and three places that nobody has.
+  """
   monkeypatch.setitem(clients.LANES, 'cpu', 4)
-  large = dataclasses.replace(DUAL, server_batch=60)
-  counts = []
+  compiled = []
   for mesh in (None, mesh_of(4)):
-    program, arguments = server_program(mesh, large, PRESENT + [[True] * 3])
-    counts.append(operations(program, *arguments))
-  one, four = counts
-  assert four < 0.4 * one
+    layer, present = dataclasses.replace(DUAL, server_batch=57), PRESENT + [[True] * 3]
+    program, arguments = server_program(mesh, layer, present)
+    compiled.append((program.lower(*arguments).compile(), arguments))
+  (one, few), (four, many) = compiled
+  assert_equal(one(*few), four(*many))
+  assert four.cost_analysis()['flops'] < 0.4 * one.cost_analysis()['flops']
+
+
+COG = fs.FedCOG(start=1, samples=10, steps=2, kd_batch=4)
+
+
+def generator(group):
+  """FedCOG's generation for one client on a group of so many devices, and its arguments."""
+  task, model = task_of(fs.chain(fs.FedAvg(), COG), None), convolution()
+  layer, mesh = task.chain[fs.FedCOG], mesh_of(group)
+  if group > 1:
+    task = task._replace(group=clients.Group('lanes', group))
+
+  def generate(key, w, other, y):
+    return layer._generate(task, key, w, Previous(other, jnp.ones((), bool)), y)
+
+  everywhere = jax.sharding.PartitionSpec()
+  specs = {'mesh': mesh, 'in_specs': everywhere, 'out_specs': everywhere, 'check_vma': False}
+  w, other = (model.init(jax.random.key(i)) for i in (0, 1))
+  arguments = jax.random.key(2), w, other, jnp.arange(10) % CLASSES
+  return jax.jit(jax.shard_map(generate, **specs)), place(arguments, replicated(mesh))
+
+
+def test_a_group_generates_what_one_device_does_and_each_device_its_part(x64):
+  """Ten samples are 3 on each of four devices, and two places that nobody has."""
+  compiled = []
+  for group in (1, 4):
+    program, arguments = generator(group)
+    compiled.append((program.lower(*arguments).compile(), arguments))
+  (one, few), (four, many) = compiled
+  assert_equal(one(*few), four(*many))
+  assert four.cost_analysis()['flops'] < 0.5 * one.cost_analysis()['flops']
+
+
+@pytest.mark.slow
+def test_devices_that_no_client_needs_generate_too(monkeypatch):
+  """Two clients on four devices: groups of two give the round of two devices without groups."""
+  method = fs.chain(fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=2), COG)
+  data, states = tiny.federated([3, 2, 4], classes=CLASSES), []
+  for backends in ((), ('cpu',)):
+    monkeypatch.setattr(fs.FedCOG, 'shares_on', backends)
+    engine = Engine(method, tiny.net(4, CLASSES), data, participation=0.67, layout=Layout(1))
+    assert engine.layout.devices == 2
+    assert engine.setting.mesh.devices.size == (4 if backends else 2)
+    state = engine.init(0)
+    for _ in range(2):
+      state, report = engine.run(0, state, 1)
+    states.append(jax.tree.map(np.asarray, (state, report)))
+  assert_equal(*states, 1e-5)

@@ -1,11 +1,13 @@
 """FedCOG: clients distil the global model on generated complementary data (Ye et al., 2024)."""
 
+import functools
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import optax
 
 from fedjax_syn.algorithms.fedcog import generation
+from fedjax_syn.core import clients
 from fedjax_syn.core.contexts import Task
 from fedjax_syn.core.fields import field
 from fedjax_syn.core.keys import fold
@@ -98,6 +100,8 @@ class FedCOG(Layer):
   kd_batch: int = field(64, 'generated samples in a local step (code 64)', low=1, high=10**9)
   generator: bool = field(False, 'a convolutional generator between noise and images (A.5.1)')
 
+  shares_on = clients.GENERATION
+
   def client_init(self, task, initial, shard):
     return Previous(initial, jnp.zeros((), bool))
 
@@ -143,9 +147,12 @@ class FedCOG(Layer):
     inputs, images = generation.starting_point(key, self.samples, shape, self.generator)
     steps, loss = 0 if self.source == 'noise' else self.steps, lambda x, y: l_gen(images(x), y)
     batch_size = 0 if self.generator else generation.AT_A_TIME.get(task.backend, 0)
-    inputs = generation.minimise(loss, inputs, y, steps=steps, lr=self.lr, batch_size=batch_size)
+    group = None if self.generator else task.group
+    inputs = generation.minimise(
+      loss, inputs, y, steps=steps, lr=self.lr, batch_size=batch_size, group=group
+    )
     x = images(inputs)
-    return Generated(x, y, log_p(w, x))
+    return Generated(x, y, clients.in_group(functools.partial(log_p, w), group, x))
 
   @generating
   def loss(self, client, loss_fn, w, step):  # line 8: Eq. 3 on a batch of each data set

@@ -3,6 +3,7 @@
 `FedCOG._generate` puts the parts together; the loss that is minimised (Eqs. 1 and 2) is there.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_syn.core.clients import Group, in_group
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.optimizers import optimize
 from fedjax_syn.core.types import Array, Model, Params, PRNGKey, PyTree
@@ -113,6 +115,7 @@ def minimise(
   steps: int,
   lr: float | Array,
   batch_size: int = 0,
+  group: Group | None = None,
 ) -> PyTree:
   """Minimises the mean loss of inputs by Adam (betas 0.5 and 0.9).
 
@@ -124,6 +127,7 @@ def minimise(
     lr: Adam's rate.
     batch_size: samples that take all their steps before the next ones do; 0: all. As a sample's
       gradient does not depend on the others, this changes the memory and not the result.
+    group: of devices that share the samples; None: one.
 
   Returns:
     The inputs after the last step. Source: FedCOG, Eq. 1 and Appendix A.5.2; betas are the code's.
@@ -131,11 +135,26 @@ def minimise(
   if not steps:
     return inputs
   samples = y.shape[0]
+  own = functools.partial(_minimise, losses, samples, steps, lr, batch_size)
+  return in_group(own, group, inputs, y)
+
+
+def _minimise(
+  losses: Callable[[PyTree, Array], Array],
+  total: int,
+  steps: int,
+  lr: float | Array,
+  batch_size: int,
+  inputs: PyTree,
+  y: Array,
+) -> PyTree:
+  """Minimises the losses of one device's samples over the `total` of all; see `minimise`."""
+  samples = y.shape[0]
   size = min(batch_size or samples, samples)
 
   def run(batch):
     start, labels = batch
-    loss = lambda x, step: losses(x, labels).sum() / samples
+    loss = lambda x, step: losses(x, labels).sum() / total
     return optimize(loss, optax.adam(lr, b1=0.5, b2=0.9), start, jnp.arange(steps))[0]
 
   if size == samples:
