@@ -16,7 +16,11 @@ from fedjax_syn.engine.ahead_of_time import Program
 from fedjax_syn.fits import costs, data_shapes, hlo, targets
 from fedjax_syn.fits.targets import Chip, Target
 
-_OUT_OF_MEMORY = re.compile(r'Used ([\d.]+)([KMGT]) of ([\d.]+)([KMGT]) hbm')
+# Two forms of libtpu's message: bytes of all arrays, or of the temporary ones alone.
+_OUT_OF_MEMORY = re.compile(
+  r'Used ([\d.]+)([KMGT]) of ([\d.]+)([KMGT]) hbm'
+  r'|\(([\d.]+)([KMGT])\) exceeds available HBM \(([\d.]+)([KMGT])\)'
+)
 _UNITS = {'K': 2**10, 'M': 2**20, 'G': 2**30, 'T': 2**40}
 
 
@@ -128,8 +132,7 @@ def compile_one(program: Program) -> Need:
   """Compiles one program; a failure of the compiler is part of the result."""
   need, began = Need(program.name, program.unit, trips=dict(program.trips)), time.perf_counter()
   try:
-    with targets.quiet():
-      compiled = program.lower().compile()
+    compiled = program.lower().compile()
   except jax.errors.JaxRuntimeError as error:
     _failed(need, str(error))
     return need
@@ -148,7 +151,8 @@ def compile_one(program: Program) -> Need:
 def _failed(need: Need, message: str) -> None:
   need.compiles = False
   if found := _OUT_OF_MEMORY.search(message):
-    used, available = (float(found[k]) * _UNITS[found[k + 1]] for k in (1, 3))
+    numbers = [part for part in found.groups() if part]
+    used, available = (float(numbers[k]) * _UNITS[numbers[k + 1]] for k in (0, 2))
     need.temporaries = used
     need.reason = f'needs {used / 2**30:.1f} GiB of {available / 2**30:.1f}'
   else:

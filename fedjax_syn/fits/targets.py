@@ -249,7 +249,10 @@ def devices_of(target: Target) -> list[Any]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-  """Keeps what compilers write to file descriptor 2 from the user, unless Python itself fails."""
+  """Keeps what libtpu writes to file descriptor 2 when it is loaded from the user.
+
+  While it compiles, `ENVIRONMENT` keeps it silent, and a signal's line must be seen.
+  """
   sys.stderr.flush()
   kept = os.dup(2)
   with tempfile.TemporaryFile() as sink:

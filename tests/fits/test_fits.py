@@ -114,12 +114,17 @@ def test_what_does_not_fit_is_said_with_what_would_help():
   )
 
 
-def test_a_compiler_that_runs_out_of_memory_says_how_much():
+@pytest.mark.parametrize(
+  'message',
+  [
+    'Ran out of memory in memory space hbm. Used 25.01G of 15.75G hbm. Exceeded',
+    'Ran out of memory on HBM, the total memory required for HLO temporaries (25.01G) exceeds'
+    ' available HBM (15.75G).',
+  ],
+)
+def test_a_compiler_that_runs_out_of_memory_says_how_much(message):
   need = Need('rounds', 'a round')
-  measure._failed(
-    need,
-    'RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 25.01G of 15.75G hbm.',
-  )
+  measure._failed(need, f'RESOURCE_EXHAUSTED: {message}')
   assert not need.compiles and need.reason == 'needs 25.0 GiB of 15.8'
   assert need.temporaries == pytest.approx(25.01 * 2**30)
 
