@@ -1,8 +1,7 @@
 """Takes a picture of a page in headless Chromium: `python -m tools.page_pictures PAGE PICTURE.png`.
 
---width and --height are those of the window in pixels, 1180 and 1432 by default (docs/report.png is
-the top of the default job's report); --whole takes the page down to its end, --to=SELECTOR up to
-the bottom of an element.
+--width and --height are those of the window in pixels, 1180 and 900 by default; --whole takes the
+page down to its end, --to=SELECTOR up to the bottom of an element.
 """
 
 import argparse
@@ -48,7 +47,7 @@ def main() -> None:
   parser.add_argument('page')
   parser.add_argument('picture', type=Path)
   parser.add_argument('--width', type=int, default=1180)
-  parser.add_argument('--height', type=int, default=1432)
+  parser.add_argument('--height', type=int, default=900)
   parser.add_argument('--whole', action='store_true')
   parser.add_argument('--to', default='')
   given = parser.parse_args()
