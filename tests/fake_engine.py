@@ -151,6 +151,9 @@ class FakeEngine:
   def warm_up(self, runs=1):
     pass
 
+  def bytes_up(self, seed, rounds):
+    return self.bytes_per_round()[0] * rounds
+
   def bytes_per_round(self):
     return 10, 20
 

@@ -27,7 +27,7 @@ from fedjax_syn.core.types import (
 from fedjax_syn.data import federated
 from fedjax_syn.layer import Layer, Numbers
 
-SHUFFLE, STEP, AUGMENT = range(3)  # uses of a client's key in a round
+SHUFFLE, STEP, AUGMENT, STRAGGLE = 0, 1, 2, 7  # uses of a client's key in a round
 # The mean loss of a client from which on it has diverged: in float32 it would stay finite for many
 # rounds more.
 LARGEST_LOSS = 1e6
@@ -76,7 +76,7 @@ def seen_by(layer: Layer, client: ClientContext, task: Task) -> ClientContext:
 class LocalClient:
   """Local training bound to a task; the engine decides how clients lie on devices.
 
-  `step` does not count the steps that are left: the caller runs it `steps(size)` times, or
+  `step` does not count the steps that are left: the caller runs it `steps_of(client)` times, or
   discards what comes after.
   """
 
@@ -104,6 +104,15 @@ class LocalClient:
     if self.local.epochs:
       return self.local.epochs * self._epoch_steps(size)
     return jnp.where(size > 0, self.local.steps, 0)
+
+  def steps_of(self, client: ClientContext) -> Array:
+    """Returns how many steps a client takes in its round, []: a straggler fewer than `steps`."""
+    steps = self.steps(client.shard.size)
+    if not self.local.stragglers:
+      return steps
+    late, share = jax.random.uniform(fold(client.key, 0, STRAGGLE), (2,))
+    part = jnp.minimum(jnp.floor(share * steps).astype(steps.dtype) + 1, steps)
+    return jnp.where(late < self.local.stragglers, part, steps)
 
   def begin(self, client: ClientContext) -> Carry:
     """Receives the global model and prepares what stays the same in all steps."""
@@ -176,7 +185,7 @@ class LocalClient:
 
   def update(self, client: ClientContext) -> tuple[Message, dict[str, PyTree], Numbers]:
     """Runs a client with its own number of steps; returns what `end` returns."""
-    steps = self.steps(client.shard.size)
+    steps = self.steps_of(client)
     carry = self.begin(client)
     with loop('local_steps'):
       carry = jax.lax.fori_loop(0, steps, lambda _, carry: self.step(carry), carry)

@@ -31,6 +31,17 @@ class LocalTraining:
   clip_norm: float = field(
     0.0, 'bound on the norm of a local gradient; 0: none', low=0, static=True, added=True
   )
+  dropouts: float = field(
+    0.0, 'probability that a sampled client sends nothing', low=0, high=1, static=True, added=True
+  )
+  stragglers: float = field(
+    0.0,
+    'probability that a client takes only a part of its steps, uniform in 1, 2, ... all of them',
+    low=0,
+    high=1,
+    static=True,
+    added=True,
+  )
   persistent: bool = field(False, "keep a client's optimizer state between rounds")
   augment: str = field('none', 'augmentation of the local batches', choices=tuple(AUGMENTATIONS))
 

@@ -12,8 +12,9 @@ from fedjax_syn.chains import TRAITS, Chain
 from fedjax_syn.config import blocks, compared, method_list
 from fedjax_syn.config.parsing import check_algorithm, check_name, leaves, no_such
 from fedjax_syn.config.schema import METHODS, SECTIONS, Resolved, flatten, to_dict
-from fedjax_syn.core import own_metrics
+from fedjax_syn.core import own_code, own_metrics
 from fedjax_syn.core.fields import ConfigError, check_range, coerce
+from fedjax_syn.core.sampling import SAMPLERS
 from fedjax_syn.core.texts import shown
 from fedjax_syn.data import facts
 from fedjax_syn.data.normalisation import NORMALISATIONS
@@ -110,6 +111,10 @@ def _check_names(resolved: Resolved) -> None:
       f'model.name={model.name!r}: takes images, and data.name={data.name!r} has tokens; use'
       f' {", ".join(models.TEXT)}'
     )
+  if ':' in resolved.client.sampler:
+    own_code.load(resolved.client.sampler, 'client.sampler')
+  else:
+    check_range('client.sampler', resolved.client.sampler, {'choices': tuple(SAMPLERS)})
   for word in resolved.metrics:
     own_metrics.load(word)
   for key, value, known in (
@@ -188,6 +193,13 @@ def check_together(values: Mapping[str, Any], name: Callable[[str], str] = str) 
     raise ConfigError(
       f'model.weights={shown(values["model.weights"])}: the model comes from start_from; one of the'
       ' two would work'
+    )
+  partition = str(values.get('data.partition', ''))
+  held = values.get('data.validation') or values.get('data.proxy') == HELD_OUT
+  if partition.startswith('file:') and held:
+    raise ConfigError(
+      f'data.partition={shown(partition)}: its rows are those of the whole training set;'
+      " data.validation=0 and data.proxy='' would work"
     )
   for key in ('patience', 'keep_best'):
     if values.get(key) and not values.get('data.validation'):

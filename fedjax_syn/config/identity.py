@@ -54,13 +54,16 @@ def hash_here(config: Any) -> str:
 def own_code(config: Any) -> dict[str, str]:
   """Returns a hash of the file of each `module:function` or `FILE:Class` that a used field names.
 
-  Also of the file of `model.weights`. The file is that of the module; if the function is defined
-  in another file, that one counts too.
+  Also of the files of `model.weights` and `data.partition`. The file is that of the module; if the
+  function is defined in another file, that one counts too.
   What these import does not count.
   """
   hashes, resolved = {}, _resolved(config)
   if resolved.model.weights and os.path.isfile(_path(resolved.model.weights)):
     hashes['model.weights'] = paths.digest(_path(resolved.model.weights))[:16]
+  kind, _, rows = resolved.data.partition.partition(':')
+  if kind == 'file' and os.path.isfile(_path(rows)):
+    hashes['data.partition'] = paths.digest(_path(rows))[:16]
   named = [
     (key, word)
     for key, text in settings_in_use(resolved).items()

@@ -209,6 +209,8 @@ def check_name(key: str, value: str, kind: str) -> None:
   """
   if kind == 'datasets' and value.startswith(TFDS) and value != TFDS:
     return  # loading it will tell
+  if kind == 'partitions' and value.startswith('file:') and value != 'file:':
+    return  # reading it will tell
   if ':' not in value:
     known = names(kind)
     if value not in known:

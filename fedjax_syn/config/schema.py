@@ -22,7 +22,7 @@ class Client(LocalTraining):
   """Local training, and which clients take part."""
 
   participation: float = field(0.4, 'share of the clients in a round, 1 for all', above=0, high=1)
-  sampler: str = field('fixed', 'how they are drawn', choices=('fixed', 'poisson'))
+  sampler: str = field('fixed', "how they are drawn: 'fixed', 'poisson' or package.module:function")
 
 
 @dataclasses.dataclass(frozen=True)

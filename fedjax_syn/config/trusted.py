@@ -13,7 +13,14 @@ from fedjax_syn.config import combinations, method_list
 from fedjax_syn.config.parsing import TFDS
 from fedjax_syn.config.schema import METHODS, Resolved, flatten
 
-WORDS = ('model.name', 'data.name', 'data.proxy', 'client.schedule', 'serverrate.schedule')
+WORDS = (
+  'model.name',
+  'data.name',
+  'data.proxy',
+  'client.schedule',
+  'client.sampler',
+  'serverrate.schedule',
+)
 TRUST = 'data.trusted'  # a file cannot grant trust to itself
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn.core import own_code
 from fedjax_syn.core.types import Array, PRNGKey
 
 Sampler = Callable[[PRNGKey], Array]
@@ -33,6 +34,39 @@ def poisson(num_clients: int, participation: float) -> tuple[int, Sampler]:
     return jnp.nonzero(chosen, size=cohort_size, fill_value=num_clients)[0].astype(jnp.int32)
 
   return cohort_size, sample
+
+
+def drawer(
+  name: str, num_clients: int, participation: float
+) -> tuple[int, Callable[[PRNGKey, Array], Array]]:
+  """Returns the largest cohort, and how it is drawn.
+
+  Args:
+    name: of `SAMPLERS`, or 'module:function', a function (key, round, clients, cohort) -> distinct
+      client numbers [cohort]; other numbers, and a number that comes again, are nobody.
+    num_clients: registered clients.
+    participation: share of them in a round.
+
+  Returns:
+    The cohort, and a function (key, round) -> client numbers [cohort]; `num_clients` is nobody.
+  """
+  if ':' not in name:
+    cohort, sample = SAMPLERS[name](num_clients, participation)
+    return cohort, lambda key, round: sample(key)
+  function, (cohort, _) = own_code.load(name, 'client.sampler'), fixed(num_clients, participation)
+
+  def draw(key: PRNGKey, round: Array) -> Array:
+    drawn = jnp.asarray(function(key, round, num_clients, cohort))
+    if drawn.shape != (cohort,) or not jnp.issubdtype(drawn.dtype, jnp.integer):
+      raise ValueError(
+        f'client.sampler={name!r}: must return {cohort} client numbers, got'
+        f' {drawn.dtype}{list(drawn.shape)}'
+      )
+    again = jnp.tril(drawn[:, None] == drawn[None], -1).any(axis=1)
+    there = (drawn >= 0) & (drawn < num_clients) & ~again
+    return jnp.where(there, drawn, num_clients).astype(jnp.int32)
+
+  return cohort, draw
 
 
 SAMPLERS = {'fixed': fixed, 'poisson': poisson}

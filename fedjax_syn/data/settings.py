@@ -24,7 +24,9 @@ class Data:
     'whether modules that the prepared folder of tfds:NAME names may be imported',
     identity=False,
   )
-  partition: str = field('balanced_dirichlet', 'how rows go to clients (--list=partitions)')
+  partition: str = field(
+    'balanced_dirichlet', 'how rows go to clients (--list=partitions), or file:PATH'
+  )
   alpha: float = field(0.01, 'Dirichlet concentration: smaller is more heterogeneous', above=0)
   clients: int = field(80, 'registered clients', low=1, high=10**7)
   seed: int = field(0, 'seed of the partition, shared by all seeds of a run', low=0, high=2**31 - 1)

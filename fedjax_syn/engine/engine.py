@@ -313,6 +313,14 @@ class Engine:
     sent = jax.eval_shape(of, self._chain, self._data)
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(sent))
 
+  def bytes_up(self, seed: int, rounds: int) -> int:
+    """Returns the bytes that clients send in rounds 1 .. rounds; who drops out sends nothing."""
+    up, setting = self.bytes_per_round()[0], self.setting
+    if not setting.dropouts or not up:
+      return up * rounds
+    answers = inspection.count_answers(setting, *jax.device_put((np.int32(seed), np.int32(rounds))))
+    return round(up / self.task().expected_cohort * int(answers))
+
   def empty_rounds(self, seed: int, first: int, last: int) -> int:
     """Counts the rounds first + 1 .. last in which nobody with a sample is drawn."""
     return inspection.empty_rounds(self.setting, np.asarray(self._data.size), seed, first, last)

@@ -118,9 +118,18 @@ def count_empty(setting: Setting, size: Array, seed: Array, first: Array, last: 
   return jax.lax.fori_loop(first + 1, last + 1, add, jnp.int32(0))
 
 
+@bounded
+@functools.partial(jax.jit, static_argnums=0)
+def count_answers(setting: Setting, seed: Array, last: Array) -> Array:
+  """Counts the clients that are drawn and do not drop out, over the rounds 1 .. last."""
+  add = lambda number, total: total + jnp.sum(setting.sample(seed, number) < setting.num_clients)
+  return jax.lax.fori_loop(jnp.int32(1), last + 1, add, jnp.int32(0))
+
+
 def empty_rounds(setting: Setting, size: np.ndarray, seed: int, first: int, last: int) -> int:
   """Counts the rounds first + 1 .. last in which nobody with a sample is drawn; size [clients]."""
-  if (size == 0).sum() < FEWEST[setting.sampler](setting.cohort_size):
+  sure = setting.sampler in FEWEST and not setting.dropouts
+  if sure and (size == 0).sum() < FEWEST[setting.sampler](setting.cohort_size):
     return 0  # somebody with a sample is always among them
   arguments = jax.device_put((size, *map(np.int32, (seed, first, last))))
   return int(count_empty(setting, *arguments))

@@ -113,6 +113,9 @@ class _Local(LocalClient):
     super().__init__(task)
     self.inputs = inputs
 
+  def steps_of(self, client: ClientContext) -> Array:
+    return self.steps(client.shard.size)  # nobody waits for these models
+
   def end(self, carry: Carry) -> tuple[Message, dict, dict]:
     trained = Variables(carry.params, carry.stats)
     return _measure(self.task, self.inputs, carry.client, trained, self.personal(carry))

@@ -36,13 +36,13 @@ def run_block(client: Client, contexts: ClientContext, across: str = '') -> PyTr
     return jax.tree.map(lambda leaf: leaf[None], one)
   if isinstance(client, DirectClient):
     return jax.vmap(client.update)(contexts)
-  total = client.steps(contexts.shard.size).max()
+  total = jax.vmap(client.steps_of)(contexts).max()
   if across:
     total = jax.lax.pmax(total, across)
 
   def step(carry):
     new = client.step(carry)
-    active = carry.index < client.steps(carry.client.shard.size)
+    active = carry.index < client.steps_of(carry.client)
     # Masking the gradient is not enough (Adam moves on a zero gradient): select the whole state.
     changed = jax.tree.map(
       lambda n, o: jnp.where(active, n, o),

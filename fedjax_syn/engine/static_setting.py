@@ -16,7 +16,7 @@ from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.mesh import backend_of, mesh_of
 from fedjax_syn.core.objectives import Objective, objective_of
 from fedjax_syn.core.privacy import Mechanism, promises
-from fedjax_syn.core.sampling import SAMPLERS
+from fedjax_syn.core.sampling import drawer
 from fedjax_syn.core.schedules import ends
 from fedjax_syn.core.types import Array, Model, PRNGKey, PyTree, Variables
 from fedjax_syn.data import federated
@@ -40,6 +40,7 @@ class Setting:
   layout: Layout  # resolved
   store: str = 'device'  # where per-client state lives between rounds
   rounds: int = 0  # of the run, where a schedule ends with it
+  dropouts: float = 0.0  # probability that a sampled client sends nothing
   noise_number: int = 0  # of the method among those that see the same clients and add noise
   noised: bool = False  # a layer can add noise for privacy
   promises: bool = False  # and does: an epsilon is stated
@@ -63,7 +64,7 @@ class Setting:
   @property
   def cohort_size(self) -> int:
     """The most sampled clients of a round; with the sampler 'poisson' there may be fewer."""
-    return SAMPLERS[self.sampler](self.num_clients, self.participation)[0]
+    return drawer(self.sampler, self.num_clients, self.participation)[0]
 
   @property
   def clients(self) -> Store:
@@ -126,8 +127,13 @@ class Setting:
 
   def sample(self, seed: Array, number: Array) -> Array:
     """Draws the clients of a round: numbers, [cohort]; `num_clients` is nobody."""
-    draw = SAMPLERS[self.sampler](self.num_clients, self.participation)[1]
-    return draw(self.stream(seed, Purpose.SAMPLE, number))
+    draw = drawer(self.sampler, self.num_clients, self.participation)[1]
+    key = self.stream(seed, Purpose.SAMPLE, number)
+    drawn = draw(key, number)
+    if not self.dropouts:
+      return drawn
+    lost = jax.random.uniform(fold(key, 0, 1), drawn.shape) < self.dropouts
+    return jnp.where(lost, self.num_clients, drawn)
 
   def sizes(self, data: FederatedData, sampled: Array) -> Array:
     """Returns the samples of each sampled client, [cohort]; 0 for nobody."""
@@ -162,7 +168,7 @@ def make_setting(
   """
   objective = objective_of(data.y)
   num_clients = data.start.shape[0]
-  cohort_size = SAMPLERS[sampler](num_clients, participation)[0]
+  cohort_size = drawer(sampler, num_clients, participation)[0]
   needs_rounds = any(map(ends, chain.schedules.values()))
   resolved = resolve(layout, cohort_size, devices)
   resolved, group_size = with_groups(resolved, layout.devices, cohort_size, chain, devices)
@@ -178,8 +184,15 @@ def make_setting(
     noise_number=noise_number,
     devices=tuple(devices),
     group_size=group_size,
+    dropouts=chain.layers[0].dropouts,  # type: ignore[attr-defined]
   )
   mechanism = chain.mechanism(setting.task(chain, data, 1))
+  if promises(mechanism) and (setting.dropouts or ':' in sampler):
+    key = 'client.dropouts' if setting.dropouts else 'client.sampler'
+    raise ValueError(
+      f'{key}={setting.dropouts or sampler!r}: no epsilon could be stated; the samplers fixed and'
+      ' poisson would work, without dropouts'
+    )
   if mechanism is not None:
     setting = dataclasses.replace(
       setting, noised=True, promises=promises(mechanism), noisy_layer=mechanism.layer

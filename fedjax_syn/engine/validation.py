@@ -19,7 +19,11 @@ def check(chain: Chain, data: FederatedData, sampler: str) -> None:
   Raises:
     ValueError: naming what does not fit and what would.
   """
-  if sampler not in SAMPLERS:
+  if chain.layers[0].stragglers and not chain.trains_locally:  # type: ignore[attr-defined]
+    raise ValueError(
+      f'client.stragglers: the clients of {chain.name!r} take no local steps; 0 would work'
+    )
+  if ':' not in sampler and sampler not in SAMPLERS:
     raise ValueError(f'client.sampler={sampler!r} is unknown; known: {", ".join(SAMPLERS)}')
   for layer in chain:
     for name in traced_fields(type(layer)):  # type: ignore[arg-type]

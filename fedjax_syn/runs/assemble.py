@@ -182,11 +182,15 @@ def describe_data(resolved: Resolved, problem: Problem) -> str:
 def _cohort(resolved: Resolved) -> str:
   """Says who takes part in a round."""
   share, clients = resolved.client.participation, resolved.data.clients
+  sampler, dropouts = resolved.client.sampler, resolved.client.dropouts
+  lost = f' (each drops out with probability {dropouts:g})' if dropouts else ''
+  if ':' in sampler:
+    return f'{SAMPLERS["fixed"](clients, share)[0]} of them by {sampler}{lost}'
   if share == 1:
-    return 'all of them'
-  if resolved.client.sampler != 'fixed':
-    return f'each with probability {share:g}'
-  return f'{SAMPLERS["fixed"](clients, share)[0]} of them'
+    return f'all of them{lost}'
+  if sampler != 'fixed':
+    return f'each with probability {share:g}{lost}'
+  return f'{SAMPLERS["fixed"](clients, share)[0]} of them{lost}'
 
 
 def privacy_line(resolved: Resolved, jobs: Sequence[Job]) -> str:

@@ -272,9 +272,9 @@ def summarise(job: Job, recorder: Recorder, clock: Clock) -> dict[str, Any]:
     `files`: digests of the content of the npz files.
   """
   config, engine = job.config, job.engine
-  up, down = engine.bytes_per_round()
-  ends = metrics.ends_of(recorder.status)
-  rounds = float(np.mean([ends.get(seed, config.rounds) for seed in config.seeds]))
+  down, by_seed = engine.bytes_per_round()[1], metrics.ends_of(recorder.status)
+  ends = [by_seed.get(seed, config.rounds) for seed in config.seeds]
+  up = [engine.bytes_up(seed, end) for seed, end in zip(config.seeds, ends, strict=True)]
   summary = metrics.summarise(recorder.lines, config, recorder.status)
   if 'validation_accuracy' in summary:
     diverged = [s for s in config.seeds if recorder.status[str(s)]['status'] == 'diverged']
@@ -288,9 +288,9 @@ def summarise(job: Job, recorder: Recorder, clock: Clock) -> dict[str, Any]:
     **summary,
     'empty_rounds': [_empty_rounds(engine, recorder, seed) for seed in config.seeds],
     'seconds': clock.seconds(),
-    'bytes_up': engine.bytes_before + round(up * rounds),
+    'bytes_up': engine.bytes_before + round(float(np.mean(up))),
     'bytes_before': engine.bytes_before,
-    'bytes_down': round(down * rounds),
+    'bytes_down': round(down * float(np.mean(ends))),
     'client_state_bytes': engine.client_state_bytes,
     'client_state_place': engine.client_state_place,
     **_privacy(job),

@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from fedjax_syn.core import paths
 from fedjax_syn.core.fields import as_field
-from fedjax_syn.data.partition import dirichlet, natural
+from fedjax_syn.data.partition import dirichlet, from_file, natural
 from fedjax_syn.data.partition.spec import Spec, even_sizes
 from fedjax_syn.data.settings import Data
 
@@ -119,7 +120,7 @@ def partition(
   """Gives rows to exactly `clients` clients; a function of its arguments alone.
 
   Args:
-    name: one of `names()`.
+    name: one of `names()`, or 'file:PATH' (see `from_file.owners`).
     y: class labels [rows]; 'iid', 'natural' and 'natural_sample' also take multi-hot labels
       [rows, labels].
     clients: how many clients; some may come out empty.
@@ -138,6 +139,9 @@ def partition(
   Raises:
     ValueError: for an unknown name, or numbers that no partition can satisfy.
   """
+  if name.startswith(from_file.PREFIX):
+    path = paths.given(name.removeprefix(from_file.PREFIX), 'data.partition')
+    return _ordered(from_file.owners(path, len(y), clients), clients, seed)
   if name not in PARTITIONERS:
     raise ValueError(f'data.partition = {name!r} is none of {", ".join(PARTITIONERS)}')
   given = {'clients': clients, 'alpha': alpha, 'min_size': min_size, 'labels': labels}
@@ -157,7 +161,14 @@ def partition(
     owner, chosen = natural.owners(spec, drawn), drawn.astype(np.int32)
   else:
     owner = drawn
-  shuffled = _generator(seed, _ORDER).permutation(len(y))
+  return _ordered(owner, clients, seed, chosen)
+
+
+def _ordered(
+  owner: np.ndarray, clients: int, seed: int, chosen: np.ndarray | None = None
+) -> Partition:
+  """Returns a partition in which each client's rows are shuffled; owner [rows], -1 for nobody."""
+  shuffled = _generator(seed, _ORDER).permutation(len(owner))
   shuffled = shuffled[owner[shuffled] >= 0]
   order = shuffled[np.argsort(owner[shuffled], kind='stable')]
   size = np.bincount(owner[shuffled], minlength=clients)
@@ -172,7 +183,7 @@ def names() -> dict[str, str]:
 
 def is_natural(name: str) -> bool:
   """Says whether a partition follows the data set's own clients."""
-  return PARTITIONERS[name].result == 'natural'
+  return name in PARTITIONERS and PARTITIONERS[name].result == 'natural'
 
 
 def class_counts(partition: Partition, y: np.ndarray, num_classes: int) -> np.ndarray:
