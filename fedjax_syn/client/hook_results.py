@@ -49,8 +49,8 @@ def like(layer: Layer, hook: str, value: PyTree, wanted: PyTree, what: str) -> P
   if jax.tree.structure(value) == jax.tree.structure(wanted):  # type: ignore[operator]
     number = lambda leaf: isinstance(leaf, int | float)
     # A weak type would make the next round another program.
-    own = lambda leaf: getattr(leaf, 'dtype', None)
-    as_array = lambda leaf, other: jnp.asarray(leaf, other.dtype if number(leaf) else own(leaf))
+    kind = lambda leaf: getattr(leaf, 'dtype', None)
+    as_array = lambda leaf, other: jnp.asarray(leaf, other.dtype if number(leaf) else kind(leaf))
     value = jax.tree.map(as_array, value, wanted)
   own, other = _kinds(value), _kinds(wanted)
   for path in other | own:
