@@ -6,11 +6,13 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
 from fedjax_syn.core.stopping import BACKGROUND
+
+Result = TypeVar('Result')
 
 WAITED = '/fedjax_syn/waited_for_compilation'  # an event of jax.monitoring, in seconds
 _HERE = threading.local()
@@ -23,6 +25,18 @@ def in_background() -> bool:
   return getattr(_HERE, 'background', False)
 
 
+def under_same_settings(work: Callable[[], Result]) -> Callable[[], Result]:
+  """Returns work that another thread does under this thread's precision and width of numbers."""
+  precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
+  wide = jax.config.jax_enable_x64  # type: ignore[attr-defined]
+
+  def run():
+    with jax.default_matmul_precision(precision), jax.enable_x64(wide):
+      return work()
+
+  return run
+
+
 class Background:
   """Work in a background thread; works are done one after the other, in their order."""
 
@@ -33,12 +47,11 @@ class Background:
       work: called in another thread, under this thread's matrix-unit precision.
     """
     self.future: Future[Any] = Future()
-    precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
-    wide = jax.config.jax_enable_x64  # type: ignore[attr-defined]
+    work = under_same_settings(work)
 
     def run():
       _HERE.background = True
-      with _ONE_BY_ONE, jax.default_matmul_precision(precision), jax.enable_x64(wide):
+      with _ONE_BY_ONE:
         if not self.future.set_running_or_notify_cancel():
           return
         try:

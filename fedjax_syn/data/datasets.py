@@ -113,6 +113,7 @@ def load(
   proxy_share: float = 0.1,
   size: int = 0,
   trusted: bool = False,
+  placement: str = 'device',
 ) -> Dataset:
   """Loads a data set.
 
@@ -132,6 +133,8 @@ def load(
     size: side in pixels to which the images of 'folder' and 'tfds:NAME' are resized; 0 takes them
       as they are.
     trusted: whether modules that a folder of 'tfds:NAME' names may be imported.
+    placement: where the training rows will be; those for the 'host' stay in their file until they
+      are used, if it is not compressed.
 
   Returns:
     The data set.
@@ -156,7 +159,7 @@ def load(
     raise ValueError(f"data.dir='': name the folder of images; {folder_layout.WANTED}")
   folder = _folder(data_dir)
   try:
-    dataset = _read(name, folder, size, trusted)
+    dataset = _read(name, folder, size, trusted, placement == 'host')
   except FileNotFoundError:
     raise
   except OSError as error:
@@ -186,7 +189,7 @@ def _folder(data_dir: str) -> Path:
   return Path('' if home == '~' else home) / 'tensorflow_datasets'
 
 
-def _read(name: str, folder: Path, size: int, trusted: bool) -> Dataset:
+def _read(name: str, folder: Path, size: int, trusted: bool, mapped: bool) -> Dataset:
   if name == FOLDER:
     return image_folder.load(name, folder, size)
   if name.startswith(TFDS):
@@ -202,6 +205,10 @@ def _read(name: str, folder: Path, size: int, trusted: bool) -> Dataset:
       f'data.name={name!r} is unknown{f" (did you mean {near[0]!r}?)" if near else ""}; known are '
       f'{", ".join(names())} and package.module:function'
     )
+  if mapped and name == 'arrays':
+    return arrays.load(name, folder, mapped=True)
+  if mapped and name in SOURCES:
+    return prepared.load(name, folder, mapped=True)
   return _READERS[name](name, folder)
 
 

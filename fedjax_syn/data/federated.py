@@ -1,17 +1,19 @@
-"""The clients' data on the device: one array, one flat order, and where each client's rows are.
+"""The clients' data: one array, one flat order, and where each client's rows are.
 
-`normalise` makes numbers of its pixels, inside the programs.
+They lie on the devices, or as numpy arrays in host memory: then `host_rows` copies those of a
+round's clients to the devices. `normalise` makes numbers of pixels, inside the programs.
 """
 
+import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedjax_syn.core.programs import loop
-from fedjax_syn.core.types import Array, PyTree, Shard
+from fedjax_syn.core.types import Array, PRNGKey, PyTree, Shard
 from fedjax_syn.data import partition as partition_lib
 
 if TYPE_CHECKING:  # the tables of data sets need no jax, and this module not them
@@ -51,17 +53,23 @@ class FederatedData(NamedTuple):
   std: Array
   """float32 [channels]."""
   proxy: Proxy | None = None
+  clients: Array | None = None
+  """int32 [clients], whose rows these are, where they are those of a round; a number from that of
+  all clients on is nobody's. None: the rows of clients 0, 1, ..."""
 
 
-def from_partition(dataset: 'Dataset', partition: partition_lib.Partition) -> FederatedData:
+def from_partition(
+  dataset: 'Dataset', partition: partition_lib.Partition, placement: str = 'device'
+) -> FederatedData:
   """Joins a data set and a partition of its training rows.
 
   Args:
     dataset: the data set; only its training split and normalisation are used.
     partition: order [rows of clients], start [clients] and size [clients].
+    placement: 'device', or 'host': numpy arrays; those of the data set are not copied.
 
   Returns:
-    The arrays on the default device.
+    The arrays, on the default device or in host memory.
 
   Raises:
     ValueError: if no client has a sample.
@@ -70,21 +78,28 @@ def from_partition(dataset: 'Dataset', partition: partition_lib.Partition) -> Fe
     raise ValueError('data.partition: no client has a sample; lower data.clients')
   counts = partition_lib.class_counts(partition, dataset.train.y, dataset.num_classes)
   (x, y), order, proxy = dataset.train, partition.order, dataset.proxy
-  if len(order) < len(y):  # other rows stay on the host or on disk
+  if len(order) < len(y) and placement == 'device':  # other rows stay on the host or on disk
     rows = np.sort(order)
     x, y, order = x[rows], y[rows], np.searchsorted(rows, order)
-  return FederatedData(
-    x=jnp.asarray(x),
-    y=jnp.asarray(y, jnp.int32),
-    order=jnp.asarray(order, jnp.int32),
-    start=jnp.asarray(partition.start, jnp.int32),
-    size=jnp.asarray(partition.size, jnp.int32),
-    class_counts=jnp.asarray(counts, jnp.int32),
-    positions=jnp.arange(-(-int(partition.size.max()) // BUCKET) * BUCKET, dtype=jnp.int32),
-    mean=jnp.asarray(np.array(dataset.normalisation.mean, np.float32)),
-    std=jnp.asarray(np.array(dataset.normalisation.std, np.float32)),
-    proxy=proxy and Proxy(jnp.asarray(proxy.x), jnp.asarray(proxy.y, jnp.int32)),
-  )
+  own: Any = proxy and (np.asarray(proxy.x), np.asarray(proxy.y, np.int32))
+  leaves: dict[str, Any] = {
+    'x': np.asarray(x),
+    'y': np.asarray(y, np.int32),
+    'order': np.asarray(order, np.int32),
+    'start': np.asarray(partition.start, np.int32),
+    'size': np.asarray(partition.size, np.int32),
+    'class_counts': np.asarray(counts, np.int32),
+    'positions': np.arange(-(-int(partition.size.max()) // BUCKET) * BUCKET, dtype=np.int32),
+    'mean': np.array(dataset.normalisation.mean, np.float32),
+    'std': np.array(dataset.normalisation.std, np.float32),
+  }
+  data = FederatedData(**leaves, proxy=own and Proxy(*own))
+  return data if placement == 'host' else jax.tree.map(jnp.asarray, data)
+
+
+def placement_of(data: FederatedData) -> str:
+  """Says where the rows lie: 'device' or 'host'."""
+  return 'host' if isinstance(data.x, np.ndarray) else 'device'
 
 
 def normalise(data: FederatedData, x: Array) -> Array:
@@ -107,15 +122,24 @@ def normalise(data: FederatedData, x: Array) -> Array:
 
 
 def shard_of(data: FederatedData, client: Array) -> Shard:
-  """Returns one client's shard; a client beyond the last one has no samples."""
-  exists = client < data.start.shape[0]
-  row = jnp.minimum(client, data.start.shape[0] - 1)
+  """Returns one client's shard; a client whose rows are not here has no samples."""
+  if data.clients is None:
+    exists = client < data.start.shape[0]
+    row = jnp.minimum(client, data.start.shape[0] - 1)
+  else:
+    same = data.clients == client
+    exists, row = same.any(), jnp.argmax(same)
   return Shard(
     client=client,
     start=data.start[row],
     size=jnp.where(exists, data.size[row], 0),
     class_counts=jnp.where(exists, data.class_counts[row], 0),
   )
+
+
+def nobody(data: FederatedData) -> int:
+  """Returns the number of a client whose rows are not here."""
+  return data.start.shape[0] if data.clients is None else np.iinfo(np.int32).max
 
 
 def take(data: FederatedData, shard: Shard, positions: Array) -> tuple[Array, Array]:
@@ -133,6 +157,37 @@ def take(data: FederatedData, shard: Shard, positions: Array) -> tuple[Array, Ar
   flat = jnp.minimum(shard.start + positions, data.order.shape[0] - 1)
   rows = data.order[flat]
   return normalise(data, data.x[rows]), data.y[rows]
+
+
+def draw(data: FederatedData, key: PRNGKey, count: int) -> FederatedData:
+  """Draws rows of all clients, with replacement; not traced.
+
+  Args:
+    data: the partitioned training set, on the device or in host memory.
+    key: of the draw.
+    count: how many.
+
+  Returns:
+    Data of these rows alone, x [count, ...] and y [count, ...], on the device; no clients.
+  """
+  rows = _row_numbers(key, count, data.order.shape[0])
+  if placement_of(data) == 'host':
+    numbers = np.sort(data.order)[jax.device_get(rows)]  # rows of clients that take part
+    x, y = jax.device_put((np.asarray(data.x)[numbers], np.asarray(data.y)[numbers]))
+  else:
+    x, y = _rows(data.x, data.y, rows)
+  nothing: Any = dict.fromkeys(('order', 'start', 'size', 'class_counts', 'positions', 'proxy'))
+  return data._replace(x=x, y=y, **nothing)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _row_numbers(key: PRNGKey, count: int, rows: int) -> Array:
+  return jax.random.randint(key, (count,), 0, rows)
+
+
+@jax.jit
+def _rows(x: Array, y: Array, rows: Array) -> tuple[Array, Array]:
+  return x[rows], y[rows]
 
 
 def all_clients(data: FederatedData) -> Shard:

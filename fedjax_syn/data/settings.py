@@ -46,4 +46,11 @@ class Data:
   min_size: int = field(
     10, 'fewest samples of a client, for partitions that draw until it holds', low=0, high=10**9
   )
+  placement: str = field(
+    'device',
+    "where the training rows are: on every 'device', or in memory of the 'host', which gives a"
+    " round its clients' rows",
+    choices=('device', 'host'),
+    identity=False,
+  )
   labels: int = field(2, 'labels per client, for partitions by label', low=1, high=10**6)

@@ -18,7 +18,7 @@ from fedjax_syn.core.types import Array, PyTree, Variables
 from fedjax_syn.engine.layout import Layout
 
 Advance = Callable[[State, int], tuple[State, Any]]  # (state, rounds) -> (state, report)
-Sample = Callable[[np.int32], Array]  # round -> who is sampled [cohort]
+Sample = Callable[[np.int32], np.ndarray]  # round -> who is sampled [cohort]
 Sizes = Callable[[], np.ndarray]  # () -> samples of every client, [clients]
 
 
@@ -94,9 +94,11 @@ class OnHost:
       rows_of: (w^0, client numbers [cohort]) -> their rows.
     """
     blank = lambda leaf: np.empty((self.num_clients, *leaf.shape[1:]), leaf.dtype)
+    if not jax.tree.leaves(state.clients):
+      return state
     clients = jax.tree.map(blank, state.clients)
     initial = Variables(state.params, state.stats)
-    for ids in self._chunks():
+    for ids in chunks(self.num_clients, self.cohort_size):
       rows = rows_of(initial, np.minimum(ids, self.num_clients - 1))
       _put(clients, ids, rows, ids < self.num_clients)
     return state._replace(clients=clients)
@@ -119,7 +121,7 @@ class OnHost:
     clients, report, sizes = jax.tree.map(_own, state.clients), None, size()
     for _ in range(rounds):
       number = np.int32(jax.device_get(state.round)) + np.int32(1)
-      sampled = jax.device_get(sample(number))
+      sampled = sample(number)
       ids = np.minimum(sampled, self.num_clients - 1)
       state, report = advance(state._replace(clients=_take(clients, ids)), 1)
       _put(clients, ids, state.clients, (sampled < self.num_clients) & (sizes[ids] > 0))
@@ -129,13 +131,8 @@ class OnHost:
 
   def parts(self, clients: PyTree) -> Iterator[tuple[Any, PyTree]]:
     """Yields client numbers [cohort] and their rows; numbers beyond the last are padding."""
-    for ids in self._chunks():
+    for ids in chunks(self.num_clients, self.cohort_size):
       yield ids, _take(clients, np.minimum(ids, self.num_clients - 1))
-
-  def _chunks(self) -> Iterator[np.ndarray]:
-    for start in range(0, self.num_clients, self.cohort_size):
-      ids = np.arange(start, start + self.cohort_size, dtype=np.int32)
-      yield np.minimum(ids, self.num_clients)
 
 
 Store = OnDevice | OnHost
@@ -179,7 +176,14 @@ def outgrows(layout: Layout, state_bytes: int) -> bool:
   return True
 
 
-def _take(clients: PyTree, ids: Array) -> PyTree:
+def chunks(num_clients: int, size: int) -> Iterator[np.ndarray]:
+  """Yields the numbers of all clients in parts [size]; those beyond the last are nobody."""
+  for start in range(0, num_clients, size):
+    ids = np.arange(start, start + size, dtype=np.int32)
+    yield np.minimum(ids, num_clients)
+
+
+def _take(clients: PyTree, ids: Array | np.ndarray) -> PyTree:
   return jax.tree.map(lambda leaf: leaf[ids], clients)
 
 

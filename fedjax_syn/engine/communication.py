@@ -7,12 +7,12 @@ import numpy as np
 from fedjax_syn.client.local import bind
 from fedjax_syn.core.contexts import State, Task
 from fedjax_syn.core.keys import Purpose, stream
-from fedjax_syn.core.types import Params, PyTree
+from fedjax_syn.core.types import Array, Params, PyTree
 from fedjax_syn.engine.inputs import broadcasts, client_context, round_inputs
 from fedjax_syn.layer import overrides
 
 
-def bytes_per_round(task: Task, state: State) -> tuple[int, int]:
+def bytes_per_round(task: Task, state: State, class_counts: Array) -> tuple[int, int]:
   """Counts the bytes of one round.
 
   What stays on the clients (`Layer.private`) counts neither among the parameters nor in any other
@@ -21,6 +21,7 @@ def bytes_per_round(task: Task, state: State) -> tuple[int, int]:
   Args:
     task: the experiment, its first round that of the phase in question.
     state: shapes of a state.
+    class_counts: samples of all clients, [clients, classes].
 
   Returns:
     Bytes up and down, all sampled clients together; with 'poisson' their expected number.
@@ -41,7 +42,7 @@ def bytes_per_round(task: Task, state: State) -> tuple[int, int]:
   known = not isinstance(task.data.class_counts, jax.ShapeDtypeStruct)
   if known and layer is not None and overrides(layer, 'message_bytes'):
     # Sets of different classes: the mean client.
-    each = float(np.mean(layer.message_bytes(task, np.asarray(task.data.class_counts))))
+    each = float(np.mean(layer.message_bytes(task, np.asarray(class_counts))))
   received = sum(_size(task, part, state.params) for part in down)
   return round(task.expected_cohort * each), round(task.expected_cohort * received)
 

@@ -15,12 +15,13 @@ from fedjax_syn.client.local import seen_by
 from fedjax_syn.core import programs
 from fedjax_syn.core.background import Background
 from fedjax_syn.core.contexts import ClientContext, Message, State, Task
-from fedjax_syn.core.mesh import place, replicated
+from fedjax_syn.core.mesh import place, replicated, shapes_on
 from fedjax_syn.core.privacy import Mechanism, promises
 from fedjax_syn.core.types import Array, Model, Variables
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine import communication, inspection, noise, rounds, server_work, validation
 from fedjax_syn.engine.ahead_of_time import Program, programs_of
+from fedjax_syn.engine.cohorts import make_rows
 from fedjax_syn.engine.evaluate import Evaluator, make_evaluator
 from fedjax_syn.engine.layout import Layout
 from fedjax_syn.engine.personal import Personal, make_split, measure_all
@@ -39,6 +40,7 @@ class Engine:
     mechanism: the noise that epsilon accounts for, or None.
     client_state_bytes: of all clients' state together.
     client_state_place: 'device', or 'host': `State.clients` are numpy arrays, changed in place.
+      Where training rows are in host memory (`federated.placement_of`), it is there too.
   """
 
   def __init__(
@@ -85,7 +87,8 @@ class Engine:
     self.setting, self.model, self.client_state_place = setting, setting.model, setting.store
     self.layout = setting.layout._replace(client_state_bytes=layout.client_state_bytes)
     self._everywhere, self._rounds = replicated(setting.mesh), rounds
-    self._data = place(data, self._everywhere)
+    self._rows = make_rows(setting, self.chain, data)
+    self._data = self._rows.data  # has no client's rows, but their shapes, where those are on hosts
     self._chain = place(self.chain.traced(), self._everywhere)
     programs.keep(setting, (self._chain, self._data))
     self._warm: dict[tuple[int, int], Background] = {}  # by runs side by side, first round
@@ -103,9 +106,9 @@ class Engine:
       seed: the run's.
       begin: the model to begin with; None draws one.
     """
-    state = rounds.init(self.setting, self._chain, self._number(seed), self._data, begin)
-    rows_of = lambda *of: rounds.rows_of(self.setting, self._chain, self._data, *of)
-    return self.setting.clients.begin(state, rows_of)
+    of = self._chain, self._number(seed)
+    state = rounds.init(self.setting, *of, self._data, begin, self._rows.set_up(*of))
+    return self.setting.clients.begin(state, self._rows.initial_rows(self._chain))
 
   def run(self, seed: int, state: State, count: int) -> tuple[State, dict[str, float]]:
     """Runs rounds until they are done or one diverges.
@@ -121,24 +124,20 @@ class Engine:
     Raises:
       ValueError: if the rounds cross a phase.
     """
-    first_round = self._phase(int(jax.device_get(state.round)), count)
+    first_round = validation.phase_of(self.chain, int(jax.device_get(state.round)), count)
 
     def advance(state: State, count: int) -> tuple[State, Any]:
-      arguments = self._chain, self._number(seed), place(state, self._everywhere)
-      return self._call(rounds.many_rounds, 1, first_round, *arguments, self._number(count))
+      number = int(jax.device_get(state.round)) + 1
+      given = self._rows.of_round(seed, number), self._number(count)
+      arguments = self._chain, self._number(seed), place(state, self._everywhere), *given
+      return self._call(rounds.many_rounds, 1, first_round, *arguments)
 
-    on_device = lambda number: jax.device_put((np.int32(seed), number))
-    sample = lambda number: inspection.sampled_clients(self.setting, *on_device(number))
-    size = lambda: np.asarray(self._data.size)
-    state, report = self.setting.clients.run(advance, sample, size, state, count)
+    sample = functools.partial(self._rows.sampled, seed)
+    state, report = self.setting.clients.run(advance, sample, self._rows.sizes, state, count)
     return state, numbers(jax.device_get(report))
 
   def run_side_by_side(
-    self,
-    seeds: Sequence[int],
-    states: Sequence[State],
-    count: int,
-    chains: Chain | None = None,
+    self, seeds: Sequence[int], states: Sequence[State], count: int, chains: Chain | None = None
   ) -> tuple[tuple[State, ...], list[dict[str, float]]]:
     """Runs rounds of several runs in one program; a run that diverges stops alone.
 
@@ -165,12 +164,11 @@ class Engine:
     done = {int(number) for number in jax.device_get([state.round for state in states])}
     if len(done) > 1:
       raise ValueError(f'rounds {sorted(done)}: runs side by side must stand at the same round')
-    first_round = self._phase(done.pop(), count)
+    first_round = validation.phase_of(self.chain, done.pop(), count)
     method = self._chain if chains is None else place(chains.traced(), self._everywhere)
-    arguments = method, self._number(seeds), place(tuple(states), self._everywhere)
-    new, report = self._call(
-      rounds.many_rounds_side_by_side, len(seeds), first_round, *arguments, self._number(count)
-    )
+    given = place(tuple(states), self._everywhere), self._data, self._number(count)
+    arguments = len(seeds), first_round, method, self._number(seeds), *given
+    new, report = self._call(rounds.many_rounds_side_by_side, *arguments)
     return new, each_numbers(jax.device_get(report), len(seeds))
 
   def with_values(self, method: Chain | Layer) -> 'Engine':
@@ -195,7 +193,7 @@ class Engine:
 
   def next_stop(self, done: int) -> int | None:
     """Returns the next round after which the program changes, or None."""
-    return min((phase for phase in self.chain.phases if phase > done), default=None)
+    return validation.next_stop(self.chain, done)
 
   def pending(self, state: State) -> bool:
     """Says whether work between rounds is unfinished."""
@@ -257,7 +255,7 @@ class Engine:
     Raises:
       ValueError: if samples have several labels, so that no class weighs them.
     """
-    of = self.setting, self._chain, self._data, self._everywhere
+    of = self.setting, self._chain, self._rows.of_clients, self._everywhere
     return functools.partial(measure_all, *of, make_split(x, y, owners, self.setting))
 
   def artifacts(self, state: State) -> dict[str, Any] | None:
@@ -270,7 +268,7 @@ class Engine:
 
   def task(self, round: int = 1) -> Task:
     """Returns the experiment as layers see it in a round."""
-    return self.setting.task(self.chain, self._data, self.chain.first_round(round - 1))
+    return self.setting.task(self.chain, self._rows.whole, self.chain.first_round(round - 1))
 
   def client_context(
     self, seed: int, state: State, client: int, layer: type[Layer] | None = None
@@ -283,28 +281,28 @@ class Engine:
       client: its number.
       layer: whose own broadcast and state the context has; None: all of them, by layer.
     """
-    task = self.task(int(state.round) + 1)
-    own = self._own(state, client)
-    context = inspection.context_of(self.setting, task, np.int32(seed), own, client)
+    number, own, one, data = self._of_client(seed, state, client)
+    task = self.task(int(state.round) + 1)._replace(data=data)
+    context = inspection.context_of(self.setting, task, number, own, one)
     return context if layer is None else seen_by(self.chain[layer], context, task)
 
   def message(self, seed: int, state: State, client: int) -> Message:
     """Returns the message that one client would send in the next round; the state is only read."""
     first_round = self.chain.first_round(int(state.round))
-    arguments = np.int32(seed), self._own(state, client), np.int32(client), self._data
-    return inspection.one_message(self.setting, first_round, self._chain, *arguments)
+    arguments = self.setting, first_round, self._chain, *self._of_client(seed, state, client)
+    return inspection.one_message(*arguments)
 
   def client_model(self, seed: int, state: State, client: int) -> Variables:
     """Returns one client's own model, as `personal` measures it; the state is only read."""
     first_round = self.chain.first_round(int(state.round))
-    arguments = np.int32(seed), self._own(state, client), jnp.int32(client), self._data
-    return inspection.one_model(self.setting, first_round, self._chain, *arguments)
+    arguments = self.setting, first_round, self._chain, *self._of_client(seed, state, client)
+    return inspection.one_model(*arguments)
 
   def bytes_per_round(self) -> tuple[int, int]:
     """Returns the bytes up and down of a round of the last phase, all sampled clients together."""
     last = self.chain.first_round(max(self.chain.phases, default=0))
     task = self.setting.task(self._chain, self._data, last)
-    return communication.bytes_per_round(task, self._shapes())
+    return communication.bytes_per_round(task, self._shapes(), self._rows.whole.class_counts)
 
   @property
   def bytes_before(self) -> int:
@@ -323,7 +321,7 @@ class Engine:
 
   def empty_rounds(self, seed: int, first: int, last: int) -> int:
     """Counts the rounds first + 1 .. last in which nobody with a sample is drawn."""
-    return inspection.empty_rounds(self.setting, np.asarray(self._data.size), seed, first, last)
+    return inspection.empty_rounds(self.setting, self._rows.sizes(), seed, first, last)
 
   # -- Its own.
 
@@ -331,29 +329,25 @@ class Engine:
     """Puts numbers on the devices explicitly: implicit transfers may be forbidden."""
     return place(np.asarray(value, np.int32), self._everywhere)
 
-  def _phase(self, done: int, count: int) -> int:
-    stop = self.next_stop(done)
-    if stop is not None and done + count > stop:
-      crossed = f'cross round {stop}, where the program changes'
-      raise ValueError(f'{count} rounds from round {done} {crossed}')
-    return self.chain.first_round(done)
-
   def _call(
     self, program: Callable[..., Any], runs: int, first_round: int, chain: Chain, *others: Any
   ) -> Any:
-    seeds, states, count = others
-    arguments = chain, seeds, states, self._data, count
-    if chain is self._chain and (runs, first_round) in self._warm:
+    arguments, data = (chain, *others), others[2]
+    same = chain is self._chain and data.x.shape == self._data.x.shape
+    if same and (runs, first_round) in self._warm:
       return self._warm[runs, first_round].result()(*arguments)
     return program(self.setting, first_round, *arguments)
 
   def _shapes(self) -> State:
     state = rounds.init.eval_shape(self.setting, self._chain, np.int32(0), self._data)
-    on = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self._everywhere)
-    return jax.tree.map(on, state)
+    return shapes_on(self._everywhere, state)
 
-  def _own(self, state: State, client: int) -> State:
-    return state._replace(clients=jax.tree.map(lambda leaf: leaf[client], state.clients))
+  def _of_client(
+    self, seed: int, state: State, client: int
+  ) -> tuple[np.int32, State, Array, FederatedData]:
+    """Returns seed, state, client and data of one client."""
+    own = state._replace(clients=jax.tree.map(lambda leaf: leaf[client], state.clients))
+    return np.int32(seed), own, jnp.int32(client), self._rows.everywhere(np.array([client]))
 
   def _check_noise(self, mechanism: Mechanism) -> None:
     noise.check(self.chain, mechanism)

@@ -67,9 +67,9 @@ def client_context(inputs: RoundInputs, position: Array) -> ClientContext:
     inputs: what the round's clients read.
     position: [], in the cohort; one beyond the last gives a client without samples.
   """
-  num_clients, cohort_size = inputs.data.start.shape[0], inputs.sampled.shape[0]
+  cohort_size = inputs.sampled.shape[0]
   row = jnp.minimum(position, cohort_size - 1)
-  client = jnp.where(position < cohort_size, inputs.sampled[row], num_clients)
+  client = jnp.where(position < cohort_size, inputs.sampled[row], federated.nobody(inputs.data))
   return inputs.common._replace(
     key=fold(inputs.common.key, client),
     shard=federated.shard_of(inputs.data, client),

@@ -16,6 +16,7 @@ from fedjax_syn.core.mesh import alone
 from fedjax_syn.core.programs import bounded
 from fedjax_syn.core.sampling import FEWEST
 from fedjax_syn.core.types import Array, Variables
+from fedjax_syn.data import federated
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine.inputs import client_context, round_inputs
 from fedjax_syn.engine.static_setting import Setting
@@ -105,6 +106,20 @@ def sampled_clients(setting: Setting, seed: Array, number: Array) -> Array:
   return setting.sample(seed, number)
 
 
+def sampled_on_host(setting: Setting, seed: int, number: int) -> np.ndarray:
+  """Draws the clients of a round in host memory: int32 [cohort], as inside the round."""
+  on_host = jax.device_put((np.int32(seed), np.int32(number)), host_device())
+  return np.asarray(sampled_clients(setting, *on_host))
+
+
+def host_device() -> jax.Device:
+  """Returns the processor as a device; where JAX has only an accelerator, one of those."""
+  try:
+    return jax.local_devices(backend='cpu')[0]
+  except RuntimeError:  # JAX_PLATFORMS names others
+    return jax.local_devices()[0]
+
+
 @bounded
 @functools.partial(jax.jit, static_argnums=0)
 def count_empty(setting: Setting, size: Array, seed: Array, first: Array, last: Array) -> Array:
@@ -131,7 +146,7 @@ def empty_rounds(setting: Setting, size: np.ndarray, seed: int, first: int, last
   sure = setting.sampler in FEWEST and not setting.dropouts
   if sure and (size == 0).sum() < FEWEST[setting.sampler](setting.cohort_size):
     return 0  # somebody with a sample is always among them
-  arguments = jax.device_put((size, *map(np.int32, (seed, first, last))))
+  arguments = jax.device_put((size, *map(np.int32, (seed, first, last))), host_device())
   return int(count_empty(setting, *arguments))
 
 
@@ -146,7 +161,8 @@ def artifacts(task: Task, mesh: jax.sharding.Mesh, state: State) -> dict[str, An
 def diagnose(task: Task, mesh: jax.sharding.Mesh, seed: int, state: State) -> dict[str, Any]:
   """Returns what the layers' `evaluate` hooks measure, on one device."""
   state = alone(state._replace(clients={}), mesh)
-  task = task._replace(data=alone(task.data, mesh))
+  if federated.placement_of(task.data) == 'device':
+    task = task._replace(data=alone(task.data, mesh))
   report: dict[str, Any] = {}
   for i, layer in task.chain.numbered('evaluate', task):
     key = fold(stream(seed, Purpose.EVALUATE), i)

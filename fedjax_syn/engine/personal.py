@@ -1,6 +1,7 @@
 """Accuracy of each client's own model on its own test data (FedCOG, Figure 2 and A.4)."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -214,7 +215,7 @@ def measure_clients(
 def measure_all(
   setting: Setting,
   chain: Chain,
-  data: federated.FederatedData,
+  rows_of: Callable[[np.ndarray, int], federated.FederatedData],
   everywhere: jax.sharding.NamedSharding,
   split: Split,
   seed: int,
@@ -225,7 +226,7 @@ def measure_all(
   Args:
     setting: of the engine.
     chain: the method.
-    data: the partitioned training set, on the mesh.
+    rows_of: (client numbers [n], first round of the phase) -> data that have their rows.
     everywhere: the sharding of what all devices hold.
     split: test rows, on the mesh.
     seed: the run's.
@@ -238,6 +239,7 @@ def measure_all(
 
   def part(clients, rows):
     both = place((state._replace(clients=rows), clients), everywhere)
+    data = rows_of(np.asarray(clients), first_round)
     return measure_clients(setting, first_round, chain, np.int32(seed), *both, data, split)
 
   measured = [part(*some) for some in setting.clients.parts(state.clients)]

@@ -96,6 +96,12 @@ def schedule(
   return table, queue, count, (load - count).max()
 
 
+def queues_of(layout: Layout, mesh: jax.sharding.Mesh) -> tuple[int, int, int]:
+  """Returns what `schedule` needs beside the steps: lanes, queues, and the fewest blocks."""
+  # Devices of different groups run as many collectives of their groups: no queue is empty.
+  return layout.lanes, layout.devices, layout.devices if mesh.devices.ndim > 1 else 0
+
+
 class CohortResult(NamedTuple):
   """The results of a round's clients, in the order in which they were sampled."""
 
@@ -170,9 +176,7 @@ def run_clients(
     efficiency = jnp.ones(())
   else:
     cost = make_client(inputs).steps(size)
-    # Devices of different groups run as many collectives of their groups: no queue is empty.
-    least = layout.devices if mesh.devices.ndim > 1 else 0
-    *queues, steps = schedule(cost, layout.lanes, layout.devices, least)
+    *queues, steps = schedule(cost, *queues_of(layout, mesh))
 
     def one_block(inputs, positions):
       contexts = jax.vmap(lambda position: client_context(inputs, position))(positions)
@@ -221,11 +225,20 @@ def _run_queues(
     device_queue = jax.shard_map(
       device_queue,
       mesh=mesh,
-      in_specs=(P(), P(), P('lanes'), P('lanes')),
+      in_specs=(_specs(inputs), P(), P('lanes'), P('lanes')),
       out_specs=P(),
       check_vma=False,
     )
   return device_queue(inputs, *queues)
+
+
+def _specs(inputs: RoundInputs) -> PyTree:
+  """Says what of the inputs is on every device: all but rows that lie with their clients' queue."""
+  if inputs.data.clients is None:
+    return P()
+  everywhere = jax.tree.map(lambda _: P(), inputs)
+  own = everywhere.data._replace(x=P('lanes'), y=P('lanes'))
+  return everywhere._replace(data=own)
 
 
 def _psum(leaf: Array, axes: tuple[str, ...]) -> Array:

@@ -36,9 +36,13 @@ def everywhere(setting: Setting, tree: PyTree) -> PyTree:
 
 
 def set_up(
-  setting: Setting, chain: Chain, seed: ArrayLike, data: FederatedData
+  setting: Setting,
+  chain: Chain,
+  seed: ArrayLike,
+  data: FederatedData,
+  clients: Array | None = None,
 ) -> dict[str, PyTree]:
-  """Returns what the clients send before round 1, by layer, leaves [clients, ...]."""
+  """Returns what clients, all or some [n], send before round 1, by layer, leaves [n, ...]."""
   task = setting.task(chain, data, 1)
   having = chain.having('setup', task)
 
@@ -46,8 +50,18 @@ def set_up(
     key, shard = fold(stream(seed, Purpose.SETUP), client), federated.shard_of(data, client)
     return {layer.name: layer.setup(task, fold(key, i), shard) for i, layer in enumerate(having)}
 
-  everyone = jnp.arange(setting.num_clients, dtype=jnp.int32)
-  return jax.lax.map(one, everyone) if having else {}
+  if clients is None:
+    clients = jnp.arange(setting.num_clients, dtype=jnp.int32)
+  return jax.lax.map(one, clients) if having else {}
+
+
+@bounded
+@functools.partial(jax.jit, static_argnums=0)
+def set_up_some(
+  setting: Setting, chain: Chain, seed: Array, data: FederatedData
+) -> dict[str, PyTree]:
+  """Returns what the clients of data in host memory send before round 1; see `set_up`."""
+  return everywhere(setting, set_up(setting, chain, seed, data, data.clients))
 
 
 @bounded
@@ -62,7 +76,12 @@ def rows_of(
 @bounded
 @functools.partial(jax.jit, static_argnums=0)
 def init(
-  setting: Setting, chain: Chain, seed: Array, data: FederatedData, begin: Variables | None = None
+  setting: Setting,
+  chain: Chain,
+  seed: Array,
+  data: FederatedData,
+  begin: Variables | None = None,
+  messages: dict[str, PyTree] | None = None,
 ) -> State:
   """Returns the state at round 0, with the rows of the first clients that a program has.
 
@@ -72,10 +91,11 @@ def init(
     seed: [].
     data: the partitioned training set.
     begin: the model to begin with; None draws one.
+    messages: of `set_up`; None computes them.
   """
   task = setting.task(chain, data, 1)
   params, stats = setting.model.init(stream(seed, Purpose.INIT)) if begin is None else begin
-  messages = set_up(setting, chain, seed, data)
+  messages = set_up(setting, chain, seed, data) if messages is None else messages
   server = {}
   for i, layer in chain.numbered('server_init', task):
     key = fold(stream(seed, Purpose.SERVER), i)
@@ -119,7 +139,7 @@ def one_round(
   """
   task = setting.task(chain, data, first_round)
   number = state.round + 1
-  sampled = setting.sample(seed, number)
+  sampled = setting.cohort(seed, number, data)
   size = setting.sizes(data, sampled)
   rows = setting.clients.read(state.clients, sampled)
   keys = setting.stream(seed, Purpose.CLIENT, number), stream(seed, Purpose.COMMON, number)

@@ -125,6 +125,10 @@ class Setting:
     shards = jax.vmap(lambda c: federated.shard_of(data, c))(clients)
     return jax.vmap(lambda shard: client.init(initial, shard))(shards)
 
+  def cohort(self, seed: Array, number: Array, data: FederatedData) -> Array:
+    """Returns the clients of a round, [cohort]; where data are those of a round, theirs."""
+    return self.sample(seed, number) if data.clients is None else data.clients
+
   def sample(self, seed: Array, number: Array) -> Array:
     """Draws the clients of a round: numbers, [cohort]; `num_clients` is nobody."""
     draw = drawer(self.sampler, self.num_clients, self.participation)[1]
@@ -137,8 +141,7 @@ class Setting:
 
   def sizes(self, data: FederatedData, sampled: Array) -> Array:
     """Returns the samples of each sampled client, [cohort]; 0 for nobody."""
-    size = data.size[jnp.minimum(sampled, self.num_clients - 1)]
-    return jnp.where(sampled < self.num_clients, size, 0)
+    return jax.vmap(lambda client: federated.shard_of(data, client).size)(sampled)
 
   def stream(self, seed: ArrayLike, purpose: Purpose, number: Array) -> PRNGKey:
     """Returns the key of noise and of sampling: each method with noise has its own."""
@@ -198,6 +201,12 @@ def make_setting(
       setting, noised=True, promises=promises(mechanism), noisy_layer=mechanism.layer
     )
   state_bytes = total_bytes(jax.eval_shape(setting.initial_rows, chain.traced(), data), num_clients)
-  if outgrows(layout, state_bytes):
+  on_host = federated.placement_of(data) == 'host'
+  if on_host and layout.seeds > 1:
+    raise ValueError(
+      f"layout.seeds={layout.seeds}, data.placement='host': each seed samples other clients, and a"
+      " round gets the rows of one seed's; layout.seeds=1 or data.placement='device' would work"
+    )
+  if on_host or outgrows(layout, state_bytes):
     setting = dataclasses.replace(setting, store='host')
   return setting, mechanism, state_bytes

@@ -44,3 +44,26 @@ def check(chain: Chain, data: FederatedData, sampler: str) -> None:
       raise ValueError(f'algorithm={chain.name!r}: needs {TRAITS[trait]}')
   if missing['pixels'] and chain.trains_locally and chain.local._augmentation() is not None:
     raise ValueError(f"client.augment: needs {TRAITS['pixels']}; 'none' would work")
+
+
+def next_stop(chain: Chain, done: int) -> int | None:
+  """Returns the next round after which the program changes, or None."""
+  return min((phase for phase in chain.phases if phase > done), default=None)
+
+
+def phase_of(chain: Chain, done: int, count: int) -> int:
+  """Returns the first round of the phase of some rounds.
+
+  Args:
+    chain: the method.
+    done: rounds before them.
+    count: how many.
+
+  Raises:
+    ValueError: if they cross into another phase.
+  """
+  stop = next_stop(chain, done)
+  if stop is not None and done + count > stop:
+    crossed = f'cross round {stop}, where the program changes'
+    raise ValueError(f'{count} rounds from round {done} {crossed}')
+  return chain.first_round(done)

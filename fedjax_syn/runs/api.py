@@ -44,6 +44,7 @@ FIELDS = {
   'personal_every': 'personal_every',
   'data_dir': 'data.dir',
   'partition_seed': 'data.seed',
+  'placement': 'data.placement',
 }
 
 
@@ -81,6 +82,7 @@ def run(
   personal_every: int = 0,
   data_dir: str = '',
   partition_seed: int = 0,
+  placement: str = 'device',
   progress: bool = True,
   layout: engine_lib.Layout = engine_lib.Layout(),  # noqa: B008 (an immutable NamedTuple)
 ) -> Result:
@@ -101,6 +103,8 @@ def run(
       models; 0: none.
     data_dir: where data sets lie, if `dataset` is a name.
     partition_seed: shared by all seeds.
+    placement: where the training rows are: on every 'device', or in memory of the 'host', which
+      gives a round its clients' rows.
     progress: whether a bar is shown on a terminal and in a notebook; elsewhere nothing is.
     layout: how clients lie on devices.
 
@@ -193,7 +197,7 @@ def prepare(
   if isinstance(model, str):
     model = models.create(model, shape=dataset.shape, num_classes=dataset.num_classes)
   of_data = {key: checked[key] for key in ('partition', 'clients', 'alpha')}
-  data = Data(**of_data, seed=checked['partition_seed'])
+  data = Data(**of_data, seed=checked['partition_seed'], placement=checked['placement'])
   problem = assemble.problem_of(dataset, data, lambda: model)
   engine = engine_lib.Engine(
     method, model, problem.data, participation=sampling.participation, layout=layout, rounds=rounds

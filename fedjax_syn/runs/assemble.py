@@ -73,6 +73,7 @@ def read(resolved: Resolved) -> datasets.Dataset:
     proxy_share=d.proxy_share,
     size=d.size,
     trusted=d.trusted,
+    placement=d.placement,
   )
 
 
@@ -110,7 +111,7 @@ def build_model(resolved: Resolved, shape: tuple[int, ...], num_classes: int) ->
 
 
 def problem_of(dataset: datasets.Dataset, data: Data, build: Callable[[], Model]) -> Problem:
-  """Partitions a data set and places it on the devices.
+  """Partitions a data set and places it on the devices, or leaves it in host memory.
 
   Args:
     dataset: the data set.
@@ -136,7 +137,7 @@ def problem_of(dataset: datasets.Dataset, data: Data, build: Callable[[], Model]
   return Problem(
     dataset,
     partition_lib.class_counts(part, dataset.train.y, dataset.num_classes),
-    federated.from_partition(dataset, part),
+    federated.from_partition(dataset, part, data.placement),
     model,
     partition_lib.owners_of(part, dataset.test_clients),
     partition_lib.names_of(part, dataset.client_names),
@@ -176,6 +177,8 @@ def describe_data(resolved: Resolved, problem: Problem) -> str:
   if left := len(dataset.train.y) - len(problem.data.order):
     others = dataset.num_clients() - d.clients
     line += f'; {left} training rows of {others} clients who take no part are left out'
+  if d.placement == 'host':
+    line += '; the training rows stay in host memory'
   return line
 
 

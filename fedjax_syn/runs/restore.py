@@ -130,11 +130,16 @@ def bind(opened: Opened, seed: int, state: State, data_dir: str | None = None) -
   config = opened.config
   if data_dir is not None:
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, dir=data_dir))
-  problem = assemble.load(config)
+  problem = assemble.load(on_device(config))
   if problem.dataset.checksum != opened.stored['dataset']['checksum']:
     raise ValueError(f'data.name={config.data.name!r}: differs from the data set of the run')
   engine = assemble.bind(config, problem, Layout(devices=1))
   return Restored(opened.config, problem, engine, seed, jax.tree.map(jnp.asarray, state))
+
+
+def on_device(config: config_lib.Resolved) -> config_lib.Resolved:
+  """Returns a config whose rows are on the device, where whoever looks into a run reads them."""
+  return dataclasses.replace(config, data=dataclasses.replace(config.data, placement='device'))
 
 
 def begin(config: Any, seed: int | None = None) -> Restored:
@@ -150,6 +155,6 @@ def begin(config: Any, seed: int | None = None) -> Restored:
   """
   config = config_lib.check(config)
   seed = config.seeds[0] if seed is None else seed
-  problem = assemble.load(config)
+  problem = assemble.load(on_device(config))
   engine = assemble.bind(config, problem, Layout(devices=1))
   return Restored(config, problem, engine, seed, engine.init(seed))

@@ -198,6 +198,7 @@ NOT_OF_A_RUN = {
   'keep_best',
   'data.dir',
   'data.trusted',
+  'data.placement',
   'checkpoint_every',
   'keep_checkpoints',
   'layout.client_state_bytes',

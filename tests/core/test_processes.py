@@ -29,6 +29,7 @@ PROGRAM = textwrap.dedent("""
   import numpy as np
   from fedjax_syn.runs import config_json, experiment
   from fedjax_syn import config
+  from fedjax_syn.data import host_rows
   from fedjax_syn.engine import Layout
   from tests import tiny
   from tests.engine.test_rounds import METHODS, SIZES, after
@@ -66,6 +67,17 @@ PROGRAM = textwrap.dedent("""
   told['scaffold'] = [np.asarray(w).tolist() for w in jax.tree.leaves(state.params)]
   told['scaffold loss'] = report['train/loss']
   told['synthesis'] = projections(synthesised(jax.device_count()))
+  read, copy = [], host_rows.copy
+
+  def watched(data, clients, size, rows):
+    read.append(clients[size > 0].tolist())
+    return copy(data, clients, size, rows)
+
+  host_rows.copy = watched
+  on_host = jax.tree.map(np.asarray, tiny.federated(SIZES))
+  state, report = after(METHODS['scaffold'](), on_host, Layout(2, 'blocks', 0))
+  told['rows on hosts'] = [np.asarray(w).tolist() for w in jax.tree.leaves(state.params)]
+  told['read'] = read[2:4]  # of round 1, after two devices' of no round; those of round 2 follow
   small = config.get_default()
   small.algorithm, small.rounds = 'fedavg', 2
   small.data.clients, small.model.name, small.model.width = 4, 'mlp', 8
@@ -108,10 +120,21 @@ def run_two(program: str, folder: pathlib.Path, timeout: float = 480) -> list[st
 
 
 def test_two_processes_agree_with_one(tmp_path):
-  """Rounds on 2 x 2 devices are those of a plain loop in this process, to 1e-5 (DESIGN: layout)."""
+  """Rounds on 2 x 2 devices are those of a plain loop in this process, to 1e-5 (DESIGN: layout).
+
+  With rows in host memory they are the same to the last bit, and each client's rows are read once,
+  by one of the processes.
+  """
   mine, other = (json.loads(out.split('TOLD', 1)[1]) for out in run_two(PROGRAM, tmp_path))
   assert (mine.pop('together'), other.pop('together')) == (0, 1)
+  read = [client for told in (mine, other) for device in told.pop('read') for client in device]
   assert mine == other
+  assert mine['rows on hosts'] == mine['scaffold']
+  drawn = tiny.build(
+    METHODS['scaffold'](), tiny.net(4, 3), tiny.federated(SIZES), participation=0.75
+  )
+  sampled = np.asarray(drawn.setting.sample(np.int32(0), np.int32(1)))
+  assert sorted(read) == sorted(client for client in sampled if SIZES[client] > 0)
   assert mine['broadcast'] == [0, 'ä' * 300]
   assert mine['any'] == [True, False]
   assert mine['first'] == 7

@@ -1,6 +1,7 @@
 """Folders of prepared arrays: what they may hold, and one clear line for everything else."""
 
 import json
+import mmap
 import pathlib
 
 import numpy as np
@@ -30,6 +31,30 @@ def test_arrays(tmp_path):
   held = datasets.load('arrays', str(tmp_path / 'usps'), validation=0.25)
   rows = {row.tobytes(): client for row, client in zip(values['train_x'], clients, strict=True)}
   assert [rows[row.tobytes()] for row in held.train.x] == held.clients.tolist()
+
+
+def _on_disk(array):
+  while array is not None and not isinstance(array, mmap.mmap):
+    array = getattr(array, 'base', None)
+  return array is not None
+
+
+@pytest.mark.parametrize('mean', ['half', 'auto'])
+def test_pixels_of_rows_for_the_host_stay_on_disk(tmp_path, mean):
+  """The same data set, mapped where files are not compressed; labels and clients are read."""
+  values = fakes.arrays(1, (4, 6, 3), 7)
+  fakes.write_arrays(tmp_path, values, clients=np.arange(fakes.TRAIN) // 8)
+  load = lambda where: datasets.load('arrays', str(tmp_path), normalisation=mean, placement=where)
+  read, mapped = load('device'), load('host')
+  assert [_on_disk(split.x) for split in (mapped.train, mapped.test)] == [True, True]
+  assert not any(map(_on_disk, (read.train.x, mapped.train.y, mapped.clients)))
+  assert fakes.same(mapped.train, values, 'train') and fakes.same(mapped.test, values, 'test')
+  assert (mapped.checksum, mapped.normalisation) == (read.checksum, read.normalisation)
+  with np.load(tmp_path / 'train.npz') as file:
+    arrays = dict(file)
+  np.savez_compressed(tmp_path / 'train.npz', **arrays)
+  packed = load('host')
+  assert not _on_disk(packed.train.x) and packed.checksum == read.checksum
 
 
 def test_meta_json(tmp_path):

@@ -87,13 +87,17 @@ def cosine_distance(end: Params, target: Params) -> Array:
   return 1 - optax.tree.vdot(end, target) / norms
 
 
-@functools.partial(jax.jit, static_argnames='num_classes')
 def drawn_sets(
   key: PRNGKey, data: 'federated.FederatedData', syn: SyntheticSet, num_classes: int
 ) -> dict[str, SyntheticSet]:
-  """Draws real images and noise, as many as the learned set has; see `real_and_noise`."""
-  rows = jax.random.randint(fold(key, 0), (len(syn.x),), 0, data.x.shape[0])
-  x, y = federated.normalise(data, data.x[rows]), data.y[rows]
+  """Draws real images and noise, as many as the learned set has; not traced."""
+  few = federated.draw(data, fold(key, 0), len(syn.x))
+  return _drawn_sets(key, few, syn, num_classes)
+
+
+@functools.partial(jax.jit, static_argnames='num_classes')
+def _drawn_sets(key, few, syn, num_classes):
+  x, y = federated.normalise(few, few.x), few.y
   return real_and_noise(fold(key, 0, 1), x, y, syn, num_classes)
 
 

@@ -10,7 +10,10 @@ meant}.
 
 import dataclasses
 import difflib
+import math
 import os
+import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,10 @@ from fedjax_syn.data.naming import Clients, number_clients
 from fedjax_syn.data.normalisation import UNMEASURED, Normalisation, parse
 from fedjax_syn.data.split import Split, check_shapes, check_split, same_rows, scale_splits
 
+_HEADERS = {
+  (1, 0): np.lib.format.read_array_header_1_0,
+  (2, 0): np.lib.format.read_array_header_2_0,
+}
 FILES = ('train.npz', 'test.npz')
 _CHOICES = {'labels': ('classes', 'several'), 'layout': ('NHWC',)}  # keys of meta.json, and values
 
@@ -34,7 +41,11 @@ def is_folder(folder: Path) -> bool:
 
 
 def load(
-  name: str, folder: Path, num_classes: int | None = None, default: str | Normalisation = UNMEASURED
+  name: str,
+  folder: Path,
+  num_classes: int | None = None,
+  default: str | Normalisation = UNMEASURED,
+  mapped: bool = False,
 ) -> Dataset:
   """Reads a folder of arrays.
 
@@ -43,6 +54,7 @@ def load(
     folder: where `train.npz` and `test.npz` lie.
     num_classes: of a named data set; None: as many as the labels say, which must have no gap.
     default: the normalisation where `meta.json` names none.
+    mapped: whether pixels stay in their file until they are used; see `load_arrays`.
 
   Returns:
     The arrays and what `meta.json` says of them.
@@ -58,7 +70,8 @@ def load(
         'x (uint8 [n, height, width, channels]) and y (integers [n])'
       )
   meta, notes = _read_meta(folder / 'meta.json')
-  files = {file: load_arrays(folder / file, ('x', 'y'), ('clients',)) for file in FILES}
+  on_disk = ('x',) if mapped else ()
+  files = {file: load_arrays(folder / file, ('x', 'y'), ('clients',), on_disk) for file in FILES}
   raw = {file: Split(arrays['x'], arrays['y']) for file, (arrays, _) in files.items()}
   train, test, scalings = _read_splits(folder, raw, num_classes, meta)
   notes += [f'{file}: {listed(others)} not used' for file, (_, others) in files.items() if others]
@@ -153,7 +166,10 @@ def _label_notes(train: np.ndarray, test: np.ndarray, said: bool) -> list[str]:
 
 
 def load_arrays(
-  path: Path, names: tuple[str, ...], optional: tuple[str, ...] = ()
+  path: Path,
+  names: tuple[str, ...],
+  optional: tuple[str, ...] = (),
+  mapped: tuple[str, ...] = (),
 ) -> tuple[dict[str, np.ndarray], list[str]]:
   """Reads named arrays of an .npz file.
 
@@ -161,6 +177,7 @@ def load_arrays(
     path: the file.
     names: arrays that it must have.
     optional: arrays that it may have.
+    mapped: arrays that are memory-mapped, unless they are compressed.
 
   Returns:
     The arrays by name, and the names of those that are not read.
@@ -174,9 +191,13 @@ def load_arrays(
       if missing := [name for name in names if name not in file]:
         raise ValueError(f'it has no array {missing[0]!r}, only {sorted(file)}')
       wanted = [name for name in names + optional if name in file]
-      sizes = {m.filename.removesuffix('.npy'): m.file_size for m in file.zip.infolist()}
-      bounded.check_bytes(sum(sizes[name] for name in wanted), ', '.join(wanted))
-      return {name: file[name] for name in wanted}, sorted(set(file) - set(wanted))
+      members = {m.filename.removesuffix('.npy'): m for m in file.zip.infolist()}
+      tried = {name: _map(path, members[name]) for name in wanted if name in mapped}
+      maps = {name: array for name, array in tried.items() if array is not None}
+      read = [name for name in wanted if name not in maps]
+      bounded.check_bytes(sum(members[name].file_size for name in read), ', '.join(read))
+      arrays = {name: maps[name] if name in maps else file[name] for name in wanted}
+      return arrays, sorted(set(file) - set(wanted))
   except (PermissionError, FileNotFoundError):
     raise
   except Exception as error:  # numpy, zipfile and zlib share no base class
@@ -184,6 +205,23 @@ def load_arrays(
     if 'allow_pickle' in str(error):  # a column of a table, often
       remedy = '; np.asarray(a, str), or a number type, before np.savez would work'
     raise ValueError(f'{path} cannot be read: {first_line(error)}{remedy}') from error
+
+
+def _map(path: Path, member: zipfile.ZipInfo) -> np.ndarray | None:
+  """Maps an array of an .npz file into memory; None if it is compressed or of another form."""
+  if member.compress_type != zipfile.ZIP_STORED:
+    return None
+  with path.open('rb') as file:
+    file.seek(member.header_offset + 26)  # of the lengths of name and extra field
+    file.seek(sum(struct.unpack('<HH', file.read(4))), os.SEEK_CUR)
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+      return None
+    shape, fortran, dtype = _HEADERS[version](file)
+    size, begin = math.prod(shape) * dtype.itemsize, file.tell()
+  if fortran or dtype.hasobject or not 0 < size <= member.file_size:
+    return None
+  return np.memmap(path, dtype, 'r', begin, shape)
 
 
 def _read_meta(path: Path) -> tuple[dict[str, Any], list[str]]:

@@ -27,21 +27,22 @@ CACHE = 'cache.npz'
 _CACHED = ('train_x', 'train_y', 'test_x', 'test_y', 'checksum')
 
 
-def load(name: str, data_dir: Path) -> Dataset:
-  """Reads a data set of `SOURCES` from a folder of arrays, else as `read`."""
+def load(name: str, data_dir: Path, mapped: bool = False) -> Dataset:
+  """Reads a data set of `SOURCES` from a folder of arrays (see `arrays.load`), else as `read`."""
   source = SOURCES[name]
   for folder in (data_dir / name, data_dir):
     if arrays.is_folder(folder):
-      return arrays.load(name, folder, source.num_classes, source.normalisation)
-  return read(source, data_dir)
+      return arrays.load(name, folder, source.num_classes, source.normalisation, mapped)
+  return read(source, data_dir, mapped)
 
 
-def read(source: Source, data_dir: Path) -> Dataset:
+def read(source: Source, data_dir: Path, mapped: bool = False) -> Dataset:
   """Reads a named data set, in the order of its original archives.
 
   Args:
     source: the data set.
     data_dir: the folder of all data sets.
+    mapped: whether the pixels of prepared records stay in their file until they are used.
 
   Raises:
     FileNotFoundError: if it is nowhere and cannot be downloaded.
@@ -50,7 +51,7 @@ def read(source: Source, data_dir: Path) -> Dataset:
   """
   ready = find(source, data_dir)
   if ready and (ready / CACHE).exists():
-    return read_prepared(source, ready)
+    return read_prepared(source, ready, mapped)
   if located := locate(source, data_dir):
     return archives.read(source, located)
   return prepare(source, data_dir)
@@ -100,19 +101,21 @@ def find(source: Source | DomainSource, data_dir: Path) -> Path | None:
   return max(readable, key=lambda folder: (bool(_stored(folder)), folder.name), default=None)
 
 
-def read_prepared(source: Source, folder: Path) -> Dataset:
+def read_prepared(source: Source, folder: Path, mapped: bool = False) -> Dataset:
   """Reads prepared records from their cache; without one they are read and the cache is written.
 
   Args:
     source: what it should be.
     folder: `data_dir/NAME/VERSION`.
+    mapped: see `read`.
 
   Raises:
     ValueError: if the cache or the records are damaged, have lost rows or are another data set.
   """
   cache, stored = folder / CACHE, _stored(folder)
   if cache.exists():
-    values, _ = arrays.load_arrays(cache, _CACHED)
+    on_disk = ('train_x', 'test_x') if mapped else ()
+    values, _ = arrays.load_arrays(cache, _CACHED, mapped=on_disk)
     train, test = (
       check_split(values[f'{split}_x'], values[f'{split}_y'], str(cache))
       for split in ('train', 'test')
