@@ -45,7 +45,6 @@ for the bytes at the speed of a large copy. Exit status: 0, 1 if something faile
 """
 
 import os
-import pathlib
 import subprocess
 import sys
 import time
@@ -128,8 +127,7 @@ def read_arguments(argv: list[str]) -> tuple[list[workloads.Job], Suite]:
       raise ValueError(f'--peer={name}: only {", ".join(PEERS)}')
   jobs = choose(workloads.SUITES[FLAGS.suite](), [n.lower() for n in FLAGS.only], FLAGS.suite)
   peers = {name: peer_command(FLAGS.peer_python, name) for name in FLAGS.peer}
-  said = [f'--peer_python={pathlib.Path(FLAGS.peer_python).name}'] if FLAGS.peer else []
-  said = [word for word in argv[1:] if not word.startswith('--peer_python')] + said
+  said = [word for word in argv[1:] if not word.startswith('--peer_python')]
   about = {'command': ' '.join(['python launch/benchmark.py', *said]), 'commit': commit()}
   return jobs, Suite(peers, file, FLAGS.scale == 'smoke', folder, about)
 
