@@ -10,6 +10,7 @@ from fedjax_syn.client.local import LocalClient
 from fedjax_syn.core.contexts import Task
 from fedjax_syn.core.fields import field
 from fedjax_syn.core.keys import fold
+from fedjax_syn.core.programs import loop
 from fedjax_syn.core.types import Variables
 from fedjax_syn.layer import Layer
 
@@ -41,7 +42,9 @@ class Ditto(Layer):
     key, broadcast = fold(client.key, 0, PERSONAL), {_NearGlobal.name: client.params}
     own = client._replace(key=key, params=v.params, stats=v.stats, broadcast=broadcast, state={})
     count = local.steps(client.shard.size)
-    carry = jax.lax.fori_loop(0, count, lambda _, carry: local.step(carry), local.begin(own))
+    carry = local.begin(own)
+    with loop('local_steps'):
+      carry = jax.lax.fori_loop(0, count, lambda _, carry: local.step(carry), carry)
     return None, Variables(carry.params, carry.stats)
 
   def client_metrics(self, client, trained):  # of the personal model as the last round left it

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_syn.core.contexts import ClientContext
+from fedjax_syn.core.programs import loop
 from fedjax_syn.core.types import Array
 from fedjax_syn.layer import Layer, overrides
 
@@ -88,5 +89,6 @@ def proximal_steps(steps: Array, momentum: float, decay: Array) -> Array:
     return weight, velocity, total + jnp.abs(weight)
 
   one = jnp.ones((), jnp.result_type(float))
-  total = jax.lax.fori_loop(1, jnp.maximum(steps, 1), earlier, (one, one, one))[2]
+  with loop('local_steps'):
+    total = jax.lax.fori_loop(1, jnp.maximum(steps, 1), earlier, (one, one, one))[2]
   return jnp.where(steps > 0, total, 0)

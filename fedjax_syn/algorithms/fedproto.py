@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_syn.core.fields import field
+from fedjax_syn.core.programs import loop
 from fedjax_syn.core.types import Array, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.layer import Layer, when
@@ -90,4 +91,5 @@ def _feature_sums(task, shard, w: Variables, batch: int = 128) -> Array:
 
   features = task.shapes_of(task.model.apply).features
   zero = jnp.zeros((task.num_classes, features.shape[-1]), features.dtype)
-  return jax.lax.fori_loop(0, -(-shard.size // batch), add, zero)
+  with loop(f'rows_of_client_by_{batch}'):
+    return jax.lax.fori_loop(0, -(-shard.size // batch), add, zero)

@@ -93,6 +93,7 @@ def _of_clients(
     'queue': blocks,
     'local_steps': steps / max(blocks, 1),
     'rows_of_client': float(np.max(size)),
+    'classes': setting.num_classes,  # at most
   }
 
 

@@ -209,6 +209,8 @@ def prepare_environment() -> None:
   if 'autotune_level' not in flags and importlib.util.find_spec(EXTRAS['gpu'][0]):
     os.environ['XLA_FLAGS'] = f'{flags} {NO_AUTOTUNING}'.strip()
   jax.config.update('jax_platforms', 'cpu')
+  # A program from the cache may have been compiled before loops had the names of today.
+  jax.config.update('jax_compilation_cache_include_metadata_in_key', True)
 
 
 def devices_of(target: Target) -> list[Any]:

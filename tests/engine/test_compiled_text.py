@@ -17,6 +17,14 @@ ROWS = 100_000
 FAST = ('dynafed',)  # has two phases and work between rounds
 
 
+@pytest.fixture(autouse=True, scope='module')
+def named_loops():
+  """A program from the cache may have been compiled before loops had the names of today."""
+  jax.config.update('jax_compilation_cache_include_metadata_in_key', True)
+  yield
+  jax.config.update('jax_compilation_cache_include_metadata_in_key', False)
+
+
 def compiled(name):
   """The costs of a method's programs by their names, on data that are shapes."""
   sizes = [5, 7, 4, 6]

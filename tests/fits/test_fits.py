@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -10,6 +11,13 @@ from fedjax_syn.cli import fits, jax_setup
 from fedjax_syn.config import files
 from fedjax_syn.fits import data_shapes, measure, targets, texts
 from fedjax_syn.fits.measure import Need
+
+
+@pytest.fixture(autouse=True)
+def settings_of_jax():
+  before = jax.config.jax_compilation_cache_include_metadata_in_key
+  yield
+  jax.config.update('jax_compilation_cache_include_metadata_in_key', before)
 
 
 def resolved_of(name='dynafed_digits', **changes):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedjax_syn.core.programs import loop
 from fedjax_syn.core.types import Array, PyTree
 
 
@@ -28,7 +29,8 @@ def over_present(present: Array, body: Callable[[Array, PyTree], PyTree], start:
     The last carry.
   """
   order = jnp.argsort(~present, stable=True).astype(jnp.int32)  # present classes first
-  return jax.lax.fori_loop(0, present.sum(), lambda i, carry: body(order[i], carry), start)
+  with loop('classes'):
+    return jax.lax.fori_loop(0, present.sum(), lambda i, carry: body(order[i], carry), start)
 
 
 def gather(sets: ClassSet) -> tuple[Array, Array, Array, Array]:
