@@ -4,15 +4,16 @@
       [--workdir=W] [--config.key=value ...]
 
   --grid     values of one setting, separated by commas (not those within parentheses); once for
-             each setting
+             each setting. 'client.momentum=0,0.9 if client.optimizer=sgd' goes with another
+             setting only. client.lr='log(1e-4,1e-1)' or 'uniform(0,1)' is drawn, --budget times
   --budget   at most so many cells of the grid, chosen at random by data.seed; all by default
   --workdir  W, with a run in W/<key=value,...> for each cell; without it
              runs/sweep-<config>-<algorithm>-<hash>
 
 If data.validation is 0, a tenth of the training rows is held out (FLAIR has validation rows of its
 own). The mean over seeds of the mean of the last five evaluations decides. The same command goes on
-where it was interrupted. It leaves W/sweep.json and W/sweep.md and prints the command that runs the
-chosen settings on all training rows. Sweeps at the same time, in the same W, share the cells: each
+where it was interrupted. It leaves W/sweep.json, W/sweep.md and W/sweep.png, and prints
+the command that runs the chosen settings on all training rows. Sweeps at the same time, in the same W, share the cells: each
 waits for those that another one runs. Exit status: 0 finished, 2 refused, 3 no cell has a result,
 74 the disk is full, 75 interrupted and saved.
 """
@@ -62,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     config = files.load_config(cli.CONFIG.value, settings)
     config_lib.check(config)
     config.compare = ''  # what is compared with has no part in the choice
-    name = pathlib.Path(cli.CONFIG.value).stem
+    name = files.name_of(cli.CONFIG.value)
     default = default_folder.default_workdir(config, f'sweep-{name}')
     workdir = paths.given(cli.WORKDIR.value or default, '--workdir')
     if not sweep.has_validation(config):
@@ -78,11 +79,14 @@ def main(argv: Sequence[str]) -> int:
       workdir = other
       cells = [sweep.make_cell(config, values, workdir) for values in chosen]
     default_folder.check_paths(cells[0].config, workdir, ('sweep.json', 'sweep.md'))
-    total = len(sweep.choose(grid, 0, 0))
+    drawn = any(sweep.DRAWN.fullmatch(value) for values in grid.values() for value in values)
+    total = len(cells) if drawn else len(sweep.choose(grid, 0, 0))
     if len(cells) < total:
       print(f'{len(cells)} of {total} cells, chosen at random by data.seed={config.data.seed}')
     jax_setup.prepare_jax(config.layout.devices)
   records = sweep.sweep(cells, workdir, name)
+  from fedjax_syn.runs import final_files
+
   statuses = {record['status'] for record in records}
   if exit_status.DISK_FULL in statuses:
     return exit_status.DISK_FULL
@@ -94,6 +98,7 @@ def main(argv: Sequence[str]) -> int:
     report += f'\n\n{command(cli.CONFIG.value, settings, best["values"])}'
   print(report)
   sweep.write(workdir / 'sweep.md', report)
+  final_files.draw(print, lambda _: sweep.draw_scores(records, workdir / 'sweep.png'))
   if interrupted:
     return exit_status.INTERRUPTED
   return exit_status.FINISHED if best else exit_status.DIVERGED

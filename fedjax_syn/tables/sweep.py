@@ -2,11 +2,12 @@
 
 import itertools
 import json
+import math
 import os
 import pathlib
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import ml_collections
@@ -20,6 +21,8 @@ from fedjax_syn.tables.work_list import work_through
 
 SELECTED_BY = ('validation_accuracy', 'mean_last_5')
 """In summary.json; its mean over seeds decides."""
+CONDITION = ' if '
+DRAWN = re.compile(r'(uniform|log)\(([^,()]+),([^,()]+)\)')
 NUMBER = (float, None)
 RECORD = {'folder': str, 'hash': str, 'status': int, 'mean': NUMBER, 'std': NUMBER, 'values': {}}
 """The shape of a record in sweep.json."""
@@ -41,12 +44,21 @@ class Cell(NamedTuple):
 def read_grid(items: Sequence[str]) -> dict[str, list[str]]:
   """Reads ['fedprox.mu=0.001,0.01', ...] as {'fedprox.mu': ['0.001', '0.01'], ...}.
 
+  A condition stays with the key: 'client.momentum=0,0.9 if client.optimizer=sgd' is
+  {'client.momentum if client.optimizer=sgd': ['0', '0.9']}.
+
   Raises:
-    ValueError: if there is no grid, a key comes twice or has no values or repeated ones.
+    ValueError: if there is no grid, a key comes twice or has no values or repeated ones, or a
+      condition is on no key before it.
   """
   grid: dict[str, list[str]] = {}
   for item in items:
-    key, _, text = item.partition('=')
+    setting, only, condition = item.partition(CONDITION)
+    key, _, text = setting.partition('=')
+    before = {name.partition(CONDITION)[0] for name in grid}
+    if only and condition.strip().partition('=')[0] not in before:
+      raise ValueError(f'--grid {item}: the condition must be on a --grid before it, as key=value')
+    key += only and f'{CONDITION}{condition.strip()}'
     values = [value.strip() for value in re.split(r',(?![^(]*\))', text)]
     if not text or len(set(values)) < len(values) or key in grid:
       raise ValueError(
@@ -61,13 +73,89 @@ def read_grid(items: Sequence[str]) -> dict[str, list[str]]:
 def choose(grid: Mapping[str, Sequence[str]], budget: int, seed: int) -> list[Values]:
   """Returns the cells of a grid in order, at most `budget` of them unless it is 0.
 
-  A random subset; that of a larger budget contains that of a smaller one.
+  A random subset; that of a larger budget contains that of a smaller one. With 'uniform(a,b)' or
+  'log(a,b)' among the values, `budget` cells are drawn, and values of other keys at random.
+
+  Raises:
+    ValueError: if something is to be drawn and there is no budget, or its bounds are wrong.
   """
+  if any(DRAWN.fullmatch(value) for values in grid.values() for value in values):
+    return _drawn(grid, budget, seed)
   every = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+  every = _distinct(map(_settled, every))
   if not 0 < budget < len(every):
     return every
   order = random.Random(seed).sample(range(len(every)), len(every))
   return [every[i] for i in sorted(order[:budget])]
+
+
+def _settled(values: Values) -> Values:
+  """Returns the settings whose conditions the others meet, without the conditions."""
+  out: Values = {}
+  for name, value in values.items():
+    key, only, condition = name.partition(CONDITION)
+    wanted, _, text = condition.partition('=')
+    if not only or out.get(wanted) == text:
+      out[key] = value
+  return out
+
+
+def _distinct(cells: Iterable[Values]) -> list[Values]:
+  return list({tuple(cell.items()): cell for cell in cells}.values())
+
+
+def _drawn(grid: Mapping[str, Sequence[str]], budget: int, seed: int) -> list[Values]:
+  """Draws cells of a grid with distributions, one after the other."""
+  if not budget:
+    raise ValueError('--budget: says how many cells are drawn where a --grid has uniform or log')
+  generator = random.Random(seed)
+
+  def one(value):
+    match = DRAWN.fullmatch(value)
+    if not match:
+      return value
+    try:
+      low, high = float(match[2]), float(match[3])
+    except ValueError:
+      low = high = math.nan
+    if not (low < high and (match[1] == 'uniform' or low > 0)):
+      raise ValueError(f'--grid {value}: must be uniform(a,b) or log(a,b), a < b, of log a > 0')
+    if match[1] == 'uniform':
+      return f'{generator.uniform(low, high):.4g}'
+    return f'{math.exp(generator.uniform(math.log(low), math.log(high))):.4g}'
+
+  draw = lambda: _settled({k: one(generator.choice(list(v))) for k, v in grid.items()})
+  return _distinct(draw() for _ in range(budget))
+
+
+def draw_scores(records: Sequence[Record], path: pathlib.Path) -> None:
+  """Draws the accuracy on held-out rows against each setting, a point for each cell.
+
+  Args:
+    records: of the cells.
+    path: of the PNG; there is none without a score.
+  """
+  scored = [r for r in records if r['mean'] is not None]
+  keys = dict.fromkeys(key for r in scored for key in r['values'])
+  if not keys:
+    return
+  from fedjax_syn.plotting import canvas  # matplotlib is slow to import
+
+  figure, panels = canvas.begin(3.5 * min(len(keys), 3), 3.2 * -(-len(keys) // 3), len(keys), 3)
+  for axes, key in zip(panels, keys, strict=True):
+    having = [r for r in scored if key in r['values']]
+    texts_of = [r['values'][key] for r in having]
+    try:
+      places: Any = [float(text) for text in texts_of]
+      if min(places) > 0 and max(places) >= 10 * min(places):
+        axes.set_xscale('log')
+    except ValueError:
+      places = texts_of
+    scores = [100 * r['mean'] for r in having]
+    spread = [100 * (r['std'] or 0) for r in having]
+    axes.errorbar(places, scores, spread, fmt='o', markersize=4, elinewidth=1)
+    axes.set(xlabel=key, ylabel='validation accuracy (%)')
+  canvas.finish(figure, path)
 
 
 def has_validation(config: ml_collections.ConfigDict | config_lib.Resolved) -> bool:
@@ -184,7 +272,7 @@ def best(records: Sequence[Record]) -> Record | None:
 
 def table(records: Sequence[Record]) -> str:
   """Returns the records as a Markdown table, best first."""
-  keys = list(records[0]['values'])
+  keys = list(dict.fromkeys(key for r in records for key in r['values']))
   ordered = sorted(records, key=lambda r: -1.0 if r['mean'] is None else r['mean'], reverse=True)
   lines = ['| ' + ' | '.join([*keys, 'validation accuracy']) + ' |', '|---' * (len(keys) + 1) + '|']
   for r in ordered:
@@ -192,7 +280,9 @@ def table(records: Sequence[Record]) -> str:
     if r['mean'] is not None:
       std = '' if r['std'] is None else f' ± {100 * r["std"]:.2f}'
       score = f'{100 * r["mean"]:.2f}{std}'
-    lines.append('| ' + ' | '.join([*map(texts.cell, r['values'].values()), score]) + ' |')
+    lines.append(
+      '| ' + ' | '.join([*(texts.cell(r['values'].get(key, '')) for key in keys), score]) + ' |'
+    )
   return '\n'.join(lines)
 
 
