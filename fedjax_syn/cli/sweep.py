@@ -12,13 +12,12 @@
 
 If data.validation is 0, a tenth of the training rows is held out (FLAIR has validation rows of its
 own). The mean over seeds of the mean of the last five evaluations decides. The same command goes on
-where it was interrupted. It leaves W/sweep.json, W/sweep.md and W/sweep.png, and prints
-the command that runs the chosen settings on all training rows. Sweeps at the same time, in the same W, share the cells: each
-waits for those that another one runs. Exit status: 0 finished, 2 refused, 3 no cell has a result,
-74 the disk is full, 75 interrupted and saved.
+where it was interrupted. It leaves W/sweep.json, W/sweep.md and W/sweep.png, and prints the command
+that runs the chosen settings on all training rows. Sweeps at the same time, in the same W, share
+the cells: each waits for those that another one runs. Exit status: 0 finished, 2 refused, 3 no cell
+has a result, 74 the disk is full, 75 interrupted and saved.
 """
 
-import pathlib
 import shlex
 from collections.abc import Mapping, Sequence
 
