@@ -69,12 +69,16 @@ def _protocol(run: Run) -> dict[str, str]:
   steps, epochs = get('client.steps'), get('client.epochs')
   work = f'{steps} steps' if steps not in (0, NONE) else f'{epochs} epoch{"s" * (epochs != 1)}'
   seeds = ', '.join(map(str, run.seeds))
+  added = lambda key, form: form.format(v) if (v := get(key)) not in ('', 'none', 0, NONE) else ''
+  momentum = added('client.momentum', ' with momentum {}')
+  schedule = added('client.schedule', ' ({})')
+  augment = added('client.augment', ', {} augmentation')
   return {
     'Data': f'{plain_title(d["title"])}: {train} training and {test or NONE} test rows{points}',
     'Clients': f'{get("data.clients")}, partition {partition}{alpha}; {part} in a round',
     'Model': f'{get("model.name")}{f" ({size})" if size else ""}',
-    'Optimizer': f'{get("client.optimizer")}, learning rate {get("client.lr")}',
-    'Local training': f'{work} a round, batches of {get("client.batch_size")}',
+    'Optimizer': f'{get("client.optimizer")}{momentum}, learning rate {get("client.lr")}{schedule}',
+    'Local training': f'{work} a round, batches of {get("client.batch_size")}{augment}',
     'Rounds': f'{get("rounds")}; seed{"s" * (len(run.seeds) > 1)} {seeds}',
   }
 

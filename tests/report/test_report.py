@@ -230,6 +230,10 @@ def test_the_protocol_names_whoever_differs(opened):
   table = dict(tables.protocol(opened[:2]))
   assert table['Data'] == ['digits: 1198 training and 599 test rows (one is 0.17 points)']
   assert table['Clients'] == ['4, partition iid; 40 % in a round']
+  more = {'client.schedule': 'cosine', 'client.augment': 'crop_flip', 'client.momentum': 0.9}
+  one = dict(tables.protocol([opened[0]._replace(settings={**opened[0].settings, **more})]))
+  assert one['Optimizer'] == ['adam with momentum 0.9, learning rate 0.001 (cosine)']
+  assert one['Local training'] == ['1 epoch a round, batches of 32, crop_flip augmentation']
   few = {**opened[0].settings, 'data.partition': 'labels_per_client', 'data.labels': 2}
   clients = dict(tables.protocol([opened[0]._replace(settings=few)]))['Clients']
   assert clients == ['4, partition labels_per_client (2 classes each); 40 % in a round']
