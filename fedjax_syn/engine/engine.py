@@ -182,10 +182,8 @@ class Engine:
     same, mechanism = jax.tree.structure(self.chain), method.mechanism(self.task())
     differs = jax.tree.structure(method) != same  # type: ignore[operator]
     if differs or promises(mechanism) != self.setting.promises:
-      raise ValueError(
-        f'{method.name}: a static field differs, or only one of the two adds noise; make another'
-        ' Engine'
-      )
+      reason = 'a static field differs, or only one of the two adds noise'
+      raise ValueError(f'{method.name}: {reason}; make another Engine')
     other = copy.copy(self)
     other.chain, other.mechanism, other._warm = method, mechanism, {}
     other._chain = place(method.traced(), self._everywhere)
@@ -281,22 +279,18 @@ class Engine:
       client: its number.
       layer: whose own broadcast and state the context has; None: all of them, by layer.
     """
-    number, own, one, data = self._of_client(seed, state, client)
+    *_, number, own, one, data = self._of_client(seed, state, client)
     task = self.task(int(state.round) + 1)._replace(data=data)
     context = inspection.context_of(self.setting, task, number, own, one)
     return context if layer is None else seen_by(self.chain[layer], context, task)
 
   def message(self, seed: int, state: State, client: int) -> Message:
     """Returns the message that one client would send in the next round; the state is only read."""
-    first_round = self.chain.first_round(int(state.round))
-    arguments = self.setting, first_round, self._chain, *self._of_client(seed, state, client)
-    return inspection.one_message(*arguments)
+    return inspection.one_message(*self._of_client(seed, state, client))
 
   def client_model(self, seed: int, state: State, client: int) -> Variables:
     """Returns one client's own model, as `personal` measures it; the state is only read."""
-    first_round = self.chain.first_round(int(state.round))
-    arguments = self.setting, first_round, self._chain, *self._of_client(seed, state, client)
-    return inspection.one_model(*arguments)
+    return inspection.one_model(*self._of_client(seed, state, client))
 
   def bytes_per_round(self) -> tuple[int, int]:
     """Returns the bytes up and down of a round of the last phase, all sampled clients together."""
@@ -313,11 +307,8 @@ class Engine:
 
   def bytes_up(self, seed: int, rounds: int) -> int:
     """Returns the bytes that clients send in rounds 1 .. rounds; who drops out sends nothing."""
-    up, setting = self.bytes_per_round()[0], self.setting
-    if not setting.dropouts or not up:
-      return up * rounds
-    answers = inspection.count_answers(setting, *jax.device_put((np.int32(seed), np.int32(rounds))))
-    return round(up / self.task().expected_cohort * int(answers))
+    given = self.bytes_per_round()[0], self.task().expected_cohort
+    return inspection.bytes_up(self.setting, *given, seed, rounds)
 
   def empty_rounds(self, seed: int, first: int, last: int) -> int:
     """Counts the rounds first + 1 .. last in which nobody with a sample is drawn."""
@@ -342,12 +333,12 @@ class Engine:
     state = rounds.init.eval_shape(self.setting, self._chain, np.int32(0), self._data)
     return shapes_on(self._everywhere, state)
 
-  def _of_client(
-    self, seed: int, state: State, client: int
-  ) -> tuple[np.int32, State, Array, FederatedData]:
-    """Returns seed, state, client and data of one client."""
+  def _of_client(self, seed: int, state: State, client: int) -> tuple[Any, ...]:
+    """Returns the arguments of programs that look at one client in the next round."""
     own = state._replace(clients=jax.tree.map(lambda leaf: leaf[client], state.clients))
-    return np.int32(seed), own, jnp.int32(client), self._rows.everywhere(np.array([client]))
+    data = self._rows.everywhere(np.array([client]))
+    given = np.int32(seed), own, jnp.int32(client), data
+    return self.setting, self.chain.first_round(int(state.round)), self._chain, *given
 
   def _check_noise(self, mechanism: Mechanism) -> None:
     noise.check(self.chain, mechanism)

@@ -141,6 +141,22 @@ def count_answers(setting: Setting, seed: Array, last: Array) -> Array:
   return jax.lax.fori_loop(jnp.int32(1), last + 1, add, jnp.int32(0))
 
 
+def bytes_up(setting: Setting, each: int, expected_cohort: float, seed: int, rounds: int) -> int:
+  """Returns the bytes that clients send in rounds 1 .. rounds; who drops out sends nothing.
+
+  Args:
+    setting: of the engine.
+    each: bytes of a round in which nobody drops out.
+    expected_cohort: clients of such a round.
+    seed: the run's.
+    rounds: how many.
+  """
+  if not setting.dropouts or not each:
+    return each * rounds
+  arguments = jax.device_put((np.int32(seed), np.int32(rounds)), host_device())
+  return round(each / expected_cohort * int(count_answers(setting, *arguments)))
+
+
 def empty_rounds(setting: Setting, size: np.ndarray, seed: int, first: int, last: int) -> int:
   """Counts the rounds first + 1 .. last in which nobody with a sample is drawn; size [clients]."""
   sure = setting.sampler in FEWEST and not setting.dropouts
