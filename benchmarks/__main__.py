@@ -120,8 +120,8 @@ def read_arguments(argv: list[str]) -> tuple[list[workloads.Job], Suite]:
   if file and not file.absolute().parent.is_dir():
     raise ValueError(f'--json={FLAGS.json}: there is no such folder')
   folder = paths.given(FLAGS.results, '--results') if FLAGS.results else None
-  if folder and not folder.absolute().is_dir():
-    raise ValueError(f'--results={FLAGS.results}: there is no such folder')
+  if folder and not folder.absolute().parent.is_dir():
+    raise ValueError(f'--results={FLAGS.results}: there is no folder for it')
   for name in FLAGS.peer:
     if name not in PEERS:
       raise ValueError(f'--peer={name}: only {", ".join(PEERS)}')
@@ -138,6 +138,8 @@ def main(argv: list[str]) -> int:
   with cli.refusals():
     jobs, suite = read_arguments(argv)
     jax_setup.prepare_jax()
+  if suite.folder:
+    suite.folder.mkdir(exist_ok=True)
   import jax
 
   jax.config.update('jax_enable_compilation_cache', False)  # compilation is measured too

@@ -241,7 +241,7 @@ def test_a_peer_answers_lines_and_its_end_is_explained(capsys):
     ('--suite=tpu', 'suite'),
     ('w1', "'w1': unexpected"),
     ('--json=/no/such/folder/x.json', 'there is no such folder'),
-    ('--results=/no/such/folder', 'there is no such folder'),
+    ('--results=/no/such/folder', 'there is no folder for it'),
     ('--peer=torch,tensorflow', '--peer=tensorflow: only torch, flower'),
   ],
 )
