@@ -27,7 +27,7 @@ METHODS = {
   'fedgen': lambda: fs.chain(SGD(), fs.FedGen()),
   'fedproto': lambda: fs.chain(SGD(), fs.FedProto()),
   'fedcog': lambda: fs.chain(SGD(), fs.FedCOG(start=1, samples=4, steps=2, kd_batch=2)),
-  'feddm': lambda: fs.FedDM(images_per_class=1, iterations=2),
+  'feddm': lambda: fs.FedDM(images_per_class=1, iterations=2, least=1),
   'feddualmatch': lambda: fs.FedDualMatch(images_per_class=1, iterations=2),
   'dynafed': lambda: fs.chain(SGD(), fs.DynaFed(length=2, segment=1, inner_steps=2, **SETS)),
 }
