@@ -74,6 +74,11 @@ class Chain:
     """Rounds after which the program changes."""
     return tuple(sorted({phase for layer in self.layers for phase in layer.phases()}))
 
+  @property
+  def stops(self) -> tuple[int, ...]:
+    """Rounds after which the program changes or the server works."""
+    return tuple(sorted({*self.phases, *(p for layer in self.layers for p in layer.pauses())}))
+
   def first_round(self, done: int) -> int:
     """Returns the first round of the static phase that comes after `done` rounds."""
     return max((phase + 1 for phase in self.phases if phase <= done), default=1)

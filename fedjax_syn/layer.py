@@ -144,6 +144,10 @@ class Layer:
     """Returns the rounds after which the program, and `task.first_round`, change."""
     return ()
 
+  def pauses(self) -> tuple[int, ...]:
+    """Returns the rounds after which the server works (`pending`); the program stays the same."""
+    return ()
+
   def provides(self) -> frozenset[str]:
     """Returns the traits of `fedjax_syn.chains.TRAITS` that the layer has."""
     return frozenset()

@@ -89,6 +89,9 @@ class Phases(fs.Layer):
   def phases(self):
     return (3, 9)
 
+  def pauses(self):
+    return (5, 9)
+
   def resolve(self, run):
     if run.rounds < 9:
       raise ValueError(f'phases: rounds={run.rounds} must be at least 9')
@@ -104,7 +107,7 @@ def test_layers_are_composed_from_the_inside_out_and_fedavg_is_understood():
   assert method[Local].strength == 0.5 and Local in method and Looks not in method
   with pytest.raises(KeyError, match='Looks'):
     _ = method[Looks]
-  assert method.phases == (3, 9)
+  assert method.phases == (3, 9) and method.stops == (3, 5, 9)
   assert [method.first_round(done) for done in (0, 2, 3, 8, 9)] == [1, 1, 4, 4, 10]
 
 

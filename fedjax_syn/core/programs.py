@@ -1,6 +1,7 @@
-"""Compiled programs: how many a process keeps, since they outlive models and data; their loops."""
+"""Compiled programs: how many a process keeps, their loops, and those that run once."""
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,6 +11,42 @@ from fedjax_syn.core.types import PyTree
 
 KEPT = 16  # kinds of engines: model, layout, layers and shapes of the data
 Program = TypeVar('Program', bound=Callable[..., Any])
+
+# On a CPU, for programs that run once: they compile in less time and take longer to run, and the
+# last digits may differ (docs/speed.md).
+FAST = {'xla_cpu_use_fusion_emitters': False, 'xla_backend_optimization_level': 1}
+
+
+class Once:
+  """A jitted function that runs once in a job; on a CPU it is compiled with fewer optimisations."""
+
+  def __init__(self, function: Callable[..., Any], **options: Any):
+    """Takes a function, and the options of `jax.jit`."""
+    self._function, self._options = function, options
+    functools.update_wrapper(self, function)
+
+  @functools.cached_property
+  def jitted(self) -> Any:
+    """The function as `jax.jit` returns it, made when the backend is known."""
+    fast = FAST if jax.default_backend() == 'cpu' else None
+    return jax.jit(self._function, compiler_options=fast, **self._options)
+
+  def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    """Calls the compiled function."""
+    return self.jitted(*args, **kwargs)
+
+  def lower(self, *args: Any, **kwargs: Any) -> Any:
+    """Lowers the function for any device, without the options of a CPU."""
+    return jax.jit(self._function, **self._options).lower(*args, **kwargs)
+
+  def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+    """Returns the shapes of the results."""
+    return jax.jit(self._function, **self._options).eval_shape(*args, **kwargs)
+
+  def clear_cache(self) -> None:
+    """Forgets what was compiled."""
+    self.jitted.clear_cache()
+
 
 _programs: list[Any] = []
 _kinds: set[Any] = set()

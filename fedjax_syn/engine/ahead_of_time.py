@@ -67,8 +67,9 @@ def programs_of(
     arguments = setting, first, chain, state, data, setting.layout.seeds
     trips = _of_clients(setting, method, data, size, first)
     out.append(Program(name, 'a round', functools.partial(rounds.lowered, *arguments), trips))
-    if i + 1 < len(firsts):
-      out += _server_work(setting, method, data, state)
+    for stop in method.stops:
+      if first <= stop and (stop <= end or i + 1 == len(firsts)):
+        out += _server_work(setting, method, data, state)
   for name, rows in splits.items():
     out.append(Program(f'evaluation: {name}', 'once', _evaluation(setting, data, state, rows)))
   return out

@@ -107,6 +107,7 @@ class Engine:
       begin: the model to begin with; None draws one.
     """
     of = self._chain, self._number(seed)
+    begin = begin or rounds.first_model(self.model, self.setting.mesh, of[1])
     state = rounds.init(self.setting, *of, self._data, begin, self._rows.set_up(*of))
     return self.setting.clients.begin(state, self._rows.initial_rows(self._chain))
 
@@ -116,13 +117,13 @@ class Engine:
     Args:
       seed: the run's.
       state: consumed.
-      count: rounds, up to the next change of the program at most (`next_stop`).
+      count: rounds, up to the next stop at most (`next_stop`).
 
     Returns:
       The state, and what the last round reports.
 
     Raises:
-      ValueError: if the rounds cross a phase.
+      ValueError: if the rounds cross a stop.
     """
     first_round = validation.phase_of(self.chain, int(jax.device_get(state.round)), count)
 
@@ -190,7 +191,7 @@ class Engine:
     return other
 
   def next_stop(self, done: int) -> int | None:
-    """Returns the next round after which the program changes, or None."""
+    """Returns the next round after which the program changes or the server works, or None."""
     return validation.next_stop(self.chain, done)
 
   def pending(self, state: State) -> bool:

@@ -14,8 +14,8 @@ from fedjax_syn.client.local import bind
 from fedjax_syn.core.contexts import Messages, Round, State
 from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.mesh import replicated
-from fedjax_syn.core.programs import bounded
-from fedjax_syn.core.types import Array, Params, PyTree, Variables
+from fedjax_syn.core.programs import Once, bounded
+from fedjax_syn.core.types import Array, Model, Params, PyTree, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.data.federated import FederatedData
 from fedjax_syn.engine import noise
@@ -65,7 +65,7 @@ def set_up_some(
 
 
 @bounded
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(Once, static_argnums=0)
 def rows_of(
   setting: Setting, chain: Chain, data: FederatedData, initial: Variables, clients: Array
 ) -> dict[str, PyTree]:
@@ -74,7 +74,16 @@ def rows_of(
 
 
 @bounded
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(Once, static_argnums=(0, 1))
+def first_model(model: Model, mesh: jax.sharding.Mesh, seed: Array) -> Variables:
+  """Draws w^0; a program by itself, which all methods that train this network share."""
+  sharding = replicated(mesh)
+  drawn = model.init(stream(seed, Purpose.INIT))
+  return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, sharding), drawn)
+
+
+@bounded
+@functools.partial(Once, static_argnums=0)
 def init(
   setting: Setting,
   chain: Chain,
@@ -121,6 +130,7 @@ def one_round(
   state: State,
   data: FederatedData,
   across: str = '',
+  done: Array | None = None,
 ) -> tuple[State, Report]:
   """Runs one round: sample, run the clients, aggregate, let the server layers act.
 
@@ -133,12 +143,13 @@ def one_round(
     data: the partitioned training set.
     across: the axis of runs side by side, whose blocks of clients end together; '' for a run by
       itself.
+    done: rounds done, [], if all runs side by side are there; None: as the state says.
 
   Returns:
     The state after the round, and what it reports.
   """
   task = setting.task(chain, data, first_round)
-  number = state.round + 1
+  number = (state.round if done is None else done) + 1
   sampled = setting.cohort(seed, number, data)
   size = setting.sizes(data, sampled)
   rows = setting.clients.read(state.clients, sampled)
@@ -274,7 +285,11 @@ def many_rounds_side_by_side(
   swept = jax.tree.map(lambda value: 0 if value.ndim else None, chains)
 
   def all_runs(states):
-    one = lambda chain, seed, state: one_round(setting, first_round, chain, seed, state, data, AXIS)
+    # The number of the round has no axis of runs, so that branches on it stay branches.
+    of_round = AXIS, states.round.max()
+    one = lambda chain, seed, state: one_round(
+      setting, first_round, chain, seed, state, data, *of_round
+    )
     return jax.vmap(one, (swept, 0, 0), axis_name=AXIS)(chains, seeds, states)
 
   def step(stacked, report):

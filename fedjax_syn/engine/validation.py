@@ -47,8 +47,8 @@ def check(chain: Chain, data: FederatedData, sampler: str) -> None:
 
 
 def next_stop(chain: Chain, done: int) -> int | None:
-  """Returns the next round after which the program changes, or None."""
-  return min((phase for phase in chain.phases if phase > done), default=None)
+  """Returns the next round after which the program changes or the server works, or None."""
+  return min((stop for stop in chain.stops if stop > done), default=None)
 
 
 def phase_of(chain: Chain, done: int, count: int) -> int:
@@ -64,6 +64,6 @@ def phase_of(chain: Chain, done: int, count: int) -> int:
   """
   stop = next_stop(chain, done)
   if stop is not None and done + count > stop:
-    crossed = f'cross round {stop}, where the program changes'
+    crossed = f'cross round {stop}, where the program changes or the server works'
     raise ValueError(f'{count} rounds from round {done} {crossed}')
   return chain.first_round(done)

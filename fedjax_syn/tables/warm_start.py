@@ -58,9 +58,9 @@ def checkpoint(
     own_folder: of the run.
     workdir: of both; a run that was copied here with the first one keeps what its config says.
   """
-  there, here = (algorithms.create(c.algorithm, c).phases for c in (first, own))
+  there, here = (algorithms.create(c.algorithm, c).stops for c in (first, own))
   if not there:
-    raise ValueError(f'{first.algorithm}: its program never changes; no run can begin there')
+    raise ValueError(f'{first.algorithm}: its rounds have no stop; no run can begin there')
   path = first_folder / 'checkpoints' / str(min({*there} - {*here}, default=there[0]))
   tail = path.relative_to(workdir).parts
   stored = (work_folder.config(own_folder) or {}).get('config', {})

@@ -1,6 +1,9 @@
 """Compiled programs: what a process keeps of models that are gone."""
 
 import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import fedjax_syn as fs
@@ -40,3 +43,19 @@ def test_equal_engines_and_other_values_are_one_kind(two_kinds):
   assert len(programs._kinds) == 1 and rounds.many_rounds._cache_size() == 1
   engine_of(model, epochs=2)
   assert len(programs._kinds) == 2
+
+
+def test_a_program_that_runs_once_has_the_numbers_of_jit_except_for_rounding():
+  def draw(scale, rows):
+    key, shape = jax.random.key(3), (rows, 7)
+    truncated = jax.random.truncated_normal(key, -2, 2, shape)
+    x = scale * jax.random.normal(key, shape)
+    return x, truncated, jax.random.bits(key, shape), jnp.argsort(x, axis=0)
+
+  once = programs.Once(draw, static_argnames='rows')
+  plain = jax.jit(draw, static_argnames='rows')
+  for ours, theirs in zip(once(0.3, rows=50), plain(0.3, rows=50), strict=True):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+  assert once.jitted._cache_size() == 1
+  once.clear_cache()
+  assert once.jitted._cache_size() == 0

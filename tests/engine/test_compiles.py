@@ -8,6 +8,7 @@ import numpy as np
 
 import fedjax_syn as fs
 from fedjax_syn.core.keys import Purpose, fold, stream
+from fedjax_syn.engine import rounds
 from tests import tiny
 
 ARGUMENTS = {
@@ -70,6 +71,12 @@ def test_five_values_of_the_rate_of_dynafed_s_images():
     others = [losses(fs.chain(BASE, dynafed(rate)), 4) for rate in (0.5, 1.0, 2.0, 5.0)]
   assert not events
   assert len({tuple(run) for run in [first, *others]}) == 5
+
+
+def test_rounds_before_and_after_dynafed_s_synthesis_are_one_program():
+  rounds.many_rounds.clear_cache()
+  losses(fs.chain(BASE, dynafed(0.05)), 4)
+  assert rounds.many_rounds._cache_size() == 1
 
 
 def test_an_engine_that_compiles_in_the_background_shares_programs_too():

@@ -28,7 +28,7 @@ from fedjax_syn.core.keys import fold
 from fedjax_syn.core.mesh import place, replicated
 from fedjax_syn.core.microbatches import Microbatches
 from fedjax_syn.core.optimizers import optimize, training_step
-from fedjax_syn.core.programs import bounded
+from fedjax_syn.core.programs import Once, bounded
 from fedjax_syn.core.types import Array, Measured, Model, Params, PRNGKey, PyTree, Stats, Variables
 from fedjax_syn.data.augment import parse_strategy
 from fedjax_syn.layer import Layer
@@ -97,12 +97,12 @@ class DynaFed(Layer):
 
   def server_update(self, round, new):
     model, state = round.task.model, round.state
-    if round.task.first_round <= self.length:  # Algorithm 2, line 14
-      # Round c records w^{c-1}, which it sent: later layers may still change `new`, its w^c.
-      return new, _record(state, round.round - 1, round.params)
-    # Algorithm 2, lines 11 and 12
-    w = Variables(new, round.stats)
-    return finetune(self, model, w, state.syn, round.key, mesh=round.task.mesh)[0], state
+    recording = round.round <= self.length  # one program for all rounds: clients do the same
+    # Algorithm 2, line 14. Round c records the w^{c-1} it sent: later layers may change its w^c.
+    number = jnp.where(recording, round.round - 1, self.length + 1)
+    w = Variables(new, round.stats)  # Algorithm 2, lines 11 and 12
+    tuned = lambda: finetune(self, model, w, state.syn, round.key, mesh=round.task.mesh)[0]
+    return jax.lax.cond(recording, lambda: new, tuned), _record(state, number, round.params)
 
   def pending(self, state, round):  # Algorithm 2, line 8
     return round == self.length and int(state.iteration) < self.iterations
@@ -246,8 +246,8 @@ class DynaFed(Layer):
       )
     return self
 
-  def phases(self):
-    return (self.length,)  # task.first_round <= L in rounds 1..L only
+  def pauses(self):
+    return (self.length,)
 
   def requires(self):
     return frozenset({'one class', 'pixels', 'full history'})
@@ -278,12 +278,12 @@ class DynaFed(Layer):
 
 @functools.partial(jax.jit, inline=True)  # one program where it is not traced
 def _record(state: Synthesis, number: Array | int, w: Params) -> Synthesis:
-  """Writes w^number into the trajectory."""
-  put = lambda path, leaf: path.at[number].set(leaf)
+  """Writes w^number into the trajectory; a number beyond it writes nothing."""
+  put = lambda path, leaf: path.at[number].set(leaf, mode='drop')
   return state._replace(trajectory=jax.tree.map(put, state.trajectory, w))
 
 
-_smallest_move = jax.jit(smallest_move, static_argnums=(1, 2, 3))
+_smallest_move = Once(smallest_move, static_argnums=(1, 2, 3))
 
 
 @bounded

@@ -14,6 +14,7 @@ import optax
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
 from fedjax_syn.algorithms.dynafed.unroll import draw_segment, inner_loss, unroll
 from fedjax_syn.core.keys import fold
+from fedjax_syn.core.programs import Once
 from fedjax_syn.core.types import Array, Model, Params, PRNGKey, Stats
 from fedjax_syn.data import federated
 
@@ -65,7 +66,7 @@ def dynamics(
   }
 
 
-@functools.partial(jax.jit, static_argnums=range(7))
+@functools.partial(Once, static_argnums=range(7))
 def _distances(
   model, first, length, segment, targets, steps, draws, stats, syn, trajectory, key
 ) -> Array:
@@ -95,7 +96,7 @@ def drawn_sets(
   return _drawn_sets(key, few, syn, num_classes)
 
 
-@functools.partial(jax.jit, static_argnames='num_classes')
+@functools.partial(Once, static_argnames='num_classes')
 def _drawn_sets(key, few, syn, num_classes):
   x, y = federated.normalise(few, few.x), few.y
   return real_and_noise(fold(key, 0, 1), x, y, syn, num_classes)

@@ -201,9 +201,6 @@ def draw_segment(
 
 def smallest_move(trajectory: Params, first: int, length: int, segment: int) -> Array:
   """Returns the smallest ||w^t - w^{t+k}||^2 over all t and k = 1..s, []."""
-  t = jnp.arange(first, length - segment + 1)
-  moves = [
-    jax.vmap(lambda i: _squared_norm(jax.tree.map(lambda w: w[i] - w[i + k], trajectory)))(t)
-    for k in range(1, segment + 1)
-  ]
-  return jnp.min(jnp.stack(moves))
+  t, k = jnp.meshgrid(jnp.arange(first, length - segment + 1), jnp.arange(1, segment + 1))
+  move = lambda t, k: _squared_norm(jax.tree.map(lambda w: w[t] - w[t + k], trajectory))
+  return jax.lax.map(lambda pair: move(*pair), (t.ravel(), k.ravel())).min()
