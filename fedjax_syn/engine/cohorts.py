@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 from fedjax_syn.chains import Chain
 from fedjax_syn.client.local import bind
 from fedjax_syn.core.background import under_same_settings
-from fedjax_syn.core.mesh import place, replicated
+from fedjax_syn.core.mesh import is_present, place, replicated
 from fedjax_syn.core.types import Array, PyTree, Variables
 from fedjax_syn.data import host_rows
 from fedjax_syn.data.federated import FederatedData, placement_of
@@ -173,7 +173,10 @@ class HostRows:
     def joined(name):
       shape = (queues * self.rows, *getattr(self.whole, name).shape[1:])
       part = lambda index: getattr(parts[(index[0].start or 0) // self.rows], name)
-      return jax.make_array_from_callback(shape, NamedSharding(mesh, P('lanes')), part)
+      sharding = NamedSharding(mesh, P('lanes'))
+      if not is_present(mesh):
+        return jax.ShapeDtypeStruct(shape, getattr(self.whole, name).dtype, sharding=sharding)
+      return jax.make_array_from_callback(shape, sharding, part)
 
     return self._data(joined('x'), joined('y'), start, size, clients)
 

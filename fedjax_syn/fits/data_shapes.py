@@ -6,7 +6,6 @@ and of domains and users where a data set has them.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -114,7 +113,13 @@ def problem_of(resolved: Resolved, stated: Facts | None) -> AbstractProblem:
   problem = assemble.problem_of(dataset, resolved.data, build)
   data = problem.data
   size = np.asarray(data.size)
-  wide: Callable[..., Any] = lambda x: jax.ShapeDtypeStruct((x.shape[0], *given.shape), x.dtype)
+
+  def wide(x) -> Any:
+    shape = x.shape[0], *given.shape
+    if isinstance(x, np.ndarray):  # rows in host memory: one pixel, which takes no more memory
+      return np.broadcast_to(x.ravel()[0], shape)
+    return jax.ShapeDtypeStruct(shape, x.dtype)
+
   data = data._replace(
     x=wide(data.x), proxy=data.proxy and data.proxy._replace(x=wide(data.proxy.x))
   )

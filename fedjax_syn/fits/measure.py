@@ -214,11 +214,8 @@ def help_for(need: Need, engine: Engine, resolved: Resolved, chip: Chip) -> Iter
       yield '--config.client.batch_size'
   if engine.client_state_bytes > 0.3 * chip.usable and engine.client_state_place == 'device':
     yield f"--config.layout.client_state_bytes={int(chip.usable / 4)}: clients' state on the host"
-  if need.arguments + need.beside > 0.3 * chip.usable:
-    if hasattr(resolved.data, 'placement'):
-      yield '--config.data.placement=host: training rows in host memory'
-    else:
-      yield 'fewer training rows: every device holds all of them'
+  if need.arguments + need.beside > 0.3 * chip.usable and resolved.data.placement == 'device':
+    yield '--config.data.placement=host: training rows in host memory'
   yield 'devices with more memory'
 
 

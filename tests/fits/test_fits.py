@@ -84,6 +84,13 @@ def test_held_out_and_server_rows_are_taken_from_the_clients():
   assert digits.splits == {'test': 200, 'validation': 100}
 
 
+def test_rows_in_host_memory_are_not_on_the_devices():
+  changes = {'data__placement': 'host', 'client__participation': 0.1}
+  resolved, (target,) = resolved_of('dynafed_cifar10', **changes), targets.parse('cpu:1')
+  engine, _ = measure.engine_of(resolved, target, None)
+  assert engine.programs({}, np.full(80, 625))[1].lower().in_avals[0][3].x.shape[0] == 8 * 625
+
+
 def test_facts_of_unknown_data_are_stated_all_three():
   stated = data_shapes.of_flags('700,100', '16,16,3', 5)
   assert stated == data_shapes.Facts((700, 100), (16, 16, 3), 5)
