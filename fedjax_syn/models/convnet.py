@@ -1,15 +1,21 @@
 """The ConvNet of DynaFed and of data-set distillation: blocks of conv 3x3, norm, ReLU, pooling."""
 
 import flax.linen as nn
+import jax.numpy as jnp
 
 from fedjax_syn.core.types import Array
+from fedjax_syn.models import blocks
 from fedjax_syn.models.classifier import check_fits
 from fedjax_syn.models.init import Init
-from fedjax_syn.models.network_layers import NORMS, POOLINGS, Conv, Form
+from fedjax_syn.models.network_layers import FORMS, NORMS, POOLINGS, Conv, Form
 
 
 class ConvNet(nn.Module):
-  """Equal blocks; the features are the flattened last activations."""
+  """Equal blocks; the features are the flattened last activations.
+
+  If its stages are asked for, in the form 'chwn', a block is one function (`blocks.block`), whose
+  gradient by the images takes less than half the time, and which has no forward mode.
+  """
 
   width: int
   depth: int
@@ -21,6 +27,8 @@ class ConvNet(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
+    if self._fits_blocks(x):
+      return self._by_blocks(x)
     z = self.form.swap(x)
     for i in range(self.depth):
       padding = self.first_padding if i == 0 else 1
@@ -29,6 +37,23 @@ class ConvNet(nn.Module):
       z = POOLINGS[self.pooling](nn.relu(z))
       self.sow('stages', 'outputs', self.form.swap(z))
     return self.form.swap(z).reshape(x.shape[0], -1)
+
+  def _fits_blocks(self, x: Array) -> bool:
+    """Says whether stages are asked for and every block is one of `blocks.block`."""
+    kind = self.form is FORMS['chwn'] and (self.norm, self.pooling) == ('group', 'avg')
+    asked = self.is_mutable_collection('stages') and not self.is_initializing()
+    size = [n + 2 * self.first_padding - 2 for n in x.shape[1:3]]
+    return kind and asked and all(n % 2**self.depth == 0 for n in size)
+
+  def _by_blocks(self, z: Array) -> Array:
+    border = self.first_padding - 1  # a block pads by one pixel
+    z = jnp.pad(z, ((0, 0), (border, border), (border, border), (0, 0)))
+    weights = self.variables['params']
+    for i in range(self.depth):
+      norm = weights[f'norm_{i}']
+      z = blocks.block(z, weights[f'conv_{i}']['kernel'], norm['scale'], norm['bias'])
+      self.sow('stages', 'outputs', z)
+    return z.reshape(z.shape[0], -1)
 
 
 def convnet(

@@ -51,7 +51,7 @@ def distance(real: Array, synthetic: Array, squared: bool) -> Array:
 
 def at_a_time() -> int:
   """Returns how many real images are embedded at once; on a CPU their activations stay in cache."""
-  return 32 if jax.default_backend() == 'cpu' else 256
+  return 16 if jax.default_backend() == 'cpu' else 256
 
 
 def means(x: Array, embed: Callable[[Array], Layers]) -> Layers:
