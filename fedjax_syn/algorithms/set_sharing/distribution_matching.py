@@ -49,22 +49,27 @@ def distance(real: Array, synthetic: Array, squared: bool) -> Array:
   return square if squared else jnp.sqrt(jnp.where(square > 0, square, 1.0)) * (square > 0)
 
 
-def at_a_time() -> int:
-  """Returns how many real images are embedded at once; on a CPU their activations stay in cache."""
-  return 16 if jax.default_backend() == 'cpu' else 256
+def at_a_time(backend: str = '') -> int:
+  """Returns how many real images are embedded at once; on a CPU their activations stay in cache.
+
+  Args:
+    backend: 'cpu', 'gpu' or 'tpu'; '' is JAX's default.
+  """
+  return 16 if (backend or jax.default_backend()) == 'cpu' else 256
 
 
-def means(x: Array, embed: Callable[[Array], Layers]) -> Layers:
+def means(x: Array, embed: Callable[[Array], Layers], backend: str = '') -> Layers:
   """Returns the mean features of images, in microbatches where `at_a_time` divides them.
 
   Args:
     x: normalised images [images, height, width, channels].
     embed: images -> layers.
+    backend: as in `at_a_time`.
 
   Returns:
     [features] per layer.
   """
-  size = at_a_time() if x.shape[0] % at_a_time() == 0 else x.shape[0]
+  size = at_a_time(backend) if x.shape[0] % at_a_time(backend) == 0 else x.shape[0]
   mean = lambda part: tuple(z.mean(0) for z in embed(part))
   return tuple(z.mean(0) for z in jax.lax.map(mean, x.reshape(-1, size, *x.shape[1:])))
 

@@ -73,7 +73,7 @@ class FedDM(SetSharing):
     key = fold(client.key, i)
     w = Variables(perturb_weights(fold(key, 0), client.params, self.radius), client.stats)
     embed = lambda x: dm.layers(client.task.model, w, x, 'last+logits')
-    goal = dm.means(real(fold(key, c, 1), c, self.real_batch), embed)
+    goal = dm.means(real(fold(key, c, 1), c, self.real_batch), embed, client.task.backend)
     pairs = zip(goal, embed(x), strict=True)
     distances = (dm.distance(jax.lax.stop_gradient(a), b.mean(0), True) for a, b in pairs)
     return sum(distances, jnp.zeros(()))

@@ -95,7 +95,7 @@ class FedDualMatch(SetSharing):
     data, shard = client.task.data, client.shard
     present = self._present(shard.class_counts)
     embed = self._embedding(client, fold(client.key, 0))  # h of w^k
-    goal = dm.class_means(data, shard, embed)
+    goal = dm.class_means(data, shard, embed, dm.at_a_time(client.task.backend))
     if self._noises_examples:
       goal = dm.noised_means(fold(client.key, 0, 2), goal, shard.class_counts, self._noise)
     iterations = self._iterations(client.task)
@@ -135,7 +135,8 @@ class FedDualMatch(SetSharing):
     stage = stages[jnp.minimum(i * len(stages) // total, len(stages) - 1)]
     if self.resample:
       embed = self._embedding(client, fold(client.key, i, 1))
-      goal = dm.class_means(client.task.data, client.shard, embed)
+      size = dm.at_a_time(client.task.backend)
+      goal = dm.class_means(client.task.data, client.shard, embed, size)
     pairs = zip(goal, embed(x), strict=True)
     distances = [dm.distance(a[c], b.mean(0), self.squared) for a, b in pairs]
     return jnp.dot(stage.astype(distances[0].dtype), jnp.stack(distances))
