@@ -30,7 +30,7 @@ class Fake(NamedTuple):
 
   def build(self, method, model, data, *, layout=Layout(), **_) -> 'FakeEngine':  # noqa: B008
     """Takes what `fedjax_syn.engine.Engine` takes."""
-    return FakeEngine(self, chain(method), model, layout)
+    return FakeEngine(self, chain(method), model, data, layout)
 
 
 class FakeEngine:
@@ -38,8 +38,8 @@ class FakeEngine:
 
   client_state_bytes, client_state_place, bytes_before = 0, 'device', 0
 
-  def __init__(self, how, method, model, layout):
-    self.how, self.chain, self.model = how, method, model
+  def __init__(self, how, method, model, data, layout):
+    self.how, self.chain, self.model, self.data = how, method, model, data
     self.mechanism = method.mechanism(None)
     self.learns = 'dynafed' in method.name
     self.layout = layout._replace(

@@ -39,8 +39,9 @@ class Engine:
     layout: how clients lie on devices, resolved.
     mechanism: the noise that epsilon accounts for, or None.
     client_state_bytes: of all clients' state together.
+    data: the training set, on the devices or (`federated.placement_of`) in host memory.
     client_state_place: 'device', or 'host': `State.clients` are numpy arrays, changed in place.
-      Where training rows are in host memory (`federated.placement_of`), it is there too.
+      Where training rows are in host memory, it is there too.
   """
 
   def __init__(
@@ -88,7 +89,7 @@ class Engine:
     self.layout = setting.layout._replace(client_state_bytes=layout.client_state_bytes)
     self._everywhere, self._rounds = replicated(setting.mesh), rounds
     self._rows = make_rows(setting, self.chain, data)
-    self._data = self._rows.data  # has no client's rows, but their shapes, where those are on hosts
+    self.data, self._data = self._rows.whole, self._rows.data  # the latter: shapes of rows on hosts
     self._chain = place(self.chain.traced(), self._everywhere)
     programs.keep(setting, (self._chain, self._data))
     self._warm: dict[tuple[int, int], Background] = {}  # by runs side by side, first round

@@ -278,12 +278,12 @@ def jobs(resolved: Resolved, folder: Path, problem: Problem, show: progress.Repo
   Raises:
     ValueError: as `job`, and if no epsilon could be stated of what they reveal together.
   """
-  runs = planned_runs(resolved, folder)
-  # The run itself is number 0, the others count from 1: draws do not depend on what follows.
-  bound = [
-    job(run.config, run.folder, problem, show, (i + 1) % len(runs))._replace(label=run.label)
-    for i, run in enumerate(runs)
-  ]
+  runs, bound = planned_runs(resolved, folder), []
+  for i, run in enumerate(runs):
+    # The run itself is number 0, the others count from 1: draws do not depend on what follows.
+    one = job(run.config, run.folder, problem, show, (i + 1) % len(runs))
+    problem = problem._replace(data=one.engine.data)  # all methods use the same arrays on devices
+    bound.append(one._replace(label=run.label, problem=problem))
   noise = _noise(bound)
   check_noise(noise, problem, privacy.sampling_of(resolved))
   return [*bound[:-1], bound[-1]._replace(beside=tuple(noise[:-1]))]
