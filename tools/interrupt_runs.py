@@ -81,6 +81,7 @@ REQUIREMENTS: tuple[dict[str, str], ...] = (
   {'client.optimizer': 'sgd', 'client.lr': '0.1'},
   {'data.proxy': 'held_out'},
   {'data.proxy': 'held_out', 'client.optimizer': 'sgd'},
+  {'client.participation': '1.0', 'krum.share': '0'},
 )
 SWEEP = ('rounds=12', 'model.width=8', 'data.clients=10', 'client.participation=1.0')
 SWEEP += ('dynafed.length=4', 'dynafed.segment=2', 'dynafed.iterations=10')

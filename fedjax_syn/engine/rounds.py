@@ -56,7 +56,7 @@ def set_up(
 
 
 @bounded
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(Once, static_argnums=0)  # as `init`, which has the same operations
 def set_up_some(
   setting: Setting, chain: Chain, seed: Array, data: FederatedData
 ) -> dict[str, PyTree]:
