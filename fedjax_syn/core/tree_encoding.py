@@ -55,6 +55,8 @@ def encode(tree: PyTree) -> tuple[dict[str, np.ndarray], dict]:
     array = np.asarray(node)
     if array.size == 0:  # Orbax cannot store these
       return {'empty': list(array.shape), 'dtype': array.dtype.name}
+    while name in arrays:  # a dict can have 2 and '2'; no path ends with %
+      name += '%'
     arrays[name] = array
     return {'leaf': name, **extra}
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedjax_syn.core import tree_encoding
@@ -82,6 +82,7 @@ trees = st.recursive(
 
 
 @given(trees)
+@example({'2': np.zeros(1, np.float32), 2: np.ones(1, np.float32)})
 @settings(max_examples=40, deadline=None)
 def test_encoding_loses_nothing(tree):
   arrays, described = tree_encoding.encode(tree)
