@@ -92,9 +92,9 @@ class HostRows:
 
   Attributes:
     most: the most rows that a cohort can have.
-    rows: length of the arrays of rows on each device. One device has room for any cohort, each of
-      several for a quarter more than the fullest of the queues of some rounds; it grows if a round
-      needs more, which compiles the round's program again.
+    rows: length of the arrays of rows on each device. On one device any cohort fits. On several it
+      is a quarter more than the fullest queue of some rounds needs; if a round needs more, it
+      grows, which compiles the round's program again.
     data: as of a round in which nobody takes part; programs are compiled for its shapes.
     whole: all clients' data, numpy arrays.
   """
@@ -149,7 +149,7 @@ class HostRows:
       clients: numbers [cohort]; those beyond the last are nobody.
       first_round: of the static phase.
     """
-    if self._next is not None:  # all processes have room for as many rows
+    if self._next is not None:  # the length is the same in all processes
       self._next[1].result()
     return self._of_clients(clients, first_round)
 

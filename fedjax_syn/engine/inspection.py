@@ -64,16 +64,7 @@ def one_model(
 
   It is what the layers' `personal` hooks make of the local model, which is trained from the current
   global model; without any it is the local model, and that of clients that do not train is the
-  global one.
-
-  Args:
-    setting: of the engine.
-    first_round: of the static phase.
-    chain: the method.
-    seed: [].
-    state: its `clients` are this client's own rows.
-    client: its number, [].
-    data: the partitioned training set.
+  global one. The arguments are those of `one_message`.
   """
   task = setting.task(chain, data, first_round)
   key, number = stream(seed, Purpose.PERSONAL, state.round), jnp.maximum(state.round, 1)

@@ -24,8 +24,8 @@ _OUT_OF_MEMORY = re.compile(
 _UNITS = {'K': 2**10, 'M': 2**20, 'G': 2**30, 'T': 2**40}
 
 
-@dataclasses.dataclass
-class Need:
+@dataclasses.dataclass(kw_only=True)
+class Need(costs.Costs):
   """What one program needs of each device; bytes, operations and seconds are of one unit."""
 
   program: str
@@ -41,12 +41,6 @@ class Need:
   code: float = 0.0
   beside: float = 0.0
   """What else the run has on the device meanwhile."""
-  operations: float = 0.0
-  bytes: float = 0.0
-  collectives: dict[str, float] = dataclasses.field(default_factory=dict)
-  largest_collective: dict[str, float] = dataclasses.field(default_factory=dict)
-  host_transfers: list[str] = dataclasses.field(default_factory=list)
-  unknown_loops: list[str] = dataclasses.field(default_factory=list)
   trips: dict[str, float] = dataclasses.field(default_factory=dict)
 
   @property
@@ -130,7 +124,8 @@ def needs(
 
 def compile_one(program: Program) -> Need:
   """Compiles one program; a failure of the compiler is part of the result."""
-  need, began = Need(program.name, program.unit, trips=dict(program.trips)), time.perf_counter()
+  need = Need(program=program.name, unit=program.unit, trips=dict(program.trips))
+  began = time.perf_counter()
   try:
     compiled = program.lower().compile()
   except jax.errors.JaxRuntimeError as error:
@@ -142,9 +137,7 @@ def compile_one(program: Program) -> Need:
   need.temporaries = memory.temp_size_in_bytes
   need.outputs = max(memory.output_size_in_bytes - memory.alias_size_in_bytes, 0)
   need.code = memory.generated_code_size_in_bytes
-  found = costs.analyse(hlo.parse(compiled.as_text() or ''), program.trips)
-  for name, value in vars(found).items():
-    setattr(need, name, value)
+  need.add(costs.analyse(hlo.parse(compiled.as_text() or ''), program.trips))
   return need
 
 
@@ -188,7 +181,7 @@ def roofline(need: Need, chip: Chip, precision: str, devices: int) -> dict[str, 
 
 
 def fits(need: Need, chip: Chip) -> bool:
-  """Says whether a program compiles and its device has room for it."""
+  """Says whether a program compiles and fits into the memory of its device."""
   return need.compiles and need.total <= chip.usable
 
 

@@ -182,11 +182,11 @@ def test_bytes_of_a_round_grow_with_the_cohort_only():
   assert found[0] == found[1]
 
 
-def test_several_devices_have_room_for_their_queues():
+def test_the_rows_of_a_queue_fit_on_its_device():
   """40 clients of 3 rows on 4 devices: 30 rows each, and a quarter and one more for other rounds.
 
-  A device finds a client's rows where its index says, among those of its own part. Where there is
-  not enough room, it grows.
+  A device finds a client's rows where its index says, among those of its own part. Arrays that
+  are too short grow.
   """
   data = on_host(tiny.federated([3] * 40))
   engine = Engine(SGD(), tiny.net(4, 3), data, participation=1.0, layout=Layout(1, 'blocks', 4))

@@ -101,7 +101,9 @@ def test_facts_of_unknown_data_are_stated_all_three():
 
 def test_the_roofline_is_the_slowest_part():
   chip = targets.CHIPS['v5e']
-  need = Need('r', 'a round', operations=197e12, bytes=819e9, collectives={'all-reduce': 2e11})
+  need = Need(
+    program='r', unit='a round', operations=197e12, bytes=819e9, collectives={'all-reduce': 2e11}
+  )
   seconds = measure.roofline(need, chip, 'bfloat16', 2)
   # 2e11 bytes, half of them sent twice, over links of 1600 Gbit/s.
   assert seconds == pytest.approx({'operations': 1.0, 'memory': 1.0, 'links': 1.0})
@@ -113,8 +115,10 @@ def test_the_roofline_is_the_slowest_part():
 
 def test_what_does_not_fit_is_said_with_what_would_help():
   target, resolved = targets.parse('a100')[0], resolved_of(dynafed__adjoint='stored')
-  synthesis = Need('synthesis', 'an iteration', temporaries=50e9)
-  rounds = Need('rounds 1 to 20', 'a round', compiles=False, reason='needs 25.0 GiB of 15.7')
+  synthesis = Need(program='synthesis', unit='an iteration', temporaries=50e9)
+  rounds = Need(
+    program='rounds 1 to 20', unit='a round', compiles=False, reason='needs 25.0 GiB of 15.7'
+  )
 
   class engine:
     layout = measure.Layout(lanes=32, devices=1)
@@ -138,7 +142,7 @@ def test_what_does_not_fit_is_said_with_what_would_help():
   ],
 )
 def test_a_compiler_that_runs_out_of_memory_says_how_much(message):
-  need = Need('rounds', 'a round')
+  need = Need(program='rounds', unit='a round')
   measure._failed(need, f'RESOURCE_EXHAUSTED: {message}')
   assert not need.compiles and need.reason == 'needs 25.0 GiB of 15.8'
   assert need.temporaries == pytest.approx(25.01 * 2**30)

@@ -5,6 +5,7 @@ import shutil
 import pytest
 from PIL import Image
 
+from fedjax_syn import report
 from fedjax_syn.runs import experiment
 from tests.report.stored import HOSTILE, KINDS, edit
 from tests.run_fixtures import put_fake, put_stubs
@@ -59,3 +60,8 @@ def named(tmp_path_factory):
     config = config_of(seeds=(0,), **data)
     assert experiment.run_experiment(config, root / 'run') == 0
   return root / 'run'
+
+
+@pytest.fixture(scope='module')
+def opened(run_folders):
+  return report.open_runs(run_folders)

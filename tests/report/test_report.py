@@ -1,7 +1,6 @@
 """Reports: reading run folders, the tables, and commands that train the same run."""
 
 import base64
-import io
 import json
 import re
 import shlex
@@ -9,7 +8,6 @@ import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from fedjax_syn import report
 from fedjax_syn.config import files, identity
@@ -19,22 +17,6 @@ from fedjax_syn.runs import metrics
 from tests.report.stored import HOSTILE, KINDS, edit
 
 pytest_plugins = ['tests.run_fixtures', 'tests.report.report_runs']
-
-
-@pytest.fixture(scope='module')
-def opened(run_folders):
-  return report.open_runs(run_folders)
-
-
-def test_runs_are_told_apart(opened):
-  """Two runs are DynaFed's with equal settings, so only their folders differ.
-
-  A table says which run is where.
-  """
-  assert [run.label for run in opened] == ['DynaFed (1)', 'FedAvg', 'DynaFed (2)']
-  made = tables.made_on(opened)
-  assert made.head[1:] == ['DynaFed (1)', 'FedAvg', 'DynaFed (2)']
-  assert made.rows[0] == ['folder', *(str(run.folder) for run in opened)]
 
 
 @pytest.mark.parametrize('folders', [['compare'], ['compare/fedavg', 'compare/scaffold']])
@@ -47,48 +29,6 @@ def test_a_run_brings_what_it_was_compared_with(run_folders, tmp_path, folders):
     edit(tmp_path / folder, lambda stored, name=name: stored['config'].update(algorithm=name))
   found = report.open_runs([tmp_path, tmp_path / folders[0]])  # named twice, shown once
   assert [run.label for run in found] == ['DynaFed', 'FedAvg', 'SCAFFOLD'][: 1 + len(folders)]
-
-
-def test_equal_algorithms_are_named_by_the_setting_that_differs(run_folders, tmp_path):
-  for name, rate in (('a', 0.1), ('b', 0.2)):
-    (tmp_path / name).mkdir()
-    (tmp_path / name / 'config.json').write_text((run_folders[1] / 'config.json').read_text())
-    edit(tmp_path / name, lambda stored, rate=rate: stored['config']['client'].update(lr=rate))
-  found = report.open_runs([tmp_path / 'a', tmp_path / 'b'])
-  assert [run.label for run in found] == ['FedAvg, client.lr=0.1', 'FedAvg, client.lr=0.2']
-  assert runs.differences(found) == {'client.lr': [0.1, 0.2]}
-
-
-def renamed(opened, algorithms):
-  """Copies of one run under other algorithms."""
-  return [
-    opened[1]._replace(settings=opened[1].settings | {'algorithm': name}) for name in algorithms
-  ]
-
-
-@pytest.mark.parametrize(
-  'algorithms, expected',
-  [
-    (['my.pull3:pull', 'fedavg'], ['pull', 'FedAvg']),
-    (['scaffold+my.pull3:pull', 'fedavg'], ['SCAFFOLD + pull', 'FedAvg']),
-    (['my.pull3:pull', 'my.pull4:pull'], ['my.pull3:pull', 'my.pull4:pull']),
-    (['my.pull3:FedAvg', 'fedavg'], ['my.pull3:FedAvg', 'fedavg']),
-    (['my.pull3:pull', 'my.pull3:pull', 'fedavg'], ['pull (1)', 'pull (2)', 'FedAvg']),
-  ],
-)
-def test_own_methods_go_by_the_name_of_their_function(opened, algorithms, expected):
-  assert runs.labels(renamed(opened, algorithms)) == expected
-
-
-def test_two_alike_and_one_with_another_setting(opened):
-  plain = opened[1]
-  other = plain._replace(settings=plain.settings | {'client.lr': 9.0})
-  found = runs.labels([plain, plain, other])
-  assert found == [
-    'FedAvg, client.lr=0.5 (1)',
-    'FedAvg, client.lr=0.5 (2)',
-    'FedAvg, client.lr=9.0',
-  ]
 
 
 def rendered(opened):
@@ -282,17 +222,6 @@ def test_accuracy_by_class_and_confusions(opened):
   assert text.endswith('DynaFed (2) (not finished)')
 
 
-def test_of_many_clients_a_picture_shows_all_and_a_table_the_first(opened):
-  counts = np.arange(100)[:, None] * np.array([1, 0])
-  run = opened[1]._replace(counts=counts, stored={'dataset': {'num_classes': 2}})
-  (held,) = heatmaps.partitions([run])
-  assert len(held['heat'].rows) == 60 and held['drawn'] == 100
-  assert held['heat'].rows[50] == ('50', [('50', '0.51'), ('', ''), ('50', '')])
-  opacity = decoded(held['picture'])[..., 3]
-  assert opacity.shape == (2, 100) and opacity[0, 99] == 255 and not opacity[1].any()
-  assert opacity[0, 33] == 85  # a third of the most
-
-
 def test_metrics_of_splits_come_first(opened):
   keys = ('moon/cosine', 'seed', 'train/loss', 'test/top', 'validation/loss', 'test/accuracy')
   run = opened[1]._replace(lines=[dict.fromkeys(keys, 0.5)])
@@ -310,17 +239,6 @@ def test_long_curves_are_thinned(opened):
   curve = page._curves(opened[1]._replace(lines=lines))['curves']['test/accuracy']
   assert len(curve['round']) == 500 and (curve['round'][0], curve['round'][-1]) == (0, 2000)
   assert curve['mean'][-1] == 100.0 and curve['std'] == [0.0] * 500
-
-
-def test_sets_of_large_images_are_small_files():
-  """Three snapshots of noise, which has 1.6 MB as PNG files; where no image is, there is none."""
-  x = np.random.default_rng(0).normal(size=(3, 60, 32, 32, 3)).astype(np.float32)
-  y = np.tile(np.eye(10)[np.arange(60) % 9], (3, 1, 1))
-  made = pictures.montage({'x': x, 'y': y, 'iterations': [0, 1, 2], 'mean': [0.5], 'std': [0.25]})
-  assert sum(map(len, made.pictures)) <= pictures.BYTES
-  opacity = decoded(made.pictures[-1])[..., 3]
-  assert opacity.shape == (9 * 33, 7 * 33)
-  assert (opacity[:32, :32] == 255).all() and not opacity[7 * 33 :, 6 * 33 :].any()
 
 
 def test_a_page_is_small(opened):
@@ -352,25 +270,6 @@ def test_a_command_gives_the_very_config(run_folders, opened):
       assert identity.diff(run.stored['config'], config) == []
   finally:
     edit(run_folders[1], lambda stored: stored['config']['data'].update(dir=HOSTILE))
-
-
-def test_montage():
-  """Two classes of three and one image: a row each; an image keeps its place in every snapshot."""
-  x = np.zeros((2, 4, 2, 2, 1), np.float32)
-  x[1, 3] = 2.0  # the only image of class 1; 2 * 0.25 + 0.5 is white
-  y = np.tile(np.eye(2)[[0, 0, 0, 1]], (2, 1, 1))
-  learned = {'x': x, 'y': y, 'iterations': np.array([0, 6]), 'mean': [0.5], 'std': [0.25]}
-  made = pictures.montage(learned)
-  assert made.iterations == [0, 6] and made.classes == [0, 1] and made.columns == 3
-  assert (made.width, made.height) == (9, 6)
-  before, after = (decoded(uri) for uri in made.pictures)
-  assert before.shape == (6, 9, 2)
-  assert (before[0:2, 0:2, 0] == 128).all() and (after[3:5, 0:2, 0] == 255).all()
-  assert (after[:, :, 1][3:, 3:] == 0).all()  # no image there
-
-
-def decoded(uri):
-  return np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.partition(',')[2]))))
 
 
 def test_values_of_a_run_are_no_markup(opened):
