@@ -87,8 +87,10 @@ class _Heard(StopRequest):
     self.watch = watch
 
   def pause(self) -> None:
-    super().pause()
-    if self.watch.heard and self.watch.alone:
+    with self.watch.lock:  # a signal that is being taken has been answered after this
+      super().pause()
+      asked = self.watch.heard and self.watch.alone
+    if asked:
       say(GOES_ON.format(self.signal))
       sys.exit(exit_status.INTERRUPTED)
 
@@ -101,6 +103,7 @@ class Watch:
     self.flags_read = False
     self.alone = True  # whether no other process would wait for this one
     self.heard = 0
+    self.lock = threading.Lock()  # held while one signal is taken
 
   def __call__(self, number: int, frame: Any = None) -> None:
     """Does nothing as Python's handler: the thread hears of the signal by itself, and sooner."""
@@ -113,6 +116,10 @@ class Watch:
 
   def take(self, number: int) -> None:
     """Acts on one signal: asks the run to stop if that saves something, else ends the process."""
+    with self.lock:
+      self._take(number)
+
+  def _take(self, number: int) -> None:
     self.heard += 1
     name = signal.Signals(number).name
     if not self.flags_read:
@@ -120,8 +127,8 @@ class Watch:
     elif self.heard > 1 or (self.alone and not self.request.unsaved):
       leave(exit_status.INTERRUPTED, GOES_ON.format(name))
     else:
+      say(ASKED)  # before the run may answer
       self.request.signal = name
-      say(ASKED)
 
 
 def watch() -> None:

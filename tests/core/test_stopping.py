@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -246,3 +247,28 @@ def test_what_a_signal_does(monkeypatch, flags_read, alone, unsaved, heard, ends
     watch.take(signal.SIGTERM)
   assert said == [ends or stopping.ASKED]
   assert bool(watch.request) == (flags_read and (unsaved or not alone))
+
+
+def test_a_run_is_asked_to_stop_after_the_line_was_said_and_answers_after_it(monkeypatch):
+  """Between the two the run would end with its own line alone."""
+  watch = stopping.Watch()
+  watch.flags_read = watch.request.unsaved = True
+  lines, ended = [], []
+
+  def run():
+    with pytest.raises(SystemExit):
+      watch.request.pause()
+    ended.append(True)
+
+  def say(text):
+    lines.append(text)
+    if text == stopping.ASKED:
+      answers.start()
+      answers.join(0.2)  # longer than an answer that does not wait would take
+      assert not ended and not watch.request
+
+  answers = threading.Thread(target=run)
+  monkeypatch.setattr(stopping, 'say', say)
+  watch.take(signal.SIGTERM)
+  answers.join()
+  assert ended and lines == [stopping.ASKED, stopping.GOES_ON.format('SIGTERM')]
