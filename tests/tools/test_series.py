@@ -1,6 +1,9 @@
-"""A series: what is left, which command a cell has, and what its finished cells say."""
+"""A series: what is left, which command a cell has, what finished cells say, and interruptions."""
 
 import json
+import signal
+import sys
+import types
 
 import pytest
 
@@ -72,3 +75,89 @@ def test_the_table_has_gains_over_the_reference_and_says_what_is_left(finished, 
   assert '4 cells are not finished.' in text
   series.draw(finished, tmp_path / 'gain.svg')
   assert '<svg' in (tmp_path / 'gain.svg').read_text()
+
+
+RUNS = """
+title = "Three runs"
+base = ["--config.compare="]
+smoke = ["--config.rounds=3"]
+
+[runs.dynafed]
+title = "DynaFed"
+settings = ["--config.algorithm=dynafed"]
+
+[runs.late]
+title = "From round 50"
+settings = ["--config.rounds=70"]
+after = "dynafed"
+from_round = 50
+"""
+
+
+def score(*seeds):
+  """A run's accuracy."""
+  std = 0.01 if len(seeds) > 1 else None
+  mean = {'mean': sum(seeds) / len(seeds), 'std': std, 'per_seed': seeds}
+  return {'seconds': 90, 'test_accuracy': {'mean_last_5': mean}}
+
+
+@pytest.fixture
+def runs(tmp_path):
+  folder = tmp_path / 'three'
+  folder.mkdir()
+  (folder / 'series.toml').write_text(RUNS)
+  return series.load(folder)
+
+
+def test_a_run_begins_where_another_one_is_at_its_round(runs):
+  first, late = runs.cells()
+  assert (first.name, late.name) == ('dynafed.run', 'late.run')
+  assert runs.command(late) is None
+  (runs.folder / 'dynafed.run.json').write_text(json.dumps(score(0.5)))
+  assert runs.command(late)[2:] == [
+    '--config.compare=',
+    '--config.rounds=70',
+    '--config.start_from=runs/series/three/dynafed.run/checkpoints/50',
+  ]
+
+
+def test_the_table_of_runs_goes_into_its_place_in_a_page(runs):
+  (runs.folder / 'dynafed.run.json').write_text(json.dumps(score(0.5, 0.6)))
+  text = series.table(runs)
+  assert '| DynaFed | 55.00 ± 1.00 (50.00, 60.00) |  | 1.5 | algorithm=dynafed |' in text
+  assert 'Not run: From round 50.' in text
+  page = 'a\n<!-- series: three -->\nold\n<!-- end of the series -->\nb\n'
+  placed = series.place(page, 'three', text)
+  assert placed.startswith('a\n') and placed.endswith('<!-- end of the series -->\nb\n')
+  assert 'old' not in placed and text.strip() in placed
+  assert series.place(placed, 'three', text) == placed
+  assert series.place(page, 'another', text) == page
+
+
+def test_small_settings_come_last_and_leave_the_results_alone(runs, tmp_path):
+  small = runs.small(tmp_path / 'work')
+  cell = next(small.cells())
+  assert small.command(cell)[-1] == '--config.rounds=3'
+  assert small.folder == tmp_path / 'work'
+
+
+def test_a_command_that_is_out_of_time_is_sent_a_signal():
+  words = [sys.executable, '-c', 'import time; time.sleep(60)']
+  assert series._stoppable(words, 0.1) == -signal.SIGTERM
+
+
+def test_seconds_of_interrupted_commands_count(runs, tmp_path, monkeypatch):
+  work = tmp_path / 'work'
+  (work / 'dynafed.run').mkdir(parents=True)
+  summary = {'test_accuracy': {}, 'bytes_up': 1, 'bytes_down': 2, 'seconds': 3}
+  (work / 'dynafed.run' / 'summary.json').write_text(json.dumps(summary))
+  (work / 'dynafed.run' / 'metrics.jsonl').write_text('')
+  statuses = iter((75, 0))
+  monkeypatch.setattr(series, '_stoppable', lambda words, seconds: next(statuses))
+  monkeypatch.setattr(series, 'DATA_DIR', types.SimpleNamespace(value=''))
+  cell = next(runs.cells())
+  assert series.run(runs, cell, work, 1.0) == 75
+  assert runs.result(cell) is None
+  (work / 'dynafed.run.seconds').write_text('100')
+  assert series.run(runs, cell, work) == 0
+  assert runs.result(cell)['seconds'] == 100
