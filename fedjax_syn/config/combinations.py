@@ -42,6 +42,9 @@ def check(config: Any) -> Resolved:
     raise ConfigError('config: holds itself') from error
   except ml_collections.config_dict.RequiredValueError as error:
     raise ConfigError(f'config: a required value is missing ({error})') from error
+  where = [coerce(f'data.{key}', flat.get(f'data.{key}', ''), str) for key in ('name', 'dir')]
+  if where[0]:
+    flat |= dict(zip(('data.name', 'data.dir'), facts.split_name(*where), strict=True))
   texts = {key: coerce(key, flat.get(key, getattr(Resolved, key)), str) for key in METHODS}
   named = [(k, word) for k, text in texts.items() for word in method_list.words_of(k, text)]
   words = [word for _, word in named]

@@ -25,8 +25,13 @@ from fedjax_syn.config.schema import METHODS, SECTIONS, Resolved, flatten, plain
 from fedjax_syn.core import paths
 from fedjax_syn.core.fields import ConfigError, coerce
 from fedjax_syn.core.schedules import ends
+from fedjax_syn.data import facts
 
-OWN_FOLDERS = ('folder', 'arrays')  # data.name that does not tell what data.dir holds
+OWN_FOLDERS = (
+  'folder',
+  'arrays',
+  *facts.IN_FOLDER,
+)  # data.name that does not tell what data.dir holds
 _CODE = re.compile(r'([A-Za-z_][\w.]*|.+\.py):([A-Za-z_]\w*)')  # module:function, FILE.py:Class
 
 

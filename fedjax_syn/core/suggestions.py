@@ -47,6 +47,7 @@ SYNONYMS = {
   'digit_five': 'digit5 digits5',
   'folder': 'imagefolder images photos custom own',
   'arrays': 'npz npy numpy',
+  'leaf': 'femnist shakespeare json',
   'tfds:emnist': 'emnist femnist',
   'tfds:svhn_cropped': 'svhn',
   # Networks.

@@ -17,7 +17,7 @@ import numpy as np
 from fedjax_syn.core import own_code, paths, suggestions
 from fedjax_syn.core.fields import as_field
 from fedjax_syn.core.texts import first_line
-from fedjax_syn.data import checks, domains, held_out, naming
+from fedjax_syn.data import checks, domains, facts, held_out, naming
 from fedjax_syn.data.builders import (
   arrays,
   digits,
@@ -26,6 +26,7 @@ from fedjax_syn.data.builders import (
   folder_layout,
   fortunes,
   image_folder,
+  leaf,
   prepared,
   records,
 )
@@ -62,6 +63,7 @@ _READERS: dict[str, Callable[[str, Path], Dataset]] = {
   'digits_styles': digits.load_styles,
   'fortunes': fortunes.load,
   'arrays': arrays.load,
+  'leaf': leaf.load,
 }
 
 
@@ -95,6 +97,8 @@ def names() -> dict[str, str]:
     'arrays': 'a folder (data.dir) of train.npz and test.npz with x (NHWC) and y, optionally '
     'clients, and meta.json {name, normalisation, labels, layout}; several labels per image: y '
     'multi-hot',
+    'leaf': "a folder (data.dir, or leaf:DIR) in LEAF's JSON, train/ and test/: images of 784 "
+    'numbers (FEMNIST) or texts of characters (Shakespeare), users as clients',
     FOLDER: 'a folder (data.dir) of images, CLIENT/CLASS/IMAGE; test/CLASS/IMAGE, or a fifth is '
     'held out; data.size resizes',
     f'{TFDS}NAME': 'what tensorflow-datasets has prepared in data.dir as array_record: images with '
@@ -121,7 +125,8 @@ def load(
   archives, or downloaded and prepared; in this order, and the first three never need a network.
 
   Args:
-    name: one of `names()`, or `package.module:function`, a callable that returns a Dataset.
+    name: one of `names()`, or `package.module:function`, a callable that returns a Dataset;
+      'leaf:DIR' is short for 'leaf' with its folder.
     data_dir: where data sets lie; '' means $TFDS_DATA_DIR, else ~/tensorflow_datasets.
     normalisation: a name of NORMALISATIONS; '' means the data set's own.
     validation: the share f of the training rows that is held out, stratified; 0 <= f < 1.
@@ -148,7 +153,7 @@ def load(
   given = {'seed': seed, 'proxy_share': proxy_share, 'size': size, 'proxy': proxy, 'name': name}
   for key, value in given.items():
     as_field(Data, key, value, f'data.{key}')
-  data_dir = as_field(Data, 'dir', data_dir, 'data.dir')
+  name, data_dir = facts.split_name(name, as_field(Data, 'dir', data_dir, 'data.dir'))
   if normalisation:
     check_name(normalisation)
   if size and name != FOLDER and not name.startswith(TFDS):
@@ -157,6 +162,8 @@ def load(
     )
   if name == FOLDER and not data_dir:
     raise ValueError(f"data.dir='': name the folder of images; {folder_layout.WANTED}")
+  if name in facts.IN_FOLDER and not data_dir:
+    raise ValueError(f"data.dir='': name the folder, as in data.name={name}:FOLDER")
   folder = _folder(data_dir)
   try:
     dataset = _read(name, folder, size, trusted, placement == 'host')

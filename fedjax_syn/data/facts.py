@@ -13,6 +13,25 @@ LACKS: dict[str, tuple[str, ...]] = {
   'fortunes': ('pixels',),
 }
 VOCABULARY = 4096  # tokens are 0 (padding) .. VOCABULARY - 1
+IN_FOLDER = ('leaf',)  # formats of a user's folder, which data.name=FORMAT:FOLDER names too
+
+
+def split_name(name: str, folder: str) -> tuple[str, str]:
+  """Returns `data.name` and `data.dir` of their short form 'leaf:FOLDER'; others as they are.
+
+  Args:
+    name: `data.name`.
+    folder: `data.dir`.
+
+  Raises:
+    ValueError: if both name a folder.
+  """
+  kind, _, path = name.partition(':')
+  if kind not in IN_FOLDER or not path:
+    return name, folder
+  if folder not in ('', path):
+    raise ValueError(f'data.name={name!r}: data.dir={folder!r} is another folder; name one of them')
+  return kind, path
 
 
 def check_partition(name: str, partition: str) -> None:
