@@ -6,6 +6,7 @@
 import argparse
 import dataclasses
 import importlib
+import importlib.util
 import numbers
 import os
 import sys
@@ -41,7 +42,7 @@ from fedjax_syn.data.split import Split
 __all__ = ['NORMALISATIONS', 'Dataset', 'Normalisation', 'Split', 'load', 'names']
 
 HELD_OUT = 'held_out'
-FOLDER, TFDS = 'folder', 'tfds:'  # a user's own images, which can be resized
+FOLDER, PARQUET, TFDS = 'folder', 'parquet', 'tfds:'  # a user's own images, which can be resized
 
 
 def _digits_domains(name: str, folder: Path) -> Dataset:
@@ -99,6 +100,8 @@ def names() -> dict[str, str]:
     'multi-hot',
     'leaf': "a folder (data.dir, or leaf:DIR) in LEAF's JSON, train/ and test/: images of 784 "
     'numbers (FEMNIST) or texts of characters (Shakespeare), users as clients',
+    'parquet': 'a folder (data.dir, or parquet:DIR) of Parquet files as Hugging Face writes them; '
+    'data.client_column names the clients; data.size resizes',
     FOLDER: 'a folder (data.dir) of images, CLIENT/CLASS/IMAGE; test/CLASS/IMAGE, or a fifth is '
     'held out; data.size resizes',
     f'{TFDS}NAME': 'what tensorflow-datasets has prepared in data.dir as array_record: images with '
@@ -118,6 +121,7 @@ def load(
   size: int = 0,
   trusted: bool = False,
   placement: str = 'device',
+  choice: facts.Choice = facts.Choice(),  # noqa: B008 (an immutable NamedTuple)
 ) -> Dataset:
   """Loads a data set.
 
@@ -140,6 +144,7 @@ def load(
     trusted: whether modules that a folder of 'tfds:NAME' names may be imported.
     placement: where the training rows will be; those for the 'host' stay in their file until they
       are used, if it is not compressed.
+    choice: splits and columns of 'parquet' and 'tfds:NAME'.
 
   Returns:
     The data set.
@@ -156,17 +161,10 @@ def load(
   name, data_dir = facts.split_name(name, as_field(Data, 'dir', data_dir, 'data.dir'))
   if normalisation:
     check_name(normalisation)
-  if size and name != FOLDER and not name.startswith(TFDS):
-    raise ValueError(
-      f'data.size={size}: only folder and tfds:NAME can be resized, not {name}; use 0'
-    )
-  if name == FOLDER and not data_dir:
-    raise ValueError(f"data.dir='': name the folder of images; {folder_layout.WANTED}")
-  if name in facts.IN_FOLDER and not data_dir:
-    raise ValueError(f"data.dir='': name the folder, as in data.name={name}:FOLDER")
+  _check_settings(name, data_dir, size, choice)
   folder = _folder(data_dir)
   try:
-    dataset = _read(name, folder, size, trusted, placement == 'host')
+    dataset = _read(name, folder, size, trusted, placement == 'host', choice)
   except FileNotFoundError:
     raise
   except OSError as error:
@@ -196,14 +194,39 @@ def _folder(data_dir: str) -> Path:
   return Path('' if home == '~' else home) / 'tensorflow_datasets'
 
 
-def _read(name: str, folder: Path, size: int, trusted: bool, mapped: bool) -> Dataset:
+def _check_settings(name: str, data_dir: str, size: int, choice: facts.Choice) -> None:
+  """Refuses a size, splits and columns of data sets that take none, and a missing folder."""
+  if size and name not in (FOLDER, PARQUET) and not name.startswith(TFDS):
+    raise ValueError(
+      f'data.size={size}: only {FOLDER}, {PARQUET} and tfds:NAME can be resized, not {name}; use 0'
+    )
+  if name == FOLDER and not data_dir:
+    raise ValueError(f"data.dir='': name the folder of images; {folder_layout.WANTED}")
+  if name in facts.IN_FOLDER and not data_dir:
+    raise ValueError(f"data.dir='': name the folder, as in data.name={name}:FOLDER")
+  for key, value in choice._asdict().items():
+    named = name.startswith(TFDS) and key.endswith('split')
+    if value and name != PARQUET and not named:
+      others = ' and tfds:NAME' if key.endswith('split') else ''
+      raise ValueError(f'data.{key}={value!r}: is for {PARQUET}{others}, not {name}')
+
+
+def _read(
+  name: str, folder: Path, size: int, trusted: bool, mapped: bool, choice: facts.Choice
+) -> Dataset:
   if name == FOLDER:
     return image_folder.load(name, folder, size)
+  if name == PARQUET:
+    if importlib.util.find_spec('pyarrow') is None:
+      raise ValueError(f"data.name={name!r} needs pyarrow: pip install -e '.[parquet]'")
+    from fedjax_syn.data.builders import parquet  # slow to import
+
+    return parquet.load(name, folder, size, choice)
   if name.startswith(TFDS):
     records.import_tfds(f'data.name={name!r}')
     from fedjax_syn.data.builders import tfds_named  # slow to import
 
-    return tfds_named.load(name, folder, size, trusted)
+    return tfds_named.load(name, folder, size, trusted, choice)
   if ':' in name:
     return _from_function(name)
   if name not in _READERS:

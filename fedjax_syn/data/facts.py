@@ -1,5 +1,7 @@
 """What methods and partitions must know of the named data sets before they are read."""
 
+from typing import NamedTuple
+
 from fedjax_syn.data.partition import PARTITIONERS
 
 # Side of the images, in pixels; FLAIR's own are 256 x 256.
@@ -13,7 +15,19 @@ LACKS: dict[str, tuple[str, ...]] = {
   'fortunes': ('pixels',),
 }
 VOCABULARY = 4096  # tokens are 0 (padding) .. VOCABULARY - 1
-IN_FOLDER = ('leaf',)  # formats of a user's folder, which data.name=FORMAT:FOLDER names too
+IN_FOLDER = (
+  'leaf',
+  'parquet',
+)  # formats of a user's folder, which data.name=FORMAT:FOLDER names too
+
+
+class Choice(NamedTuple):
+  """What is read of a data set that has more; '' means what its files say."""
+
+  train_split: str = ''
+  test_split: str = ''
+  label_column: str = ''
+  client_column: str = ''
 
 
 def split_name(name: str, folder: str) -> tuple[str, str]:

@@ -32,6 +32,7 @@ NORMALISATIONS: dict[str, Normalisation | None] = {c.name: c for c in _CONSTANTS
 
 # 'auto' before it is measured: `datasets.load` measures the rows that are left for training, once.
 UNMEASURED = Normalisation('auto', (0.0,), (1.0,))
+CHUNK = 2**22  # pixels that are counted together
 
 
 def constants_for(normalisation: Any, x: np.ndarray) -> Normalisation:
@@ -89,8 +90,12 @@ def measure(x: np.ndarray) -> Normalisation:
   if not x.size:
     raise ValueError(f'train: x is empty, its shape is {list(x.shape)}')
   levels = np.arange(256) / 255
-  channels = (x[..., c].ravel() for c in range(x.shape[-1]))
-  counts = np.stack([np.bincount(channel, minlength=256) for channel in channels])
+  counts = np.zeros((x.shape[-1], 256), np.int64)
+  rows = max(1, CHUNK // x[0].size)  # what counts them takes eight times their bytes
+  for first in range(0, len(x), rows):
+    part = x[first : first + rows]
+    channels = (part[..., c].ravel() for c in range(x.shape[-1]))
+    counts += np.stack([np.bincount(channel, minlength=256) for channel in channels])
   share = counts / counts.sum(1, keepdims=True)  # [channels, 256]
   mean = share @ levels
   std = np.sqrt((share * (levels - mean[:, None]) ** 2).sum(1))

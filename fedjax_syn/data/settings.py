@@ -15,7 +15,7 @@ class Data:
   )
   size: int = field(
     0,
-    'side in pixels to which images of folder and tfds:NAME are resized; 0: as they are',
+    'side in pixels to which images of folder, parquet and tfds:NAME are resized; 0: as they are',
     low=0,
     high=10_000,
   )
@@ -23,6 +23,20 @@ class Data:
     False,
     'whether modules that the prepared folder of tfds:NAME names may be imported',
     identity=False,
+  )
+  train_split: str = field(
+    '',
+    "the split that is trained on, of tfds:NAME (slices too: 'train[:80%]') and parquet; '': train",
+    added=True,
+  )
+  test_split: str = field(
+    '', "the split that is tested on; '': test, or else validation", added=True
+  )
+  label_column: str = field(
+    '', "the column of classes of parquet; '': the only one that can be", added=True
+  )
+  client_column: str = field(
+    '', "the column that names the client of a row of parquet; '': none", added=True
   )
   partition: str = field(
     'balanced_dirichlet', 'how rows go to clients (--list=partitions), or file:PATH'

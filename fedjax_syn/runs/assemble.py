@@ -14,7 +14,7 @@ from fedjax_syn.config import Resolved, compared
 from fedjax_syn.core import privacy, processes
 from fedjax_syn.core.sampling import SAMPLERS
 from fedjax_syn.core.types import Model
-from fedjax_syn.data import datasets, federated
+from fedjax_syn.data import datasets, facts, federated
 from fedjax_syn.data import partition as partition_lib
 from fedjax_syn.data.settings import Data
 from fedjax_syn.data.split import Split
@@ -74,6 +74,7 @@ def read(resolved: Resolved) -> datasets.Dataset:
     size=d.size,
     trusted=d.trusted,
     placement=d.placement,
+    choice=facts.Choice(*(getattr(d, key) for key in facts.Choice._fields)),
   )
 
 

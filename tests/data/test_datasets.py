@@ -174,7 +174,17 @@ def test_names():
   several = ['digit_five', 'office_home', 'digits_domains', 'digits_styles']
   flair = ['flair', 'flair_128', 'flair_256']
   own = ['folder', 'tfds:NAME']
-  assert list(known) == ['digits', *images, *flair, *several, 'fortunes', 'arrays', 'leaf', *own]
+  assert list(known) == [
+    'digits',
+    *images,
+    *flair,
+    *several,
+    'fortunes',
+    'arrays',
+    'leaf',
+    'parquet',
+    *own,
+  ]
   assert all(line and '\n' not in line for line in known.values())
   with pytest.raises(
     ValueError, match=r"data.name='cifar_10' is unknown \(did you mean 'cifar10'\?\)"

@@ -5,6 +5,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from fedjax_syn.data import datasets
+from fedjax_syn.data.facts import Choice
 
 
 def prepare(folder, **splits):
@@ -53,6 +54,25 @@ def test_validation_is_the_test_split_where_there_is_no_other(tmp_path):
   assert datasets.load('tfds:mine', str(tmp_path)).notes[1] == (
     "the test split is 'validation', as there is no split test"
   )
+
+
+def test_splits_and_slices_by_name(tmp_path):
+  prepare(tmp_path, train=[0, 1, 2] * 4, validation=[1, 2], test=[0, 1, 2], extra=[0, 2, 1, 0])
+  load = lambda *names: datasets.load('tfds:mine', str(tmp_path), choice=Choice(*names))
+  found = load('extra', 'validation')
+  assert (len(found.train.y), len(found.test.y)) == (4, 2)
+  assert found.notes[0] == 'read 4 images of split extra and 2 of split validation'
+  assert len(found.notes) == 3 and "split 'test' (3 rows) not read" in found.notes
+  whole = load()
+  parts = load('train[:75%]', 'train[75%:]')
+  assert np.array_equal(parts.train.x, whole.train.x[:9])
+  assert np.array_equal(parts.test.x, whole.train.x[9:])
+  joined = load('train+extra[:50%]', 'test')
+  assert len(joined.train.y) == 14 and joined.notes[1] == "split 'validation' (2 rows) not read"
+  with pytest.raises(ValueError, match="data.train_split='most': has splits .*and slices such as"):
+    load('most')
+  with pytest.raises(ValueError, match="data.test_split='train\\[12:\\]': has no row"):
+    load('', 'train[12:]')
 
 
 def test_a_class_that_only_the_test_split_has_is_refused(tmp_path):

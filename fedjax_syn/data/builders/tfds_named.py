@@ -1,6 +1,7 @@
 """Any image set that tensorflow-datasets has prepared, `tfds:NAME`, read without TensorFlow."""
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from fedjax_syn.core.texts import first_line
 from fedjax_syn.data.builders import pixels, records
 from fedjax_syn.data.checks import check_classes
 from fedjax_syn.data.dataset import Dataset, make
+from fedjax_syn.data.facts import Choice
 from fedjax_syn.data.normalisation import UNMEASURED
 from fedjax_syn.data.scaling import resize_array
 from fedjax_syn.data.split import Split, check_split, same_rows, scale_splits
@@ -21,7 +23,13 @@ TESTS = ('test', 'validation')  # the first that exists is tested on
 _RAW = tfds.decode.DeserializeMethod.RAW_BYTES
 
 
-def load(name: str, folder: Path, size: int = 0, trusted: bool = False) -> Dataset:
+def load(
+  name: str,
+  folder: Path,
+  size: int = 0,
+  trusted: bool = False,
+  choice: Choice = Choice(),  # noqa: B008 (an immutable NamedTuple)
+) -> Dataset:
   """Reads a data set that tensorflow-datasets has prepared as array_record.
 
   Args:
@@ -30,9 +38,10 @@ def load(name: str, folder: Path, size: int = 0, trusted: bool = False) -> Datas
     folder: where it was prepared, the `data_dir` of tensorflow-datasets.
     size: side in pixels to which images are resized; 0 takes them as they are, all of one size.
     trusted: whether modules that the prepared folder names may be imported.
+    choice: the splits, also slices of them, as in 'train[:80%]'.
 
   Returns:
-    The splits 'train', and 'test' or else 'validation'.
+    The splits of the choice, else 'train', and 'test' or else 'validation'.
 
   Raises:
     FileNotFoundError: if it is not there.
@@ -50,7 +59,7 @@ def load(name: str, folder: Path, size: int = 0, trusted: bool = False) -> Datas
   except Exception as error:  # tensorflow-datasets raises whatever it likes
     raise ValueError(f'data.name={name!r}: {first_line(error)}') from error
   try:
-    return _read(name, word, builder, size)
+    return _read(name, word, builder, size, choice)
   except ValueError as error:
     raise ValueError(f'data.name={name!r}: {first_line(error)}') from error
   except Exception as error:
@@ -59,11 +68,16 @@ def load(name: str, folder: Path, size: int = 0, trusted: bool = False) -> Datas
     ) from error
 
 
-def _read(name: str, title: str, builder: tfds.core.DatasetBuilder, size: int) -> Dataset:
-  info = builder.info
-  tests = [split for split in TESTS if split in info.splits]
-  keys = _keys(builder)
-  if 'train' not in info.splits or not tests or not keys:
+def _read(
+  name: str, title: str, builder: tfds.core.DatasetBuilder, size: int, choice: Choice
+) -> Dataset:
+  info, keys = builder.info, _keys(builder)
+  trained = choice.train_split or 'train'
+  tests = [choice.test_split] if choice.test_split else [s for s in TESTS if s in info.splits]
+  tests = [split for split in tests if split != trained]
+  for key in ('train_split', 'test_split'):
+    _check_split(info, key, getattr(choice, key))
+  if (not choice.train_split and 'train' not in info.splits) or not tests or not keys:
     raise ValueError(
       f'needs splits train and test (or validation) of images with one class each, and has'
       f' {", ".join(info.splits)} of {", ".join(info.features)}'
@@ -71,11 +85,12 @@ def _read(name: str, title: str, builder: tfds.core.DatasetBuilder, size: int) -
   labelled = [split for split in tests if _labelled(builder, split, keys[1])]
   if not labelled:
     raise ValueError(f'no row of {", ".join(tests)} has a label')
-  splits, scalings = _splits(builder, {'train': 'train', 'test': labelled[0]}, keys, size)
+  splits, scalings = _splits(builder, {'train': trained, 'test': labelled[0]}, keys, size)
   train, test = splits['train'], splits['test']
-  check_classes(train.y, test.y, 'split train')
+  check_classes(train.y, test.y, f'split {trained}')
   labels = info.features[keys[1]]
   numbers = [str(number) for number in range(len(labels.names))]  # what unnamed classes are called
+  read = _splits_read(builder, trained, labelled[0], splits, chosen=bool(choice.test_split))
   return make(
     name,
     title,
@@ -84,21 +99,40 @@ def _read(name: str, title: str, builder: tfds.core.DatasetBuilder, size: int) -
     labels.num_classes,
     UNMEASURED,
     class_names=() if labels.names == numbers else tuple(labels.names),
-    notes=(*_splits_read(builder, labelled[0], splits), *scalings, *same_rows(train, test)),
+    notes=(*read, *scalings, *same_rows(train, test)),
   )
 
 
+def _check_split(info: tfds.core.DatasetInfo, key: str, split: str) -> None:
+  """Refuses a split, or a slice, that does not exist or is empty; '' is none."""
+  if not split:
+    return
+  try:
+    rows = info.splits[split].num_examples
+  except Exception as error:  # tensorflow-datasets raises whatever it likes
+    raise ValueError(
+      f"data.{key}={split!r}: has splits {', '.join(info.splits)}, and slices such as 'train[:80%]'"
+    ) from error
+  if not rows:
+    raise ValueError(f'data.{key}={split!r}: has no row')
+
+
 def _splits_read(
-  builder: tfds.core.DatasetBuilder, tested: str, splits: dict[str, Split]
+  builder: tfds.core.DatasetBuilder,
+  trained: str,
+  tested: str,
+  splits: dict[str, Split],
+  chosen: bool,
 ) -> list[str]:
   """Says which splits were read, and which were not."""
   rows = {name: len(split.y) for name, split in splits.items()}
-  notes = [f'read {rows["train"]} images of split train and {rows["test"]} of split {tested}']
-  if tested != TESTS[0]:
+  notes = [f'read {rows["train"]} images of split {trained} and {rows["test"]} of split {tested}']
+  if tested != TESTS[0] and not chosen:
     exists = TESTS[0] in builder.info.splits
     why = 'split test has no labels' if exists else 'there is no split test'
     notes.append(f'the test split is {tested!r}, as {why}')
-  others = {k: v.num_examples for k, v in builder.info.splits.items() if k not in ('train', tested)}
+  read = set(re.split(r'\[.*?\]|\+', f'{trained}+{tested}'))  # of 'train[:50%]+extra', say
+  others = {k: v.num_examples for k, v in builder.info.splits.items() if not read & {k, 'all'}}
   return notes + [f'split {name!r} ({rows} rows) not read' for name, rows in sorted(others.items())]
 
 
