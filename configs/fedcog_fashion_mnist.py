@@ -4,6 +4,7 @@ r"""FedCOG on Fashion-MNIST: Table 1 of its paper, NIID-1 (default) or NIID-2.
   python launch/main.py --config=configs/fedcog_fashion_mnist.py \
       --config.data.partition=labels_per_client
 
+`--config.data.partition=fedcog_niid1` is NIID-1 with the clients of the authors' code.
 All of the 10 clients take part in each of 70 rounds of 400 local steps; generation begins in round
 51. The paper states in per cent, without the rounds, FedAvg and FedCOG: NIID-1 73.07 and 77.34,
 NIID-2 64.11 and 73.68. The first 50 rounds are those of FedAvg, which `compare` trains too. To

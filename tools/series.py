@@ -157,7 +157,8 @@ def run(series: Series, cell: Cell, work: pathlib.Path, seconds: float = float('
   if status == exit_status.INTERRUPTED:
     spent.write_text(f'{took:.0f}')
   if status == exit_status.FINISHED:
-    head = {'command': shlex.join(command), 'commit': _commit(), 'machine': platform.machine()}
+    head: Json = {'command': shlex.join(command), 'commit': _commit()}
+    head['machine'] = platform.machine()
     head['seconds'] = round(took)
     figures = tuned_figures(folder) if cell.kind == 'tune' else test_figures(folder)
     text = json.dumps(head | figures, indent=1)

@@ -16,6 +16,7 @@ from fedjax_syn.data.partition import (
 )
 
 DIRICHLET = ('dirichlet', 'balanced_dirichlet', 'dirichlet_per_client', 'dirichlet_min')
+OTHERS = ('labels_per_client', 'natural', 'natural_sample')
 EQUAL = ('iid', 'balanced_dirichlet', 'dirichlet_per_client')
 CASES = settings(max_examples=15, deadline=None)
 ALPHA = st.floats(-3, 4).map(lambda power: 10.0**power)
@@ -326,5 +327,5 @@ def test_what_cannot_be_is_refused(arguments, match):
 
 
 def test_names_cover_the_registry():
-  assert set(names()) == {'iid', *DIRICHLET, 'labels_per_client', 'natural', 'natural_sample'}
+  assert set(names()) == {'iid', *DIRICHLET, 'fedcog_niid1', *OTHERS}
   assert all(line and '\n' not in line for line in names().values())

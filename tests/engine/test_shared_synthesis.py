@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
-from fedjax_syn.algorithms.dynafed import dynafed
+from fedjax_syn.algorithms.dynafed import dynafed, finetuning
 from fedjax_syn.algorithms.fedcog.fedcog import Previous
 from fedjax_syn.algorithms.set_sharing import gradient_matching
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet
@@ -94,7 +94,7 @@ def synthesis(mesh, layer=DYNAFED):
     state = dynafed._record(state, i, w.params)
   _, state, report = layer.server_work(task, jax.random.key(5), state, path[-1], 1e9)
   assert 'reason' not in report
-  tune = lambda w, syn, key: dynafed.finetune(layer, task.model, w, syn, key, mesh=mesh)[0]
+  tune = lambda w, syn, key: finetuning.finetune(layer, task.model, w, syn, key, mesh=mesh)[0]
   arguments = jax.tree.map(np.asarray, (path[1], state.syn)), jax.random.key(6)
   arguments = place(arguments, replicated(mesh)) if mesh else arguments
   tuned = jax.jit(lambda two, key: tune(*two, key))(*arguments)

@@ -1,7 +1,6 @@
 """DynaFed: a set distilled from the global trajectory refines later rounds (Pi et al., 2023)."""
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -10,9 +9,11 @@ import numpy as np
 import optax
 
 from fedjax_syn.algorithms.dynafed import dynamics, synthetic_set
+from fedjax_syn.algorithms.dynafed.finetuning import finetune
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
 from fedjax_syn.algorithms.dynafed.unroll import (
   ADJOINTS,
+  SegmentRule,
   augmentation,
   draw_segment,
   inner_loss,
@@ -27,7 +28,7 @@ from fedjax_syn.core.fields import field
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.mesh import place, replicated
 from fedjax_syn.core.microbatches import Microbatches
-from fedjax_syn.core.optimizers import optimize, training_step
+from fedjax_syn.core.optimizers import training_step
 from fedjax_syn.core.programs import Once, bounded
 from fedjax_syn.core.types import Array, Measured, Model, Params, PRNGKey, PyTree, Stats, Variables
 from fedjax_syn.data.augment import parse_strategy
@@ -68,6 +69,7 @@ class DynaFed(Layer):
   targets: int = field(
     2, 'checkpoints whose mean is w* (paper 2, code 2 or 3); 0: w^{t+s}', low=0, high=10_000
   )
+  include_end: bool = field(False, 'w^{t+s} joins them in the mean (a third reading)')
   init_std: float = field(
     1.0, 'standard deviation of the initial pixels, normalised (paper and code 1)', above=0.0
   )
@@ -151,8 +153,8 @@ class DynaFed(Layer):
   ) -> Synthesis:
     """Takes one outer iteration n: Algorithm 1, lines 3 to 6."""
     key = fold(key, state.iteration)
-    path = state.trajectory, self._first_t, self.length, self.segment, self.targets
-    w_t, w_star = draw_segment(fold(key, 0, 0), *path)  # line 3: t ~ U, w^t and w*
+    # Line 3: t ~ U, w^t and w*.
+    w_t, w_star = draw_segment(fold(key, 0, 0), state.trajectory, *self._rule)
     loss = inner_loss(model, stats, augmentation(self.augment), *batches)
 
     def distance(syn):  # Eq. 3
@@ -166,6 +168,7 @@ class DynaFed(Layer):
         batch_size=self.inner_batch,
         adjoint=self.adjoint,
         scan_unroll=self.together,
+        backward_steps=self.backward_steps,
       )
       return squared_distance(w_end, w_star, w_t)  # line 5: d(w~, w*)
 
@@ -210,10 +213,7 @@ class DynaFed(Layer):
       stats,
       state.trajectory,
       {'synthetic': state.syn, **others},
-      first=self._first_t,
-      length=self.length,
-      segment=self.segment,
-      targets=self.targets,
+      rule=self._rule,
       steps=self.inner_steps,
     )
 
@@ -263,6 +263,9 @@ class DynaFed(Layer):
     "backward pass of the unroll; 'stored' keeps all activations",
     choices=tuple(ADJOINTS),
   )
+  backward_steps: int = field(
+    0, "the last n of the s' steps that the gradient goes through; 0: all, exact", low=0, high=10**5
+  )
   together: int = field(
     1, 'inner steps per iteration of the compiled loop (docs/speed.md)', low=1, high=1000
   )
@@ -271,6 +274,12 @@ class DynaFed(Layer):
   def _first_t(self) -> int:
     """The smallest t of a segment."""
     return 0 if self.include_initial else 1
+
+  @property
+  def _rule(self) -> SegmentRule:
+    """How segments are drawn."""
+    targets = self.targets, self.include_end and self.targets > 0
+    return SegmentRule(self._first_t, self.length, self.segment, *targets)
 
   def _diverged(self, reason: str) -> dict[str, Any]:
     return {'diverged_round': self.length, 'diverged_client': -1, 'reason': reason}
@@ -313,38 +322,3 @@ def _chunk(
   if batches.mesh:
     state, ok = jax.lax.with_sharding_constraint((state, ok), replicated(batches.mesh))
   return state, ok
-
-
-def finetune(
-  layer: DynaFed,
-  model: Model,
-  w: Variables,
-  syn: SyntheticSet,
-  key: PRNGKey,
-  record: Callable[[Params], PyTree] = lambda w: None,
-  mesh: jax.sharding.Mesh | None = None,
-) -> tuple[Params, PyTree]:
-  """Fine-tunes a model on D_syn with a fresh Adam (Algorithm 2, line 12).
-
-  Args:
-    layer: gives steps, rate, batch size and augmentation.
-    model: the network.
-    w: the aggregated global model; its running statistics are held fixed.
-    syn: D_syn; its own step size is not used.
-    key: for augmentation and batches.
-    record: what to keep of the parameters after every step.
-    mesh: of the devices that share the images, in a program of all of them; None: one.
-
-  Returns:
-    The parameters, and the records, leaves [steps, ...].
-  """
-  images = min(layer.finetune_batch or len(syn.x), len(syn.x))
-  batches = microbatches.round_microbatches(images, model, syn.x[0], mesh)
-  inner = inner_loss(model, w.stats, augmentation(layer.finetune_augment), *batches)
-
-  def loss(params, i):
-    x, y = synthetic_set.batch(syn, key, layer.finetune_batch, i)
-    return inner(params, x, y, fold(key, i))
-
-  steps = jnp.arange(layer.finetune_steps)
-  return optimize(loss, optax.adam(layer.finetune_lr), w.params, steps, record)

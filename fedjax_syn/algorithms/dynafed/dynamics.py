@@ -12,7 +12,12 @@ import numpy as np
 import optax
 
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
-from fedjax_syn.algorithms.dynafed.unroll import draw_segment, inner_loss, unroll
+from fedjax_syn.algorithms.dynafed.unroll import (
+  SegmentRule,
+  draw_segment,
+  inner_loss,
+  unroll,
+)
 from fedjax_syn.core.keys import fold
 from fedjax_syn.core.programs import Once
 from fedjax_syn.core.types import Array, Model, Params, PRNGKey, Stats
@@ -33,10 +38,7 @@ def dynamics(
   trajectory: Params,
   sets: Mapping[str, SyntheticSet],
   *,
-  first: int,
-  length: int,
-  segment: int,
-  targets: int,
+  rule: SegmentRule,
   steps: int,
   draws: int = 20,
 ) -> dict[str, np.ndarray]:
@@ -48,10 +50,7 @@ def dynamics(
     stats: its running statistics.
     trajectory: w^0 ... w^L, leaves [L + 1, ...].
     sets: by label, sets of one size; each trains with its own step size.
-    first: smallest t.
-    length: L.
-    segment: s.
-    targets: checkpoints averaged into a target.
+    rule: how segments are drawn.
     steps: s'.
     draws: segments.
 
@@ -60,22 +59,20 @@ def dynamics(
   """
   # With equal shardings, one program serves all sets.
   sets = jax.device_put(dict(sets), jax.tree.leaves(trajectory)[0].sharding)
-  how = model, first, length, segment, targets, steps, draws
+  how = model, rule, steps, draws
   return {
     label: np.asarray(_distances(*how, stats, syn, trajectory, key)) for label, syn in sets.items()
   }
 
 
-@functools.partial(Once, static_argnums=range(7))
-def _distances(
-  model, first, length, segment, targets, steps, draws, stats, syn, trajectory, key
-) -> Array:
+@functools.partial(Once, static_argnums=range(4))
+def _distances(model, rule, steps, draws, stats, syn, trajectory, key) -> Array:
   """See `dynamics`; [draws]."""
   loss = inner_loss(model, stats, None)
 
   def distance(i):
     own = fold(key, i)
-    drawn = draw_segment(fold(own, 0), trajectory, first, length, segment, targets)
+    drawn = draw_segment(fold(own, 0), trajectory, *rule)
     end = unroll(loss, drawn.start, syn, fold(own, 1), steps)
     return cosine_distance(end, drawn.target)
 

@@ -92,6 +92,7 @@ def unroll(
   batch_size: int = 0,
   adjoint: str = 'jvp',
   scan_unroll: int = 1,
+  backward_steps: int = 0,
 ) -> Params:
   """Trains from w on a synthetic set; differentiable in w and in the set.
 
@@ -110,11 +111,14 @@ def unroll(
       keeps the activations too, and computes nothing twice. Both give the same gradients.
     scan_unroll: steps per iteration of the compiled loop; more is faster for small networks and
       slower to compile.
+    backward_steps: n, the last steps that the derivative goes through; those before them are taken
+      as constants, so that the derivative is truncated. 0 is all of them: exact.
 
   Returns:
     The end of the unroll, w~_{s'}; structure of w.
   """
   forward, tangent = ADJOINTS[adjoint]
+  first = max(steps - backward_steps, 0) if backward_steps else 0  # of the steps of the derivative
 
   def gradient(syn, i, key):
     def step_loss(w, syn):
@@ -124,7 +128,8 @@ def unroll(
     return lambda w: jax.value_and_grad(step_loss, argnums=(0, 1))(w, syn)
 
   def scan(body, start, inputs, reverse=False):
-    return jax.lax.scan(body, start, inputs, reverse=reverse, unroll=min(scan_unroll, steps))
+    count = len(jax.tree.leaves(inputs)[-1])
+    return jax.lax.scan(body, start, inputs, reverse=reverse, unroll=min(scan_unroll, count))
 
   def run_forward(w, syn, key):
     a = jnp.exp(syn.log_step)
@@ -133,7 +138,9 @@ def unroll(
       g, kept = forward(gradient(syn, i, key), w)
       return jax.tree.map(lambda p, g: p - a * g, w, g), kept
 
-    end, kept = scan(descend, w, jnp.arange(steps))
+    if first:
+      w, _ = scan(lambda w, i: (descend(w, i)[0], None), w, jnp.arange(first))
+    end, kept = scan(descend, w, jnp.arange(first, steps))
     return end, (kept, syn, key)
 
   def run_backward(residuals, v):
@@ -149,7 +156,7 @@ def unroll(
       return (v, jax.tree.map(jnp.subtract, bar, change)), None
 
     start = (v, jax.tree.map(jnp.zeros_like, syn))
-    (v, bar), _ = scan(step, start, (kept, jnp.arange(steps)), reverse=True)
+    (v, bar), _ = scan(step, start, (kept, jnp.arange(first, steps)), reverse=True)
     return v, bar, None
 
   run = jax.custom_vjp(lambda w, syn, key: run_forward(w, syn, key)[0])
@@ -173,8 +180,24 @@ class Segment(NamedTuple):
   target: Params  # the mean of the drawn checkpoints after it, or w^{t+s}
 
 
+class SegmentRule(NamedTuple):
+  """How segments are drawn; see `draw_segment`."""
+
+  first: int
+  length: int
+  segment: int
+  targets: int
+  include_end: bool = False
+
+
 def draw_segment(
-  key: PRNGKey, trajectory: Params, first: int, length: int, segment: int, targets: int
+  key: PRNGKey,
+  trajectory: Params,
+  first: int,
+  length: int,
+  segment: int,
+  targets: int,
+  include_end: bool = False,
 ) -> Segment:
   """Draws w^t and its target.
 
@@ -186,15 +209,19 @@ def draw_segment(
     segment: s; t + s <= L.
     targets: how many checkpoints out of w^{t+1} ... w^{t+s}, with replacement, are averaged; 0:
       w^{t+s}.
+    include_end: w^{t+s} is one more checkpoint in the mean.
 
   Returns:
-    The segment. Source: DynaFed, Section 6 (the target is averaged over 2 drawn checkpoints).
+    The segment. Source: DynaFed, Section 6 (the target is averaged over 2 drawn checkpoints, which
+    may mean those alone or together with w^{t+s}).
   """
   at = jax.random.randint(fold(key, 0), (), first, length - segment + 1)
   if targets:
     ahead = at + jax.random.randint(fold(key, 0, 1), (targets,), 1, segment + 1)
   else:
     ahead = at[None] + segment
+  if include_end:
+    ahead = jnp.append(ahead, at + segment)
   target = jax.tree.map(lambda leaf: leaf[ahead].mean(axis=0), trajectory)
   return Segment(jax.tree.map(lambda leaf: leaf[at], trajectory), target)
 

@@ -74,7 +74,12 @@ class FedDualMatch(SetSharing):
     choices=('backward', 'all', 'last'),
   )
   squared: bool = field(True, 'squared norms (paper: not squared, less accurate)')
-  resample: bool = field(False, 'w^k is drawn in every iteration (Algorithm 1: once)')
+  real_batch: int = field(
+    0, 'real samples per class and iteration (paper 256); 0: all, once a round', low=0, high=10**6
+  )
+  resample: bool = field(
+    False, 'w^k is drawn in every iteration (Algorithm 1: once); affordable with real_batch'
+  )
   radius: float = field(5.0, 'R_0, of the first round (paper 5)', low=0.0)
   radius_lr: float = field(1e-3, 'rate of the gradient step in R_t (paper silent)', low=0.0)
   matches: int = field(
@@ -95,11 +100,12 @@ class FedDualMatch(SetSharing):
     data, shard = client.task.data, client.shard
     present = self._present(shard.class_counts)
     embed = self._embedding(client, fold(client.key, 0))  # h of w^k
-    goal = dm.class_means(data, shard, embed, dm.at_a_time(client.task.backend))
-    if self._noises_examples:
+    goal = None if self.real_batch else self._means(client, embed)
+    if goal is not None and self._noises_examples:
       goal = dm.noised_means(fold(client.key, 0, 2), goal, shard.class_counts, self._noise)
     iterations = self._iterations(client.task)
-    loss = functools.partial(self._loss, client, embed, goal)
+    positions = dm.by_class(data, shard) if self.real_batch else None
+    loss = functools.partial(self._loss, client, embed, goal, positions)
     noised = None
     if self.clip and self.clipping == 'set':  # lines 13-16
       noised = lambda g, i: dm.privatise(fold(client.key, i, 2), g, present, self._noise)
@@ -127,18 +133,35 @@ class FedDualMatch(SetSharing):
     embed = lambda x: dm.layers(client.task.model, w, x, self.layers)
     return dm.bounded(embed, self._noise.clip) if self._noises_examples else embed
 
+  def _means(self, client: ClientContext, embed: Embedding) -> dm.Layers:
+    """Returns the class means of all of a client's samples, [classes, features] per layer."""
+    size = dm.at_a_time(client.task.backend)
+    return dm.class_means(client.task.data, client.shard, embed, size)
+
   def _loss(
-    self, client: ClientContext, embed: Embedding, goal: dm.Layers, x: Array, c: Array, i: Array
+    self,
+    client: ClientContext,
+    embed: Embedding,
+    goal: dm.Layers | None,
+    positions: tuple[Array, Array] | None,
+    x: Array,
+    c: Array,
+    i: Array,
   ) -> Array:
     """Returns Eq. 3 for a class: its means' distances in the layers of the stage of i."""
-    stages, total = self._stages(len(goal)), self._iterations(client.task)
-    stage = stages[jnp.minimum(i * len(stages) // total, len(stages) - 1)]
+    task, key = client.task, fold(client.key, i, 4)
     if self.resample:
       embed = self._embedding(client, fold(client.key, i, 1))
-      size = dm.at_a_time(client.task.backend)
-      goal = dm.class_means(client.task.data, client.shard, embed, size)
-    pairs = zip(goal, embed(x), strict=True)
-    distances = [dm.distance(a[c], b.mean(0), self.squared) for a, b in pairs]
+    if positions is not None:
+      own = fold(key, c), task.data, client.shard, positions, c, self.real_batch
+      real = dm.means(dm.draw(*own), embed, task.backend)
+    else:
+      means = self._means(client, embed) if goal is None or self.resample else goal
+      real = tuple(z[c] for z in means)
+    pairs = zip(real, embed(x), strict=True)
+    distances = [dm.distance(a, b.mean(0), self.squared) for a, b in pairs]
+    stages, total = self._stages(len(distances)), self._iterations(task)
+    stage = stages[jnp.minimum(i * len(stages) // total, len(stages) - 1)]
     return jnp.dot(stage.astype(distances[0].dtype), jnp.stack(distances))
 
   def _present(self, class_counts):
@@ -271,6 +294,11 @@ class FedDualMatch(SetSharing):
       raise ValueError(
         "feddualmatch.init='real' with feddualmatch.clip: images that begin as real ones are not"
         " private; use 'noise'"
+      )
+    if self.real_batch and self._noises_examples:
+      raise ValueError(
+        f"feddualmatch.real_batch={self.real_batch} with clip and clipping='example': the noised"
+        ' means are those of all samples, once a round; use 0'
       )
     if self.resample and self.sigma_s:
       raise ValueError(

@@ -30,11 +30,13 @@ class Partitioner(NamedTuple):
   result: Literal['class', 'row', 'natural'] = 'class'
   """What `draw` returns: rows by 'class' and client [classes, clients], the client of each 'row'
   [rows], or the 'natural' client of each client [clients]."""
+  one_class: bool = False
+  """Whether rows must have one class each; those by 'class' must."""
 
   @property
   def by_class(self) -> bool:
     """Whether rows must have one class each."""
-    return self.result == 'class'
+    return self.one_class or self.result == 'class'
 
 
 def _iid(spec: Spec, rng: np.random.Generator) -> np.ndarray:
@@ -78,6 +80,12 @@ PARTITIONERS: dict[str, Partitioner] = {
   ),
   'dirichlet_min': Partitioner(
     'dirichlet with a cap and a minimum size (NIID-Bench; FedCOG NIID-1)', dirichlet.dirichlet_min
+  ),
+  'fedcog_niid1': Partitioner(
+    "dirichlet_min with the draws of FedCOG's released code: seed 0 is the paper's NIID-1",
+    dirichlet.fedcog_niid1,
+    'row',
+    one_class=True,
   ),
   'labels_per_client': Partitioner(
     'a fixed number of classes per client (FedCOG NIID-2)', _labels_per_client
@@ -152,7 +160,8 @@ def partition(
     raise ValueError(f'data.partition = {name!r}: there are no training rows to deal')
   if partitioner.by_class:
     num_classes = _classes(name, y, num_classes)
-  spec = Spec(y, clients, num_classes or 0, alpha, min_size, labels, client_ids, natural_clients)
+  numbers = alpha, min_size, labels
+  spec = Spec(y, clients, num_classes or 0, *numbers, client_ids, natural_clients, seed)
   drawn = partitioner.draw(spec, _generator(seed, _SHARES))
   chosen = None
   if partitioner.result == 'class':

@@ -1,7 +1,8 @@
 """Dirichlet partitions: draws each client's share of each class, and rounds shares to whole rows.
 
-A partitioner takes a `Spec` and returns counts of rows, int64 [classes, clients]. `log_dirichlet`
-draws shares in log space, so that a small alpha does not underflow; `round_shares` rounds them.
+A partitioner takes a `Spec` and returns counts of rows, int64 [classes, clients], `fedcog_niid1`
+the client of each row. `log_dirichlet` draws shares in log space, so that a small alpha does not
+underflow; `round_shares` rounds them.
 """
 
 import math
@@ -97,6 +98,46 @@ def dirichlet_min(spec: Spec, rng: np.random.Generator, tries: int = 30) -> np.n
     if size.min() >= spec.min_size:
       break
   return bound_sizes(counts, spec.min_size, rows, log_share)
+
+
+def fedcog_niid1(spec: Spec, rng: np.random.Generator, tries: int = 100) -> np.ndarray:
+  """Draws the clients of FedCOG's released code: with seed 0 and Fashion-MNIST, the paper's NIID-1.
+
+  As `dirichlet_min`, with the numbers of `numpy.random.RandomState(seed)`, which nothing else has
+  drawn from: for each class its rows are shuffled, and Dirichlet shares, those of clients with
+  rows / clients rows or more set to 0, are cut off at whole rows. All classes are drawn again until
+  every client has the minimum.
+
+  Args:
+    spec: what is divided; `rng` is not used.
+    rng: of the other partitions.
+    tries: draws before it is refused.
+
+  Returns:
+    The client of each row, [rows].
+  """
+  del rng
+  random, rows = np.random.RandomState(spec.seed), len(spec.y)
+  for _ in range(tries):
+    owner, size = np.empty(rows, np.int64), np.zeros(spec.clients, np.int64)
+    for c in range(spec.classes):
+      of_class = np.flatnonzero(spec.y == c)
+      random.shuffle(of_class)
+      share = random.dirichlet(np.full(spec.clients, spec.alpha)) * (size < rows / spec.clients)
+      if not share.sum() > 0:  # a small alpha: every client with a share is full
+        break
+      end = (np.cumsum(share / share.sum()) * len(of_class)).astype(np.int64)
+      end[-1] = len(of_class)
+      counts = np.diff(end, prepend=0)
+      owner[of_class] = np.repeat(np.arange(spec.clients), counts)
+      size += counts
+    else:
+      if size.min() >= spec.min_size:
+        return owner
+  raise ValueError(
+    f'fedcog_niid1, data.alpha = {spec.alpha}, data.clients = {spec.clients}: no draw of {tries}'
+    f' gives every client data.min_size = {spec.min_size} rows; dirichlet_min would work'
+  )
 
 
 def log_dirichlet(rng: np.random.Generator, concentration: np.ndarray) -> np.ndarray:

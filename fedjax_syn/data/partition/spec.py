@@ -19,6 +19,8 @@ class Spec(NamedTuple):
   """[rows]."""
   natural_clients: int
   """Of the data set; 0: as many as `client_ids` name."""
+  seed: int = 0
+  """The partition's, for a draw that is another program's."""
 
   @property
   def totals(self) -> np.ndarray:

@@ -14,8 +14,9 @@ import optax
 from fedjax_syn.algorithms import chain
 from fedjax_syn.algorithms.dynafed import gradient_error, privacy_check
 from fedjax_syn.algorithms.dynafed.client_losses import round_losses
-from fedjax_syn.algorithms.dynafed.dynafed import DynaFed, finetune
+from fedjax_syn.algorithms.dynafed.dynafed import DynaFed
 from fedjax_syn.algorithms.dynafed.dynamics import real_and_noise
+from fedjax_syn.algorithms.dynafed.finetuning import finetune
 from fedjax_syn.algorithms.dynafed.scratch import Scratch, train_from_scratch
 from fedjax_syn.algorithms.dynafed.synthetic_set import SyntheticSet
 from fedjax_syn.core.contexts import State

@@ -199,11 +199,13 @@ AMBIGUITIES = (
   FEDDUALMATCH,
   variant('norm', 'norms not squared', {'squared': False}),
   variant('resample', 'w^k drawn in every iteration', {'resample': True}),
+  variant('real-batch', 'batches of 256 real images', {'real_batch': 256}),
   # At `cpu` these are the iterations of the first row, and elsewhere those of the next one.
   variant('in-all', '200 iterations in all', {'per_stage': False}),
   variant('each-stage', '200 iterations for each stage', {'per_stage': True}),
   variant('logits', 'from the logit layer on', {'layers': 'pooled+logits'}),
   variant('image-rate', "R_t by the images' rate", {'radius_lr': 1.0}),
+  variant('match-rate', 'R_t by the rate of GGM', {'radius_lr': 0.1}),
   variant('accumulate', "S' accumulates over the M models", {'restart': False}),
   variant('alternate', 'fine-tuning in turn with GGM', {'alternate': True}),
   variant('sgd', 'SGD on the server', {'server_optimizer': 'sgd'}),

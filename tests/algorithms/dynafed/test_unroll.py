@@ -111,6 +111,32 @@ def test_unroll_by_hand(x64):
     assert float(gradient.log_step) == pytest.approx(0.75)
 
 
+@pytest.mark.parametrize('adjoint', trajectory.ADJOINTS)
+def test_the_derivative_of_the_last_steps_by_hand(x64, adjoint):
+  """As above, with the derivative of the last one or two of three steps.
+
+  The value is that of three steps. Of step i, dx adds a (1 - a)^(2-i) to dw_3/dx, and dlog a adds
+  a (1 - a)^(2-i) (x - w_i): 0.5 (3 - 2.5) from the last step, and 0.5 0.5 (3 - 2) from the second.
+  """
+  loss = lambda w, x, y, key: 0.5 * (w['w'] - x.mean()) ** 2
+  syn = SyntheticSet(jnp.full((2, 1, 1, 1), 3.0), jnp.zeros((2, 1)), jnp.log(jnp.asarray(0.5)))
+  expected = {1: (0.5, 0.25), 2: (0.75, 0.5), 3: (0.875, 0.75), 9: (0.875, 0.75)}
+  for n, (by_x, by_step) in expected.items():
+    unroll = lambda syn, n=n: trajectory.unroll(
+      loss,
+      {'w': jnp.asarray(1.0)},
+      syn,
+      jax.random.key(0),
+      3,
+      adjoint=adjoint,
+      backward_steps=n,
+    )['w']
+    value, gradient = jax.value_and_grad(unroll)(syn)
+    assert float(value) == pytest.approx(2.75)
+    assert float(gradient.x.sum()) == pytest.approx(by_x)
+    assert float(gradient.log_step) == pytest.approx(by_step)
+
+
 def test_distances_by_hand():
   """w* = (1, 0), start (0, 0), end (1, 1): squared 1 / 1, cosine 1 - 1 / sqrt(2)."""
   end, target, start = (jnp.array(v) for v in ([1.0, 1.0], [1.0, 0.0], [0.0, 0.0]))
@@ -150,6 +176,17 @@ def test_every_start_and_every_checkpoint_is_drawn():
   drawn = draw(jax.random.split(jax.random.key(0), 2000))
   assert set(np.asarray(drawn.start)) == set(range(8))
   assert set(np.asarray(drawn.target - drawn.start)) == {1, 2, 3}
+
+
+def test_the_end_of_the_segment_joins_the_drawn_checkpoints():
+  """With w^c = c, two drawn checkpoints a and b: (a + b) / 2, and (a + b + t + s) / 3."""
+  path, rule = jnp.arange(11.0), (0, 10, 3, 2)
+  for seed in range(20):
+    draw = functools.partial(trajectory.draw_segment, jax.random.key(seed), path, *rule)
+    two, three = draw(), draw(include_end=True)
+    assert float(three.start) == float(two.start)
+    expected = (2 * float(two.target) + float(two.start) + 3) / 3
+    assert float(three.target) == pytest.approx(expected)
 
 
 def test_smallest_move_finds_a_trajectory_that_stands_still():
