@@ -5,7 +5,7 @@
 It compiles, by `fedjax-syn fits`, the rounds and the synthesis of every algorithm on digits (a
 small network shows that a method compiles), every shipped config for v5e:2x2, and the main ones for
 v5e:4x8 and an H200. Each cell is a process; its file results/fits/CELL.json is written after every
-program, and what is in it is not compiled again, so an interrupted series goes on where it was. A
+program, and what is in it is not compiled again, so an interrupted series continues where it was. A
 cell whose compiler is not installed is left for an environment that has it. In the end the tables
 of the complete cells are written into the page, between two comments; --write does only that.
 """

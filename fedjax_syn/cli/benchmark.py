@@ -1,4 +1,4 @@
-"""Measures the library's speed: `benchmarks/` of the checkout that the package lies in."""
+"""Measures the library's speed with `benchmarks/` of the checkout that contains the package."""
 
 import os
 import pathlib
@@ -15,8 +15,8 @@ def main(argv: Sequence[str]) -> int:
   """Runs the benchmark; returns the exit status."""
   if not (ROOT / 'benchmarks' / '__main__.py').is_file():
     print(
-      'benchmark: the workloads are not installed with the package; run it in a checkout, where'
-      ' pip install -e . was done',
+      'benchmark: the workloads are not installed with the package; run it in a checkout that was'
+      ' installed by pip install -e .',
       file=sys.stderr,
     )
     return 2

@@ -16,7 +16,7 @@ class Command(NamedTuple):
 
   help: str
   resumes: bool = False
-  """Whether the same command goes on where it was stopped."""
+  """Whether the same command continues where it was stopped."""
 
 
 COMMANDS = {
@@ -24,9 +24,9 @@ COMMANDS = {
   'sweep': Command('tunes on held-out training rows', resumes=True),
   'tables': Command("makes the papers' tables and figures", resumes=True),
   'report': Command('compares runs on one HTML page'),
-  'export': Command('writes what a run learned for other programs'),
-  'inspect': Command('measures what a synthetic set is and gives away'),
-  'fits': Command('says whether a run fits devices that are not there'),
+  'export': Command('writes the model and the synthetic images of a run for other programs'),
+  'inspect': Command('measures a synthetic set: gradient error, privacy, training on it'),
+  'fits': Command('says whether a run fits devices that this machine does not have'),
   'benchmark': Command('measures speed; needs a checkout'),
 }
 """By name, which is that of the module."""

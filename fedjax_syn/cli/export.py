@@ -1,4 +1,4 @@
-"""Writes what a run learned into files that other programs read.
+"""Writes the model and the synthetic images of a run into files for other programs.
 
   python launch/export.py W [--format=npz,png,safetensors] [--output=DIR] [--seed=S] [--best]
                              [--clients] [--trusted]
@@ -6,18 +6,18 @@
   W         the run's folder
   --format  one or more of npz, png, safetensors; all by default
   --output  the folder of the files; W/export by default
-  --seed    which seed; without it the first that did not diverge
+  --seed    which seed; by default the first one that did not diverge
   --best    the model with the best accuracy on held-out rows instead of the last one; the run must
             have kept it (--config.keep_best=True or --config.patience)
-  --clients the model of every client, too: clients/client_NUMBER.safetensors, the personal one of
-            personalised methods, else the last global model trained once more at the client
-  --trusted the folder may name code (my_module:MyNet), which is then imported and called; only for
-            folders that you trust
+  --clients also the model of each client, clients/client_NUMBER.safetensors: the personal model of
+            a personalised method, or the last global model after local training at the client
+  --trusted if the folder names code (my_module:MyNet), imports and calls it; only for folders that
+            you trust
 
-npz and safetensors hold the synthetic set: x, y, pixels, labels, mean, std, and the names of the
-classes where the data set says them. png are its images, synthetic/CLASS_INDEX.png. safetensors
-also holds the final model (model.safetensors; needs the extra: pip install -e '.[export]').
-Exit status: 0, 2 after one line that says why not, or 74 where the disk is full.
+npz and safetensors hold the synthetic set: x, y, pixels, labels, mean, std, and the class names if
+the data set has them. png are its images, synthetic/CLASS_INDEX.png. safetensors also holds the
+final model, model.safetensors; it needs an extra: pip install -e '.[export]'. Exit status: 0
+written, 2 refused (one line gives the reason), 74 the disk is full.
 """
 
 import functools

@@ -151,8 +151,8 @@ def new_folder(values: flags.FlagValues, argv: Sequence[str], help_text: str) ->
   if words := read(values, argv, help_text):
     raise app.UsageError(f'{words[0]!r}: unexpected')
   if not values.workdir:
-    raise ValueError('--workdir: name a folder that is not there yet')
+    raise ValueError('--workdir: name a folder that does not exist yet')
   workdir = paths.given(values.workdir, '--workdir')
   if workdir.exists():
-    raise ValueError(f'--workdir={workdir}: is there already; name one that is not')
+    raise ValueError(f'--workdir={workdir}: exists; name a folder that does not exist yet')
   return workdir

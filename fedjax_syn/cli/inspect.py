@@ -1,14 +1,14 @@
-"""Measures the synthetic set of a finished run, or its clients' sets, and what they give away.
+"""Measures the synthetic set of a finished run, or its clients' sets, and what they reveal.
 
   python launch/inspect_run.py W [--seed=S] [--steps=N] [--clients=K] [--data_dir=DIR] [--trusted]
 
   W           the run's folder
-  --seed      which seed; without it the first that did not diverge
-  --steps     steps of training from scratch on the set; 1000
-  --clients   clients whose losses are drawn; 3
-  --data_dir  the folder of the data set, if it is another one than the run's
-  --trusted   the folder may name code (my_module:MyNet), which is then imported and called; only
-              for folders that you trust
+  --seed      which seed; by default the first one that did not diverge
+  --steps     steps of training from scratch on the set; 1000 by default
+  --clients   number of clients whose losses are drawn; 3 by default
+  --data_dir  the folder of the data set, if it is not the run's
+  --trusted   if the folder names code (my_module:MyNet), imports and calls it; only for folders
+              that you trust
 
 Of DynaFed:
   gradient error   is grad L(w, D_syn) near grad L(w, D)? (Assumption 3 of the paper; along the
@@ -21,9 +21,9 @@ Of FedDM and FedDualMatch, for the round after the last checkpoint:
   spread           of the clients' gradients on their data, their sets, and after gradient matching
   sigma_d, sigma_g what Assumptions 3 and 4 of FedDualMatch bound
 
-It leaves W/inspect.json and W/figures/{gradient_error,privacy,from_scratch,client_losses}.png, or
-client_set.png, and changes nothing else. Exit status: 0, 2 after one line that says why not, or 74
-where the disk is full.
+It writes W/inspect.json and W/figures/{gradient_error,privacy,from_scratch,client_losses}.png, or
+client_set.png, and changes nothing else. Exit status: 0 written, 2 refused (one line gives the
+reason), 74 the disk is full.
 """
 
 import os

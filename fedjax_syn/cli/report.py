@@ -2,14 +2,14 @@
 
   python launch/report.py W1 [W2 ...] [--output=report.html]
 
-  W1 W2     folders of runs; all that a run was compared with (W1/compare) is shown beside it
+  W1 W2     folders of runs; the page also shows the compared runs (W1/compare)
   --output  the page, report.html by default
 
 The page shows the protocol and the settings that differ, results, curves, accuracy by class with
-confusions, the synthetic images along their synthesis, partitions, the accuracy of each client, the
-commands that train each run again, and the figures of `launch/inspect_run.py`. It needs the extra:
-pip install -e '.[report]'. Exit status: 0, 2 after one line that says why not, or 74 where the disk
-is full.
+confusion matrices, the synthetic images during the synthesis, partitions, the accuracy of each
+client, the commands that train each run again, and the figures of `launch/inspect_run.py`. It needs
+an extra: pip install -e '.[report]'. Exit status: 0 written, 2 refused (one line gives the reason),
+74 the disk is full.
 """
 
 from collections.abc import Sequence

@@ -3,19 +3,20 @@
   python launch/sweep.py --config=X --grid fedprox.mu=0.001,0.01 [--grid key=v,v] [--budget=N]
       [--workdir=W] [--config.key=value ...]
 
-  --grid     values of one setting, separated by commas (not those within parentheses); once for
-             each setting. 'client.momentum=0,0.9 if client.optimizer=sgd' goes with another
-             setting only. client.lr='log(1e-4,1e-1)' or 'uniform(0,1)' is drawn, --budget times
-  --budget   at most so many cells of the grid, chosen at random by data.seed; all by default
+  --grid     values of one setting, separated by commas (not those within parentheses); one --grid
+             for each setting. 'client.momentum=0,0.9 if client.optimizer=sgd' applies only with
+             this value of the other setting. client.lr='log(1e-4,1e-1)' or 'uniform(0,1)' draws
+             --budget values
+  --budget   the largest number of cells, drawn at random with data.seed; all by default
   --workdir  W, with a run in W/<key=value,...> for each cell; without it
              runs/sweep-<config>-<algorithm>-<hash>
 
 If data.validation is 0, a tenth of the training rows is held out (FLAIR has validation rows of its
-own). The mean over seeds of the mean of the last five evaluations decides. The same command goes on
-where it was interrupted. It leaves W/sweep.json, W/sweep.md and W/sweep.png, and prints the command
-that runs the chosen settings on all training rows. Sweeps at the same time, in the same W, share
-the cells: each waits for those that another one runs. Exit status: 0 finished, 2 refused, 3 no cell
-has a result, 74 the disk is full, 75 interrupted and saved.
+own). The best mean over seeds of the last five evaluations is selected. The sweep writes
+W/sweep.json, W/sweep.md and W/sweep.png, and prints the command that runs the selected settings on
+all training rows. The same command continues an interrupted sweep. Several sweeps at the same time
+in the same W share the cells. Exit status: 0 finished, 2 refused, 3 no cell has a result, 74 the
+disk is full, 75 interrupted and saved.
 """
 
 import shlex
@@ -68,7 +69,8 @@ def main(argv: Sequence[str]) -> int:
     if not sweep.has_validation(config):
       config.data.validation = VALIDATION
       print(
-        f'data.validation was 0: {VALIDATION:.0%} of the training rows are held out to select by'
+        f'data.validation was 0: {VALIDATION:.0%} of the training rows are held out to select'
+        ' settings'
       )
     chosen = sweep.choose(grid, BUDGET.value, config.data.seed)
     cells = [sweep.make_cell(config, values, workdir) for values in chosen]

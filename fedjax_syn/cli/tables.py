@@ -1,26 +1,26 @@
-"""Makes the tables and figures of the papers: runs what is missing, prints ours beside theirs.
+"""Makes the tables and figures of the papers: runs missing cells, prints our figures and theirs.
 
   python launch/tables.py --list
   python launch/tables.py --table=dynafed/table5 --scale=smoke|cpu|paper [--rows=fedavg,dynafed]
       [--cols=mlp-0.01] [--seeds=3] [--workdir=W] [--budget_minutes=N] [--config.key=value ...]
 
   --list            names every table and figure
-  --table           which one
+  --table           its name
   --scale           smoke (tiny networks on digits, a test that everything runs), cpu (the largest
-                    comparable setting for two cores) or paper
-  --rows, --cols    what to run, by name, separated by commas; columns in the order given; all by
-                    default
+                    comparable setting for two cores) or paper (the paper's setting)
+  --rows, --cols    names of rows and columns to run, separated by commas, columns in this order;
+                    all by default
   --seeds           seeds 0..N-1; each is a run folder W/<table>/<row>/<column>/seed<k>
   --workdir         W, by default runs/tables-<scale>; tables that share runs find them there
-  --budget_minutes  begins no run that is not expected to end in time and interrupts what still runs
-                    then; 0 runs nothing and prints what is there
+  --budget_minutes  begins no run that will probably take longer, and interrupts a run that does; 0
+                    runs nothing and prints what is there
   --config.k=v      changes a setting of every run, after the table's own
 
-Finished runs are not run again, and the same command goes on with one that was interrupted; a run
-that fails or diverges says so in its cell. Calls at the same time, in the same W, share the runs:
-each waits for those that another one runs. Leaves W/<table>/table.md, table.json and, for figures,
-figure.png and figure.svg. Exit status: 0 finished, 1 a cell failed, 2 refused, 3 all diverged, 74
-the disk is full, 75 interrupted or out of time (start it again).
+Finished runs are not run again, and the same command continues an interrupted one. The cell of a
+run that failed or diverged says so. Several calls at the same time in the same W share the runs.
+The command writes W/<table>/table.md, table.json and, for figures, figure.png and figure.svg. Exit
+status: 0 finished, 1 a cell failed, 2 refused, 3 all diverged, 74 the disk is full, 75 interrupted
+or out of time (use the same command).
 """
 
 import dataclasses
@@ -100,7 +100,7 @@ def main(argv: Sequence[str]) -> int:
   selected = [run.key for run in runs]
   print(output.write(table, results, selected), end='')
   if stopped:
-    print(f'{stopped}; the same command goes on')
+    print(f'{stopped}; the same command continues')
   return status_of([results.get(key) for key in selected], stopped)
 
 

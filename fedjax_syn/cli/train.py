@@ -1,31 +1,31 @@
-"""Trains federated models as a config file says.
+"""Trains federated models with the settings of a config file.
 
   python launch/main.py [--config=configs/X.py] [--workdir=W] [--config.key=value ...]
 
   --config         a Python file with get_config(), by default configs/one_digit.py, or the
                    config.json of a run, whose settings are used again
-  --workdir        where results go; without it runs/<config>-<algorithm>-<hash of the settings>,
+  --workdir        the run's folder; by default runs/<config>-<algorithm>-<hash of the settings>,
                    with the data's name if --config.data.name gives one
   --config.k=v     changes a setting: --config.rounds=20 --config.client.lr=0.01
-                   --config.seeds=0,1,2 (a tuple of one has a comma: --config.seeds=3,);
-                   --config.compare=A,B trains A and B too, first, and draws them beside;
-                   --config.compare='A,B(client.lr=0.1)' with settings of B's own;
-                   --config.algorithm=A alone, where A is among those that the config compares with,
-                   trains A and nothing else, with the settings that it has there
-  --coordinator    host:port of process 0, with --processes=N and --process=K: N processes train as
-                   one. SLURM (several tasks) and TPU pods need no flags
-  --list=KIND      prints what exists: algorithms, datasets, models, partitions, or fields (all
-                   settings, with those of a method of your own if --config.algorithm names it)
+                   --config.seeds=0,1,2 (one seed needs a comma: --config.seeds=3,).
+                   --config.compare=A,B first trains A and B, for the same figure and table;
+                   --config.compare='A,B(client.lr=0.1)' gives B settings of its own.
+                   --config.algorithm=A, if the config compares with A, trains only A, with the
+                   settings that A has in `compare`
+  --coordinator    host:port of process 0, with --processes=N and --process=K (0 to N-1): N
+                   processes train as one. SLURM (several tasks) and TPU pods need no flags
+  --list=KIND      lists algorithms, datasets, models, partitions, or fields (all settings, with
+                   those of a method of your own if --config.algorithm names it)
 
 Your own images: --config=configs/own_images.py --config.data.dir=D (D/CLIENT/CLASS/IMAGE)
 --config.data.clients=<how many>; your own network: --config.model.name=my_module:MyNet (a Flax
 module). Afterwards: launch/report.py, launch/export.py, launch/inspect_run.py.
 
-The same command goes on from the last checkpoint. Exit status: 0 finished, 2 refused (one line says
-why), 3 all seeds diverged, 74 the disk is full (what was saved is good), 75 interrupted and saved
-(start it again), 76 another process of the run is gone (start all of them again), 130 interrupted
-before the flags were read. Compiled programs are kept in $JAX_COMPILATION_CACHE_DIR, else
-~/.cache/fedjax_syn/jax.
+The same command continues an interrupted run from its last checkpoint. Exit status: 0 finished, 2
+refused (one line gives the reason), 3 all seeds diverged, 74 the disk is full (saved work is good),
+75 interrupted and saved (use the same command), 76 another process of the run has ended (use the
+same commands), 130 interrupted before the flags were read. Compiled programs are kept in
+$JAX_COMPILATION_CACHE_DIR, or in ~/.cache/fedjax_syn/jax without this variable.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -20,7 +20,8 @@ from fedjax_syn.core import exit_status, tree_encoding
 from fedjax_syn.core.types import PyTree
 
 PEER_GONE = (
-  b'another process of this run is gone; start all of them again: they go on from what was saved\n'
+  b'another process of this run has ended; start all of them again: they continue from what was'
+  b' saved\n'
 )
 _handlers: list[Any] = []  # C holds no reference to them
 

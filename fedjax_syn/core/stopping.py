@@ -20,7 +20,7 @@ from fedjax_syn.core import exit_status, failures, standard_streams
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ASKED = 'stopping after this step; once more to stop now'
-GOES_ON = 'interrupted ({}); the same command goes on from what was saved'
+GOES_ON = 'interrupted ({}); the same command continues from what was saved'
 BACKGROUND = 'fedjax_syn background'  # begins the names of threads that may be inside a compiler
 CURSOR = '\x1b[?25h'  # shows it: a bar of rich hides it
 FLUSH_SECONDS = 0.5
@@ -166,7 +166,7 @@ def watched() -> Watch | None:
 
 
 def flags_read(alone: bool = True) -> None:
-  """Says that a launcher whose command goes on where it was stopped has read its flags.
+  """Says that a launcher whose command continues where it was stopped has read its flags.
 
   Args:
     alone: whether no other process trains with this one.
@@ -180,7 +180,7 @@ def run(main: Callable[[], Any], goes_on: bool = False) -> NoReturn:
 
   Args:
     main: returns the exit status, or raises SystemExit.
-    goes_on: whether the same command goes on where it was stopped, and `main` calls `flags_read`.
+    goes_on: whether the same command continues from what was saved; `main` calls `flags_read`.
       If not, a signal does from here on what it does to any Python program, so that what is half
       done is tidied up.
   """

@@ -267,8 +267,8 @@ def many_rounds_side_by_side(
 ) -> tuple[tuple[State, ...], Report]:
   """Runs rounds of several runs in one program whose every operation has an axis of runs.
 
-  A run that diverges stands still while the others go on, so that its state is that of the round in
-  which it happened.
+  A run that diverges does not change further while the others continue: its state is that of the
+  round in which it diverged.
 
   Args:
     setting: of the engine.

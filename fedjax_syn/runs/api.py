@@ -56,7 +56,7 @@ class Result(NamedTuple):
   synthetic: dict[int, dict[str, np.ndarray] | None]
   """By seed, as in synthetic.npz; None without one."""
   states: dict[int, State]  # by seed, all that training left: also what server and clients keep
-  engine: engine_lib.Engine  # goes on from a state, evaluates, counts bytes
+  engine: engine_lib.Engine  # continues from a state, evaluates, counts bytes
 
 
 class Loaded(NamedTuple):

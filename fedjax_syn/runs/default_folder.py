@@ -48,8 +48,8 @@ def folder_of(resolved: Resolved, folders: Iterable[Path]) -> Path | None:
     folders: candidates, the likeliest first; nothing that their config.json names is imported.
 
   Returns:
-    The folder of this very run, else of the one with the most rounds that can go on to those asked
-    for; None without one.
+    The folder of this very run, else of the one with the most rounds that can continue to the
+    rounds asked for; None without one.
   """
   rounds: dict[Path, int] = {}
   of_all = identity.of_all_methods(resolved)

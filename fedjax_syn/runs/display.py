@@ -18,7 +18,7 @@ from fedjax_syn.core import texts
 SHOWN_AFTER = 0.5  # seconds; what takes less would flicker
 NOTEBOOK_SECONDS = 0.5  # between two pictures in a notebook
 NOTEBOOK_WIDTH = 100
-LINE_SECONDS = 20.0  # before a pipe or a log gets a line on what goes on
+LINE_SECONDS = 20.0  # of one activity, before a pipe or a log gets a line that names it
 
 
 class Display(Progress):
@@ -113,7 +113,7 @@ class Heartbeat:
     """
     self.say, self.every = say, every
     self.doing, self.since, self.last = '', 0.0, 0.0
-    self.ended: threading.Event | None = None  # while it goes on
+    self.ended: threading.Event | None = None  # set when the display ends
 
   def tell(self, doing: str) -> None:
     """Says what begins now."""

@@ -42,9 +42,9 @@ def run_experiment(
     show: told how far it is; by default a bar on a terminal or in a notebook, and lines elsewhere.
 
   Returns:
-    0 finished (also if it was finished before), 2 refused (one line says why), 3 all seeds
-    diverged, 74 the disk is full, 75 interrupted and saved, 76 another process of the run is gone.
-    After 74 to 76 the same call resumes.
+    0 finished (now or before), 2 refused (one line gives the reason), 3 all seeds diverged, 74 the
+    disk is full, 75 interrupted and saved, 76 another process of the run has ended. After 74 to 76
+    the same call continues the run.
   """
   show = show or progress.make(jax.process_index() == 0)
   try:
@@ -52,8 +52,7 @@ def run_experiment(
   except Exception as error:
     if full := failures.no_space(error):
       print(
-        f'workdir={workdir}: {full}; what was saved is good: make space, and the same command'
-        ' goes on',
+        f'workdir={workdir}: {full}; saved work is good: free space, then use the same command',
         file=sys.stderr,
       )
       return exit_status.DISK_FULL
@@ -97,7 +96,7 @@ def _run(config: Any, workdir: str | Path, config_name: str, show: progress.Repo
     if summary is None:
       show.say(
         f'interrupted ({stop.signal or "by another process"}) and saved in {folder};'
-        ' the same command goes on from there'
+        ' the same command continues from there'
       )
       return exit_status.INTERRUPTED
     return _conclude(runs, summary, show)

@@ -77,7 +77,7 @@ def _text(text: str) -> Text:
 
 
 def diverged_text(seed: int | str, status: Mapping[str, Any]) -> str:
-  """Says in one line where a seed diverged, and from where one could go on."""
+  """Says in one line where a seed diverged, and from where one could continue."""
   number = status.get('client')
   client = '' if number is None else f', client {status.get("client_name", number)}'
   reason = f' ({status["reason"]})' if 'reason' in status else ''

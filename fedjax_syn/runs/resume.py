@@ -150,12 +150,12 @@ def _check_rounds(
     # Noise must begin in round 1.
     if of_all_seeds and all(key.startswith('client.') for key in dependent):
       start = f'--config.start_from={folder}/checkpoints/{of_all_seeds[-1]}'
-      advice = f'a branch goes on: {start} --config.rounds={now} --workdir={folder}-{now}'
+      advice = f'a branch continues: {start} --config.rounds={now} --workdir={folder}-{now}'
     raise ValueError(
       f'{where}, and {", ".join(dependent)} depends on it: rounds={now} is another run; {advice}'
     )
   if not saved:
-    raise ValueError(f'{where} and holds no checkpoint to go on from; name another folder')
+    raise ValueError(f'{where} and holds no checkpoint to continue from; name another folder')
   done = max(by_round)
   most = now - loop.LAST if resolved.eval_every > 1 else now - bool(resolved.personal_every)
   if now < before and done > most:

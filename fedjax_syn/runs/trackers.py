@@ -80,7 +80,7 @@ class WandB:
   """A run of Weights & Biases; WANDB_MODE=offline keeps it in the folder until `wandb sync`."""
 
   def __init__(self, folder: Path, settings: Settings, known: str):
-    """Begins a run, or goes on with the one `known`."""
+    """Begins a run, or continues with the one `known`."""
     import wandb
 
     self.wandb = wandb
@@ -114,7 +114,7 @@ class MLflow:
   """A run of MLflow, in the store that MLFLOW_TRACKING_URI names."""
 
   def __init__(self, folder: Path, settings: Settings, known: str):
-    """Begins a run, or goes on with the one `known`."""
+    """Begins a run, or continues with the one `known`."""
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
 

@@ -148,7 +148,7 @@ def read(run: Run, probe: bool = True) -> Result:
     return Result('failed' if probe else 'missing', str(error))
   if described and resume.has_begun(run.folder):
     changes = identity.diff(described['config'], run.config)
-    more = described['config']['rounds'] < run.config.rounds  # it goes on
+    more = described['config']['rounds'] < run.config.rounds  # it continues
     if [line for line in changes if not (more and line.startswith('rounds:'))]:
       return Result('failed', 'was run under other settings')
   if summary is None or summary.get('rounds', run.config.rounds) != run.config.rounds:

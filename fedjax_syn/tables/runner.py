@@ -156,7 +156,7 @@ def attempt(run: Run, watch: Watch) -> Result | None:
     with contextlib.redirect_stderr(said):
       name = run.column.config
       status = experiment.run_experiment(run.config, run.folder, config_name=name, show=watch)
-  except Exception as error:  # the other cells go on
+  except Exception as error:  # the other cells continue
     return failure(error)
   *others, reason = said.getvalue().strip().splitlines() or ['']
   for line in others if status == exit_status.REFUSED else [*others, reason]:

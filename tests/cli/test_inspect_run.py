@@ -146,7 +146,7 @@ DIVERGED = summary_of(None, {'0': {'status': 'diverged', 'round': 2}})
   ('changes', 'flags', 'line'),
   [
     (None, [], 'holds no config.json; name the folder of a run'),
-    ({'summary': None}, [], 'is not finished; go on with launch/main.py --workdir='),
+    ({'summary': None}, [], 'is not finished; continue with launch/main.py --workdir='),
     (
       {'algorithm': 'fedavg', 'compare': 'dynafed'},
       [],

@@ -1,4 +1,4 @@
-"""The sweep: which cells run, what selects, what is left behind, and how it goes on."""
+"""The sweep: which cells run, what selects, what is left behind, and how it continues."""
 
 import contextlib
 import json

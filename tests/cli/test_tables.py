@@ -1,4 +1,4 @@
-"""The command: which cells run, how it goes on, what is refused."""
+"""The command: which cells run, how it continues, what is refused."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def test_an_interrupted_table_goes_on_with_what_is_missing(runs, capsys):
     ('dynafed', 'mlp-0.01', 'seed0'),
   ]
   out = capsys.readouterr().out
-  assert '3 of 4 runs are left; the same command goes on' in out
+  assert '3 of 4 runs are left; the same command continues' in out
   assert row(out, 'DynaFed')[1:] == ['-', '-']
   runs.ends = {}
   assert start(*TWO) == 0

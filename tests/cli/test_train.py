@@ -206,7 +206,7 @@ def test_a_method_beside_the_working_folder_needs_no_fork(runs, monkeypatch):
 
 
 def test_a_finished_branch_needs_its_beginning_no_more(runs, capsys):
-  """A run that has a folder already goes on even if the run that it began from is gone."""
+  """A run that has a folder already continues even if the run that it began from is gone."""
   pathlib.Path('W').mkdir()
   pathlib.Path('W/config.json').write_text('{}')
   assert start('--workdir=W', '--config.start_from=gone/checkpoints/5') == 0

@@ -56,7 +56,7 @@ def stopped(body: str, *signals: int) -> tuple[int, str]:
     (
       'stopping.flags_read()',
       75,
-      'interrupted ({}); the same command goes on from what was saved\n',
+      'interrupted ({}); the same command continues from what was saved\n',
     ),
   ],
 )
@@ -87,7 +87,7 @@ def test_what_is_not_saved_is_waited_for_and_a_second_signal_ends_it():
   status, err = stopped(body, signal.SIGINT, signal.SIGINT)
   first, second = err.splitlines()
   assert status == 75 and first == stopping.ASKED
-  assert second == 'interrupted (SIGINT); the same command goes on from what was saved'
+  assert second == 'interrupted (SIGINT); the same command continues from what was saved'
 
 
 def test_what_follows_a_save_is_left_out_after_a_signal():

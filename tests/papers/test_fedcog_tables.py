@@ -183,7 +183,7 @@ def test_the_composition_stands_beside_its_parts_and_shares_their_rounds():
 
 @pytest.mark.parametrize('scale', ['cpu', 'paper'])
 def test_pairs_of_table_3_share_the_rounds_before_t0(scale):
-  """Both runs of a pair go on from one checkpoint.
+  """Both runs of a pair continue from one checkpoint.
 
   On Fashion-MNIST they share 5 x 50 rounds and run 5 x 2 x 1 of their own.
   """
@@ -195,7 +195,7 @@ def test_pairs_of_table_3_share_the_rounds_before_t0(scale):
       a, b = (table.run(r, c, 0) for r in (without, plugged))
       assert b.config.algorithm in (f'{without.name}+fedcog', 'fedcog')
       shared = pathlib.Path(a.config.start_from)
-      if without.name == 'fedavg':  # in table1's run, which goes on
+      if without.name == 'fedavg':  # in table1's run, which continues
         assert b.config.start_from == a.config.start_from and '/table1/fedcog/' in str(shared)
       else:
         assert shared.parts[:-2] == b.folder.parts and not b.config.start_from

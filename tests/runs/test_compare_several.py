@@ -63,7 +63,7 @@ def test_a_comparison_is_interrupted_in_each_of_its_methods_and_goes_on(fake, tm
   def on(what, seed, round):
     if what == 'round' and (seed, round) == (1, 5):
       calls.append(round)
-      if len(calls) in (1, 2, 4, 5):  # once in each method; then it goes on from there
+      if len(calls) in (1, 2, 4, 5):  # once in each method; then it continues from there
         os.kill(os.getpid(), signal.SIGTERM)
 
   fake(on=on)
@@ -76,7 +76,7 @@ def test_a_comparison_is_interrupted_in_each_of_its_methods_and_goes_on(fake, tm
   for name in NAMES:
     part, whole = (f / 'compare' / name for f in (folder, tmp_path / 'whole'))
     assert lines_of(part) == lines_of(whole)
-  last = capsys.readouterr().out.rpartition('goes on from there')[2]  # of the last call
+  last = capsys.readouterr().out.rpartition('continues from there')[2]  # of the last call
   finished = [line for line in last.splitlines() if 'finished before' in line]
   assert finished == [
     f'{name}: finished before, 7 rounds' for name in ('fedavg', 'scaffold', NAMES[1])

@@ -1,4 +1,4 @@
-"""What a notebook shows while a run goes on."""
+"""What a notebook shows while a run continues."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""What is shown while a run goes on, and at its end."""
+"""What is shown while a run continues, and at its end."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""A run goes on bit for bit wherever it was interrupted.
+"""A run continues bit for bit wherever it was interrupted.
 
 Most tests put `tests.fake_engine` in the engine's place, so that every moment of a run can be hit.
 """

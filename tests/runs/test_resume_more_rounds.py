@@ -168,7 +168,7 @@ def test_without_its_checkpoints_a_finished_run_is_shown_and_cannot_go_on(fake, 
   lines = (tmp_path / 'run' / 'metrics.jsonl').read_bytes()
   capsys.readouterr()
   assert run(tmp_path / 'run', algorithm='fedavg', rounds=6) == 2
-  assert 'holds no checkpoint to go on from' in refusal(capsys)
+  assert 'holds no checkpoint to continue from' in refusal(capsys)
   assert (tmp_path / 'run' / 'metrics.jsonl').read_bytes() == lines
 
 

@@ -40,7 +40,7 @@ def test_every_combination_and_seed_is_what_it_is_alone():
 
 
 def test_a_run_that_diverges_leaves_the_others_alone(monkeypatch):
-  """The bar goes on to the end."""
+  """The bar continues to the end."""
   shown = []
   show = types.SimpleNamespace(
     doing=lambda text: None,

@@ -117,7 +117,7 @@ def test_what_counts_as_a_good_stop(status, after, text, wrong):
   ('argument', 'line'),
   [
     ('--kills=3', '--workdir: name a folder'),
-    ('--workdir=.', '--workdir=.: is there already'),
+    ('--workdir=.', '--workdir=.: exists'),
     ('--algorithms=fedavgg', "--algorithms='fedavgg': unknown; nearest: fedavg"),
     ('more', "'more': unexpected"),
   ],

@@ -62,4 +62,4 @@ def test_both_modes_in_short(tmp_path, monkeypatch):
 def test_a_folder_that_is_there_is_refused(tmp_path, capsys):
   with pytest.raises(SystemExit) as end:
     long_run.main(['long_run.py', f'--workdir={tmp_path}'])
-  assert end.value.code == 2 and 'is there already' in capsys.readouterr().err
+  assert end.value.code == 2 and 'exists; name a folder' in capsys.readouterr().err

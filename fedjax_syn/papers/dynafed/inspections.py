@@ -67,7 +67,7 @@ def open_run(
   config = opened.config
   summary = work_folder.summary(folder, config.seeds)
   if summary is None:
-    raise ValueError(f'{folder}: is not finished; go on with launch/main.py --workdir={folder}')
+    raise ValueError(f'{folder}: is not finished; continue with launch/main.py --workdir={folder}')
   if DynaFed.name not in config.algorithm.split('+'):
     raise ValueError(f'{folder}: algorithm={config.algorithm!r} learns no synthetic set')
   finished = [s for s in config.seeds if summary['status'][str(s)]['status'] == 'finished']

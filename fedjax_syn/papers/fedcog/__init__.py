@@ -7,8 +7,8 @@ from fedjax_syn.papers.paper import DEVIATION_NOTE, Paper, read_numbers
 from fedjax_syn.tables import draw, measures
 
 SHARED_NOTE = (
-  'the rounds before FedCOG generates are run once, as FedCOG: FedAvg and variants of FedCOG go on'
-  ' from there'
+  'the rounds before FedCOG generates are run once, as FedCOG: FedAvg and variants of FedCOG'
+  ' continue from there'
 )
 OTHER_FIGURES = (
   'the paper has other figures for the same setting in its other tables; these runs are those of'
@@ -22,7 +22,9 @@ TIME_NOTE = (
   'all clients train side by side on one machine: their time is divided by their number,'
   ' compilation excluded'
 )
-PAIRS_NOTE = 'both rows of a pair go on from the same round 50; the paper has no Fashion-MNIST here'
+PAIRS_NOTE = (
+  'both rows of a pair continue from the same round 50; the paper has no Fashion-MNIST here'
+)
 PERSONAL_NOTE = (
   'FT: the local model after one more local training; FedRep and Ditto have personal models of'
   ' their own'

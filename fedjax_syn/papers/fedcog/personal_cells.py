@@ -22,7 +22,7 @@ def _with_steps(title: str, key: str, note: str) -> Row:
 FEDAVG_FT, FEDPROX_FT, FEDCOG_FT = (
   r._replace(title=f'{r.title} + FT') for r in (FEDAVG, FEDPROX, FEDCOG)
 )
-# FedAvg and FedCOG go on from table1's FedCOG; the others are themselves from the first round on.
+# FedAvg and FedCOG continue from table1's FedCOG; the others run all rounds themselves.
 ROWS = (
   *from_table('table1', FEDAVG_FT),
   FEDPROX_FT,
@@ -34,7 +34,7 @@ EVERY = 'personal_every'
 # The last round is always measured; one more measurement costs a round.
 TABLE6 = (column('cifar10', settings={EVERY: 70}, cpu={EVERY: 30}, smoke={EVERY: 6}),)
 
-# All three go on from the same round T0; their local models of the next round are measured.
+# All three continue from the same round T0; their local models of the next round are measured.
 LOCAL_ROWS = from_table('table1', FEDAVG, FEDPROX, FEDCOG)
 ACCURACY = 'accuracy on the test split, per cent'
 OWN_ACCURACY = "accuracy on test rows in the proportions of the client's labels, per cent"
