@@ -90,7 +90,7 @@ def test_a_run_on_a_full_disk_is_one_line_and_goes_on_when_there_is_space(
   capfd.readouterr()
   assert experiment.run_experiment(config_of(), tmp_path / 'w') == 74
   (line,) = capfd.readouterr().err.splitlines()
-  assert 'No space left on device; what was saved is good' in line
+  assert 'No space left on device; saved work is good' in line
   saved = len(checkpoint.list_sorted(tmp_path / 'w' / 'checkpoints'))
   assert bool(saved) == bool(writes)
   left[0] = 10**6
