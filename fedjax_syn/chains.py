@@ -22,7 +22,8 @@ TRAITS = {
   'momentum': 'SGD with momentum',
   'persistent momentum': 'momentum that clients keep between rounds',
   'one class': 'one class per sample, and these data have several labels per sample',
-  'pixels': 'images, and these data are tokens',
+  'pixels': 'images',
+  'real values': 'rows of real values (images, a table or sequences)',
   'individual updates': "looks at each client's message by itself",
   'aggregate only': 'leaves only the sum of the updates to be used',
   'full history': 'records every round from the first one on',
@@ -30,7 +31,7 @@ TRAITS = {
   'proximal term': 'adds a proximal term to the local loss',
 }
 DIRECT_HOOKS = ('client_init', 'setup')  # local hooks that a layer with `client_update` may have
-UNCOMPOSED = ('one class', 'pixels', 'full history')  # no other layer provides them
+UNCOMPOSED = ('one class', 'pixels', 'real values', 'full history')  # no other layer provides them
 OF_LAYERS = ('aggregate only', 'private parameters', 'proximal term')  # what a layer does
 SERVER_DATA = ('', 'images', 'labels')  # from the least that a layer can need to the most
 
@@ -143,7 +144,7 @@ class Chain:
     return any(layer.private(model, path) for layer in self.layers)
 
   def adapt(self, model: Model, shape: tuple[int, ...]) -> Model:
-    """Returns the network as the layers change it; shape of an image, or (length,) of tokens."""
+    """Returns the network as the layers change it; `shape` is that of a row."""
     return functools.reduce(lambda model, layer: layer.model(model, shape), self.layers, model)
 
   def mechanism(self, task: Task | None) -> Mechanism | None:

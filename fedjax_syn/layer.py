@@ -188,7 +188,7 @@ class Layer:
   # -- Adaptations, before anything is traced.
 
   def model(self, model: Model, shape: tuple[int, ...], /) -> Model:
-    """Returns the network with the layer's changes; `shape` is an image's, or (length,) of tokens.
+    """Returns the network with the layer's changes; `shape` is that of a row.
 
     Equal arguments must give the same Model (`functools.cache`), since compiled programs are looked
     up by it.

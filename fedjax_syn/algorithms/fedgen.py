@@ -57,7 +57,7 @@ class FedGen(Layer):
   hidden: int = field(256, "the generator's hidden units (code 256)", low=1, high=10**5)
 
   def requires(self):
-    return frozenset({'individual updates', 'one class', 'pixels'})
+    return frozenset({'individual updates', 'one class', 'real values'})
 
   def prepare(self, client):  # the factor on both weights
     return client.broadcast.trained * self.decay ** (client.round - 1.0)

@@ -28,17 +28,17 @@ class FedMix(Layer):
   mixing: float = field(0.05, 'lambda, the weight of the averaged sample', low=0.0, high=1.0)
 
   def requires(self):
-    return frozenset({'one class', 'pixels'})
+    return frozenset({'one class', 'real values'})
 
   def setup(self, task, key, shard):
-    """Returns mean image [H, W, C], mean label [classes], and whether it has samples, []."""
+    """Returns mean row [*shape], mean label [classes], and whether it has samples, []."""
     image_sum = lambda x, y, mask: jnp.tensordot(mask, x, axes=1)
     total = federated.sum_batches(task.data, shard, ROWS, image_sum)
     size = jnp.maximum(shard.size, 1)
     return total / size, shard.class_counts / size, (shard.size > 0).astype(total.dtype)
 
   def loss(self, client, loss_fn, w, step):
-    images, labels, present = client.broadcast  # [clients, H, W, C], [clients, classes], [clients]
+    images, labels, present = client.broadcast  # [clients, *shape], [clients, classes], [clients]
     l, g = self.mixing, jax.random.categorical(step.key, jnp.log(present))
     scaled = step._replace(x=(1 - l) * step.x)
 

@@ -36,7 +36,7 @@ class FedReg(Layer):
   beta: float = field(0.5, 'share of w in the projection (code 0.5)', low=0.0, high=1.0)
 
   def requires(self):
-    return frozenset({'one class', 'pixels'})
+    return frozenset({'one class', 'real values'})
 
   def conflicts(self):
     return {

@@ -232,4 +232,6 @@ def _check_data(word: str, method: Chain, resolved: Resolved) -> None:
     )
   for trait in sorted(method.requires):
     if trait in facts.LACKS.get(data.name, ()):
-      raise ConfigError(f'algorithm={shown(word)}: needs {TRAITS[trait]} (data.name={data.name!r})')
+      has = '' if trait == 'one class' else ', and these data are tokens'
+      where = f'(data.name={data.name!r})'
+      raise ConfigError(f'algorithm={shown(word)}: needs {TRAITS[trait]}{has} {where}')

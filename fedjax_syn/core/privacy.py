@@ -315,21 +315,27 @@ def check_deviation(key: str, noise: float, clip: float) -> None:
     )
 
 
-def check_data(mechanism: Mechanism | None, normalisation: str) -> None:
-  """Raises if pixels are normalised by statistics of the clients, which epsilon leaves out.
+def check_data(mechanism: Mechanism | None, normalisation: str, filled: bool = False) -> None:
+  """Raises if rows are scaled or filled by statistics of the clients, which epsilon leaves out.
 
   Args:
     mechanism: of the run's method.
     normalisation: the name of the data's.
+    filled: whether missing values were filled by statistics.
 
   Raises:
     ValueError: naming the key and what would work.
   """
   if promises(mechanism) and normalisation == 'auto':
     raise ValueError(
-      "data.normalisation='auto': mean and deviation of the clients' pixels would be given away"
-      " with the model, outside of epsilon; use known constants: 'half' or 'unit', or those of a"
-      ' meta.json'
+      "data.normalisation='auto': mean and deviation of the clients' rows would be given away"
+      " with the model, outside of epsilon; use known constants: 'half' (of images) or 'unit', or"
+      ' those of a meta.json'
+    )
+  if promises(mechanism) and filled:
+    raise ValueError(
+      "data.missing='median': medians of the clients' rows would be given away with the model,"
+      " outside of epsilon; 'drop' would work"
     )
 
 

@@ -7,23 +7,29 @@ from typing import Any
 import numpy as np
 
 from fedjax_syn.core.texts import listed
+from fedjax_syn.data import features
 from fedjax_syn.data.dataset import Dataset
 from fedjax_syn.data.split import check_split
 
 CHANNELS = 4  # more are legal, but not together with fewer rows or columns
+GREY = 'x is square and lies in 0..1: taken as sequences [rows, time, channels]'
 ONE_LABEL = 'every row of y has one label: taken as several labels per image, of which each has one'
 
 
 def wrong_order(x: np.ndarray, y: np.ndarray) -> str:
-  """Returns which order other than NHWC the axes of images seem to have, and what would help.
+  """Returns which order other than ours the axes of x seem to have, and what would help.
 
   Args:
-    x: images as a user gives them, of any shape.
+    x: images or sequences as a user gives them, of any shape.
     y: their labels.
 
   Returns:
     The end of a sentence about x, or '' if the axes seem right.
   """
+  if features.channels_first(x):
+    wanted = '[n, time, channels]'
+    looks = f'is {list(x.shape)}, which looks like channels first'
+    return f'{looks}; wanted is {wanted}: np.swapaxes(x, 1, 2)'
   if x.ndim != 4:
     return ''
   n, height, width, channels = x.shape
@@ -127,6 +133,10 @@ def doubts(dataset: Dataset) -> tuple[str, ...]:
   lines = []
   if order := wrong_order(train.x, train.y):
     lines.append(f'x {order}; it is read as it is')
+  if features.look_grey(train.x):
+    lines.append(f'{GREY}; x[..., None] if they are grey images')
+  if features.has_columns(train.x) and (constant := features.constant_columns(train.x)):
+    lines.append(constant)
   if look_one_hot(train.y, test.y):
     lines.append(f'{ONE_LABEL}; y.argmax(axis=1) if they are classes')
   if train.y.ndim == 1 and (classes := untrained_classes(train.y, test.y).tolist()):

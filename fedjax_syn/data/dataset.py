@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_syn.data import features
 from fedjax_syn.data.normalisation import Normalisation, constants_for
 from fedjax_syn.data.split import Split, check_shapes, checksum, scale_splits
 
@@ -22,11 +23,11 @@ class Dataset:
   validation: Split | None
   """A stratified share held out of the training rows."""
   num_classes: int
-  normalisation: Normalisation
-  """Or a known name, as 'auto'."""
-  checksum: str
+  normalisation: Normalisation = 'auto'  # type: ignore[assignment]
+  """Or a known name, as 'auto': computed from the training rows."""
+  checksum: str = ''
   """SHA-256 of all training and test arrays, before anything is held out."""
-  clients: np.ndarray | None
+  clients: np.ndarray | None = None
   """int32 [training rows], natural client of each row."""
   proxy: Split | None = None
   """The server's own rows; labels -1 if they are not those of this data set."""
@@ -42,15 +43,19 @@ class Dataset:
   """int32 [test rows], natural client of each; -1: nobody's."""
   natural_clients: int = 0
   """How many the data name; 0: as many as rows name. Kept when rows are held out."""
+  filled: bool = False
+  """Whether missing values were filled by statistics of the training rows."""
   notes: tuple[str, ...] = ()
   """What was scaled, renamed or left out, and why; a sentence each."""
 
   def __post_init__(self) -> None:
-    """Brings pixels of other types to uint8, all splits by one range; see docs/data.md.
+    """Brings pixels of other types to uint8, all splits by one range, and other floats to float32.
+
+    See docs/data.md.
 
     Raises:
-      ValueError: if pixels have no such range or splits no common shape, the constants are for
-        another range, or a part is of another type.
+      ValueError: if pixels have no such range or splits no common kind and shape, the constants are
+        for another range, or a part is of another type.
     """
     for name in _SPLITS:
       value = getattr(self, name)
@@ -72,8 +77,13 @@ class Dataset:
 
   @property
   def shape(self) -> tuple[int, ...]:
-    """Height, width and channels of an image; the length of a row of tokens."""
+    """Of a row: (height, width, channels), (features,), (time, channels); of tokens (length,)."""
     return np.shape(self.train.x)[1:]
+
+  @property
+  def kind(self) -> str:
+    """What rows are: 'images', 'table', 'sequences' or 'tokens'."""
+    return features.kind_of(np.asarray(self.train.x))
 
   def num_clients(self) -> int:
     """How many natural clients the data name, with or without training rows; 0: none."""

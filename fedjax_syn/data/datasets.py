@@ -63,7 +63,6 @@ _READERS: dict[str, Callable[[str, Path], Dataset]] = {
   'digits_domains': _digits_domains,
   'digits_styles': digits.load_styles,
   'fortunes': fortunes.load,
-  'arrays': arrays.load,
   'leaf': leaf.load,
 }
 
@@ -144,7 +143,8 @@ def load(
     trusted: whether modules that a folder of 'tfds:NAME' names may be imported.
     placement: where the training rows will be; those for the 'host' stay in their file until they
       are used, if it is not compressed.
-    choice: splits and columns of 'parquet' and 'tfds:NAME'.
+    choice: splits and columns of 'parquet' and 'tfds:NAME'; what is done with rows of 'arrays'
+      that lack a value.
 
   Returns:
     The data set.
@@ -204,7 +204,12 @@ def _check_settings(name: str, data_dir: str, size: int, choice: facts.Choice) -
     raise ValueError(f"data.dir='': name the folder of images; {folder_layout.WANTED}")
   if name in facts.IN_FOLDER and not data_dir:
     raise ValueError(f"data.dir='': name the folder, as in data.name={name}:FOLDER")
-  for key, value in choice._asdict().items():
+  if choice.missing and name != 'arrays':
+    raise ValueError(
+      f'data.missing={choice.missing!r}: only arrays and CSV files can lack values, not {name}; '
+      "use ''"
+    )
+  for key, value in choice._replace(missing='')._asdict().items():
     named = name.startswith(TFDS) and key.endswith('split')
     if value and name != PARQUET and not named:
       others = ' and tfds:NAME' if key.endswith('split') else ''
@@ -229,14 +234,14 @@ def _read(
     return tfds_named.load(name, folder, size, trusted, choice)
   if ':' in name:
     return _from_function(name)
+  if name == 'arrays':
+    return arrays.load(name, folder, mapped=mapped, missing=choice.missing)
   if name not in _READERS:
     near = suggestions.nearest(name, names(), most=1)
     raise ValueError(
       f'data.name={name!r} is unknown{f" (did you mean {near[0]!r}?)" if near else ""}; known are '
       f'{", ".join(names())} and package.module:function'
     )
-  if mapped and name == 'arrays':
-    return arrays.load(name, folder, mapped=True)
   if mapped and name in SOURCES:
     return prepared.load(name, folder, mapped=True)
   return _READERS[name](name, folder)

@@ -12,7 +12,7 @@ FLAIR_LABELS = 17
 # By data set, of `fedjax_syn.chains.TRAITS`.
 LACKS: dict[str, tuple[str, ...]] = {
   **dict.fromkeys(FLAIR, ('one class',)),
-  'fortunes': ('pixels',),
+  'fortunes': ('pixels', 'real values'),
 }
 VOCABULARY = 4096  # tokens are 0 (padding) .. VOCABULARY - 1
 IN_FOLDER = (
@@ -28,6 +28,8 @@ class Choice(NamedTuple):
   test_split: str = ''
   label_column: str = ''
   client_column: str = ''
+  missing: str = ''
+  """What is done with rows that lack a value; see `fedjax_syn.data.missing`."""
 
 
 def split_name(name: str, folder: str) -> tuple[str, str]:

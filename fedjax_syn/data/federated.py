@@ -35,7 +35,8 @@ class FederatedData(NamedTuple):
   """A partitioned training set; a pytree of arrays that jitted rounds take as an argument."""
 
   x: Array
-  """uint8 [rows, height, width, channels]; tokens: int32 [rows, length]."""
+  """uint8 [rows, height, width, channels]; tokens: int32 [rows, length]; a table: float32 [rows,
+  features]; sequences: float32 [rows, time, channels]."""
   y: Array
   """int32 [rows], or multi-hot [rows, labels]."""
   order: Array
@@ -49,9 +50,9 @@ class FederatedData(NamedTuple):
   positions: Array
   """int32 [bound], 0, 1, ...: its length is the static bound on a client's size."""
   mean: Array
-  """float32 [channels]."""
+  """float32 [channels], or [features] of a table."""
   std: Array
-  """float32 [channels]."""
+  """As `mean`."""
   proxy: Proxy | None = None
   clients: Array | None = None
   """int32 [clients], whose rows these are, where they are those of a round; a number from that of
@@ -103,20 +104,23 @@ def placement_of(data: FederatedData) -> str:
 
 
 def normalise(data: FederatedData, x: Array) -> Array:
-  """Turns uint8 pixels into the floats that a model sees, (x / 255 - mean) / std; keeps tokens.
+  """Returns what a model sees: (x / 255 - mean) / std of uint8, (x - mean) / std of floats, tokens.
 
   Args:
     data: the partitioned training set.
-    x: uint8 [..., channels], or tokens, int32.
+    x: pixels, uint8 [..., channels]; floats [..., channels or features]; tokens, int32.
 
   Raises:
     ValueError: if the type is another one, whose range is unknown.
   """
   if x.dtype == jnp.int32:
     return x
+  per_channel = lambda v: jnp.expand_dims(v, tuple(range(x.ndim - 1)))
+  if x.ndim < 4 and jnp.issubdtype(x.dtype, jnp.floating):
+    # Centred first: of large values the difference is exact where a product would be rounded.
+    return (x.astype(data.mean.dtype) - per_channel(data.mean)) * per_channel(1 / data.std)
   if x.dtype != jnp.uint8:
     raise ValueError(f'pixels are {x.dtype}; a Dataset, or data.scaling.scale(x), makes them uint8')
-  per_channel = lambda v: jnp.expand_dims(v, tuple(range(x.ndim - 1)))
   scale, shift = per_channel(1 / (255 * data.std)), per_channel(data.mean / data.std)
   return x.astype(data.mean.dtype) * scale - shift
 

@@ -1,4 +1,4 @@
-"""Normalisations of pixels scaled to 0..1: the papers' constants by name, or computed.
+"""Normalisations: of pixels scaled to 0..1, the papers' constants by name, or computed; of columns.
 
 `fedjax_syn.data.federated.normalise` applies them, inside the programs.
 """
@@ -7,9 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_syn.data import features
+
 
 class Normalisation(NamedTuple):
-  """Mean and standard deviation per channel: a pixel p in 0..1 becomes (p - mean) / std."""
+  """Mean and standard deviation: a pixel p in 0..1, or a value p, becomes (p - mean) / std.
+
+  There is one of each per channel of images and sequences, and per feature of tables.
+  """
 
   name: str
   mean: tuple[float, ...]
@@ -36,31 +41,33 @@ CHUNK = 2**22  # pixels that are counted together
 
 
 def constants_for(normalisation: Any, x: np.ndarray) -> Normalisation:
-  """Returns constants with one entry per channel, after a check that they are for pixels in 0..1.
+  """Returns constants with one entry per column, after a check that they are for these rows.
 
   Args:
     normalisation: a name of NORMALISATIONS, or constants.
-    x: training images, uint8 [n, height, width, channels]; tokens [n, length], which have none.
+    x: training rows: images, uint8; a table or sequences, float32; tokens, which have none.
 
   Raises:
-    ValueError: if it is neither, or for another range or number of channels.
+    ValueError: if it is neither, or for another range or number of columns.
   """
+  kind = features.kind_of(x)
   if isinstance(normalisation, str):
     check_name(normalisation)
-    if x.ndim == 2 and normalisation not in ('auto', 'unit'):
+    if kind != features.IMAGES and normalisation not in ('auto', 'unit'):
       raise ValueError(
-        f'data.normalisation={normalisation!r} is for images, and these data are tokens; use ""'
+        f'data.normalisation={normalisation!r} is for images, and these data are '
+        f'{features.called(kind)}; use ""'
       )
-    constants = NORMALISATIONS['unit' if x.ndim == 2 else normalisation] or measure(x)
+    constants = NORMALISATIONS['unit' if kind == features.TOKENS else normalisation] or measure(x)
   elif isinstance(normalisation, Normalisation):
     constants = normalisation
-    check_constants(constants)
+    check_constants(constants, kind)
   else:
     raise ValueError(
       f'normalisation={normalisation!r} must be Normalisation(name, mean, std), or one of '
       f'{", ".join(NORMALISATIONS)}'
     )
-  return constants if x.ndim == 2 else _per_channel(constants, x.shape[-1])
+  return constants if kind == features.TOKENS else _per_column(constants, x.shape[-1], kind)
 
 
 def check_name(name: str) -> None:
@@ -76,17 +83,21 @@ def check_name(name: str) -> None:
 
 
 def measure(x: np.ndarray) -> Normalisation:
-  """Returns mean and standard deviation per channel of images, exact from their histograms.
+  """Returns mean and standard deviation per column of training rows.
 
   Args:
-    x: uint8 [n, height, width, channels].
+    x: images, uint8 [n, height, width, channels], exact from their histograms; tables and
+      sequences as in `features.measure`.
 
   Returns:
     The normalisation called 'auto'.
 
   Raises:
-    ValueError: if there is no image, or all pixels of a channel are equal.
+    ValueError: if there is no row, or all pixels of a channel are equal, or a value is missing.
   """
+  if features.has_columns(x):
+    mean, std = features.measure(x)
+    return Normalisation('auto', tuple(mean.tolist()), tuple(std.tolist()))
   if not x.size:
     raise ValueError(f'train: x is empty, its shape is {list(x.shape)}')
   levels = np.arange(256) / 255
@@ -107,38 +118,47 @@ def measure(x: np.ndarray) -> Normalisation:
   return Normalisation('auto', tuple(mean.tolist()), tuple(std.tolist()))
 
 
-def check_constants(normalisation: Normalisation) -> None:
-  """Refuses constants that are not for pixels in 0..1.
+def check_constants(normalisation: Normalisation, kind: str = features.IMAGES) -> None:
+  """Refuses constants that are not finite, or for images not for pixels in 0..1.
+
+  Args:
+    normalisation: the constants.
+    kind: of the rows, as `features.kind_of` names it.
 
   Raises:
-    ValueError: if a mean lies outside of 0..1, or a deviation outside of 0 < std <= 10.
+    ValueError: if a deviation is not positive, or for images a mean lies outside of 0..1 or a
+      deviation above 10.
   """
   name, mean, std = (np.asarray(value) for value in normalisation)
-  if not ((mean >= 0) & (mean <= 1)).all() or not ((std > 0) & (std <= 10)).all():
-    raise ValueError(
-      f'normalisation {str(name)!r} has mean {mean.tolist()} and std {std.tolist()}; they are of '
-      'pixels scaled to 0..1: divide those of 0..255 by 255'
-    )
+  given = f'normalisation {str(name)!r} has mean {mean.tolist()} and std {std.tolist()}'
+  if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
+    raise ValueError(f'{given}; a finite mean and a positive std per column would work')
+  if kind == features.IMAGES and not (((mean >= 0) & (mean <= 1)).all() and (std <= 10).all()):
+    raise ValueError(f'{given}; they are of pixels scaled to 0..1: divide those of 0..255 by 255')
 
 
-def _per_channel(normalisation: Normalisation, channels: int) -> Normalisation:
-  """Returns the constants with one entry per channel; a single constant serves all channels."""
+def _per_column(normalisation: Normalisation, columns: int, kind: str) -> Normalisation:
+  """Returns the constants with one entry per column; a single constant serves all columns."""
   name, mean, std = normalisation
-  if len(mean) not in (1, channels):
+  if len(mean) not in (1, columns):
+    what = {features.TABLE: 'features', features.IMAGES: 'channels'}.get(kind, 'channels')
+    rows = 'images' if kind == features.IMAGES else 'data'
+    use = '"auto", "half" or "unit"' if kind == features.IMAGES else '"auto" or "unit"'
     raise ValueError(
-      f'data.normalisation={name!r} is for {len(mean)} channels, but the images have {channels}; '
-      'use "auto", "half" or "unit"'
+      f'data.normalisation={name!r} is for {len(mean)} {what}, but the {rows} have {columns}; '
+      f'use {use}'
     )
-  repeat = channels if len(mean) == 1 else 1
+  repeat = columns if len(mean) == 1 else 1
   return Normalisation(name, mean * repeat, std * repeat)
 
 
-def parse(value: Any, where: str) -> str | Normalisation:
+def parse(value: Any, where: str, kind: str = features.IMAGES) -> str | Normalisation:
   """Reads a normalisation from JSON: a name, or {"mean": [...], "std": [...]} per channel.
 
   Args:
     value: what the JSON holds.
     where: the file, for the message.
+    kind: of the rows, as `features.kind_of` names it.
 
   Returns:
     A name of NORMALISATIONS, or the constants under the name 'own'.
@@ -160,7 +180,7 @@ def parse(value: Any, where: str) -> str | Normalisation:
     )
   constants = Normalisation('own', tuple(mean.tolist()), tuple(std.tolist()))
   try:
-    check_constants(constants)
+    check_constants(constants, kind)
   except ValueError as error:
     raise ValueError(f'{where}: {error}') from error
   return constants

@@ -3,6 +3,7 @@
 import dataclasses
 
 from fedjax_syn.core.fields import field
+from fedjax_syn.data.missing import RULES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,14 @@ class Data:
     above=0,
     high=0.5,
   )
-  normalisation: str = field('', "constants for the pixels; '' is the data set's own")
+  normalisation: str = field('', "constants for pixels or columns; '' is the data set's own")
+  missing: str = field(
+    '',
+    "rows of arrays and CSV files that lack a value: '' (refused), 'median' (of the column in"
+    " training rows) or 'drop'",
+    choices=RULES,
+    added=True,
+  )
   min_size: int = field(
     10, 'fewest samples of a client, for partitions that draw until it holds', low=0, high=10**9
   )

@@ -6,15 +6,22 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from fedjax_syn.data import features
 from fedjax_syn.data.facts import VOCABULARY
 from fedjax_syn.data.scaling import scale_together
 
+KINDS = (
+  'x must be images (uint8 [n, height, width, channels]), a table (float32 [n, features]), '
+  'sequences (float32 [n, time, channels]) or tokens (int32 [n, length])'
+)
+
 
 class Split(NamedTuple):
-  """Images and their labels."""
+  """Rows and their labels."""
 
   x: np.ndarray
-  """uint8 [n, height, width, channels]; tokens: int32 [n, length]."""
+  """Images, uint8 [n, height, width, channels]; a table, float32 [n, features]; sequences, float32
+  [n, time, channels]; tokens, int32 [n, length]."""
   y: np.ndarray
   """int32 [n]; several labels per row: multi-hot [n, labels]."""
 
@@ -30,7 +37,7 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
   """Returns arrays as a read-only Split, or says in one line what is wrong with them.
 
   Args:
-    x: images, uint8 [n, height, width, channels], or tokens, int32 [n, length].
+    x: as in `Split`.
     y: labels, any integer type [n], or multi-hot [n, labels].
     where: what the message names, a file for instance.
     num_classes: labels must be below it (multi-hot: its columns); None accepts every label from 0
@@ -43,21 +50,23 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
     ValueError: if a type, a shape or a label is wrong.
   """
   x, y = np.asarray(x), np.asarray(y)
-  tokens = x.dtype == np.int32 and x.ndim == 2
-  if not tokens and (x.dtype != np.uint8 or x.ndim != 4):
-    raise ValueError(
-      f'{where}: x must be uint8 [n, height, width, channels], got {x.dtype} {list(x.shape)}'
-    )
+  kind = features.kind_of(x)
+  types = {features.IMAGES: np.uint8, features.TOKENS: np.int32}
+  if not kind or x.dtype != types.get(kind, np.float32):
+    raise ValueError(f'{where}: {KINDS}, got {x.dtype} {list(x.shape)}{_row_help(x)}')
   if not np.issubdtype(y.dtype, np.integer) or not (y.ndim == 1 or y.ndim == 2 and y.shape[1] > 1):
     raise ValueError(
       f'{where}: y must be an integer type [n] or [n, labels], got {y.dtype} {list(y.shape)}'
       f'{_label_help(y)}'
     )
   if len(x) != len(y):
-    raise ValueError(f'{where}: {len(x)} images in x, but {len(y)} labels in y')
+    turned = '; x.T would work' if x.ndim == 2 and x.shape[1] == len(y) else ''
+    raise ValueError(f'{where}: {len(x)} rows in x, but {len(y)} labels in y{turned}')
   if not x.size:
     raise ValueError(f'{where}: x is empty, its shape is {list(x.shape)}')
-  if tokens and (x.min() < 0 or x.max() >= VOCABULARY):
+  if features.has_columns(x):
+    features.check_values(x, where)
+  if kind == features.TOKENS and (x.min() < 0 or x.max() >= VOCABULARY):
     raise ValueError(f'{where}: tokens must lie in 0..{VOCABULARY - 1}, got {x.min()}..{x.max()}')
   if y.ndim == 2 and y.shape[1] != (num_classes or y.shape[1]):
     raise ValueError(f'{where}: y must have {num_classes} columns, got {y.dtype} {list(y.shape)}')
@@ -75,28 +84,31 @@ def check_split(x: Any, y: Any, where: str, num_classes: int | None = None) -> S
 def scale_splits(
   splits: Mapping[str, MaybeSplit],
 ) -> tuple[dict[str, MaybeSplit], tuple[str, ...]]:
-  """Returns splits with their images as uint8, all scaled by one range, and what was scaled.
+  """Returns splits with images as uint8, all scaled by one range, and other floats as float32.
 
   Args:
-    splits: by name; images [n, height, width, channels] of any numeric type. Other shapes are left
-      as they are.
+    splits: by name; images [n, height, width, channels] of any numeric type, and tables and
+      sequences of any float type. Tokens are left as they are.
 
   Returns:
-    The splits by name, and notes.
+    The splits by name, and what was scaled or converted.
 
   Raises:
-    ValueError: if values have no such range; see `scale_together`.
+    ValueError: if values have no such range or lose their digits; see `scale_together` and
+      `features.to_float32`.
   """
   arrays = {name: np.asarray(split.x) for name, split in splits.items() if split is not None}
   images = {name: x for name, x in arrays.items() if x.ndim == 4 and x.dtype != np.uint8}
-  if not images:
+  floats = {name: x for name, x in arrays.items() if features.has_columns(x)}
+  floats = {name: x for name, x in floats.items() if x.dtype != np.float32}
+  if not images and not floats:
     return dict(splits), ()
-  scaled, notes = scale_together(images)
+  scaled, notes = scale_together(images) if images else features.to_float32(floats)
   return {name: s and s._replace(x=scaled.get(name, s.x)) for name, s in splits.items()}, notes
 
 
 def check_shapes(splits: Mapping[str, Split]) -> None:
-  """Refuses splits that are neither images nor tokens, or not of one shape.
+  """Refuses splits that are of no known kind, or not of one kind and shape.
 
   Args:
     splits: by name; the first is the one that others must be like.
@@ -106,15 +118,28 @@ def check_shapes(splits: Mapping[str, Split]) -> None:
   """
   first, (like, _) = next(iter(splits.items()))
   for name, (x, _) in splits.items():
-    shape, kind = list(np.shape(x)), np.asarray(x).dtype
-    if len(shape) != 4 and not (len(shape) == 2 and kind.kind in 'iu'):
-      helps = {2: 'x.reshape(-1, height, width, channels)', 3: 'x[..., None] if they are grey'}
-      raise ValueError(
-        f'{name}: x must be images [rows, height, width, channels] or integers [rows, length], got '
-        f'{kind} {shape}; {helps.get(len(shape), "another shape")} would work'
-      )
+    x, like = np.asarray(x), np.asarray(like)
+    shape, kind = list(x.shape), features.kind_of(x)
+    if not kind:
+      raise ValueError(f'{name}: {KINDS}, got {x.dtype} {shape}{_row_help(x)}')
+    if kind != features.kind_of(like):
+      other = f'{like.dtype} {list(like.shape)}'
+      raise ValueError(f'{name}: x is {x.dtype} {shape}, but that of {first} {other}')
     if shape[1:] != list(np.shape(like))[1:]:
       raise ValueError(f'{name}: x is {shape}, but that of {first} {list(np.shape(like))}')
+
+
+def _row_help(x: np.ndarray) -> str:
+  """Says what would turn x of another type or shape into rows, '' if that is unknown."""
+  tokens = 'x.astype(np.int32) if they are tokens'
+  if x.dtype.kind in 'OUS':
+    return '; number or encode texts before, or use data.name=csv:PATH, which does'
+  if x.ndim == 3:
+    return '; x[..., None] if they are grey images, x.astype(np.float32) if they are sequences'
+  if x.ndim == 2:
+    table = 'x.astype(np.float32) if they are a table'
+    return f'; {table}' if x.dtype.kind == 'b' else f'; {table}, {tokens}'
+  return '; x[:, None] if it is a table of one column' if x.ndim == 1 else ''
 
 
 def _label_help(y: np.ndarray) -> str:

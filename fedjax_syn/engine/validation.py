@@ -5,6 +5,7 @@ import numpy as np
 from fedjax_syn.chains import TRAITS, Chain
 from fedjax_syn.core.layer_classes import traced_fields
 from fedjax_syn.core.sampling import SAMPLERS
+from fedjax_syn.data.features import IMAGES, TOKENS, called, kind_of
 from fedjax_syn.data.federated import FederatedData
 
 
@@ -38,12 +39,17 @@ def check(chain: Chain, data: FederatedData, sampler: str) -> None:
       f'{chain.name} needs server data with {needed}, and data.proxy has none: load the data with '
       "proxy='held_out'"
     )
-  missing = {'one class': data.y.ndim > 1, 'pixels': data.x.ndim < 4}
+  kind = kind_of(data.x)
+  missing = {'one class': data.y.ndim > 1, 'pixels': kind != IMAGES, 'real values': kind == TOKENS}
   for trait in sorted(chain.requires & missing.keys()):
     if missing[trait]:
-      raise ValueError(f'algorithm={chain.name!r}: needs {TRAITS[trait]}')
+      given = '' if trait == 'one class' else f', and these data are {called(kind)}'
+      raise ValueError(f'algorithm={chain.name!r}: needs {TRAITS[trait]}{given}')
   if missing['pixels'] and chain.trains_locally and chain.local._augmentation() is not None:
-    raise ValueError(f"client.augment: needs {TRAITS['pixels']}; 'none' would work")
+    raise ValueError(
+      f"client.augment: needs {TRAITS['pixels']}, and these data are {called(kind)}; 'none' would"
+      ' work'
+    )
 
 
 def next_stop(chain: Chain, done: int) -> int | None:

@@ -9,8 +9,10 @@ import jax
 
 from fedjax_syn.core import own_code, suggestions
 from fedjax_syn.core.types import Model
+from fedjax_syn.data.features import IMAGES, SEQUENCES, TABLE, TOKENS, called
 from fedjax_syn.models.classifier import as_model
 from fedjax_syn.models.convnet import convnet
+from fedjax_syn.models.convnet1d import convnet1d
 from fedjax_syn.models.flax_module import from_class, from_module
 from fedjax_syn.models.init import INITS
 from fedjax_syn.models.lenet import cnn3, lenet
@@ -24,8 +26,12 @@ __all__ = ['create', 'from_module', 'names']
 MODELS: dict[str, tuple[Callable[..., nn.Module], str]] = {
   'cnn3': (cnn3, 'FedCOG for CIFAR-100: three 3x3 convolutions, 128 hidden units'),
   'convnet': (convnet, 'DynaFed: depth (3) blocks of width (128): conv 3x3, norm, ReLU, pooling'),
+  'convnet1d': (
+    convnet1d,
+    'sequences: depth (3) blocks of width (64): convolution over 5 steps, norm, ReLU, pooling by 2',
+  ),
   'lenet': (lenet, 'FedCOG: two 5x5 convolutions with max-pooling, 120 and 84 hidden units'),
-  'mlp': (mlp, 'depth (2) hidden layers of width (128) with ReLU'),
+  'mlp': (mlp, 'images, tables or sequences: depth (2) hidden layers of width (128) with ReLU'),
   'resnet18': (
     resnet18,
     'ResNet-18 of width (64); norm "group" (32 groups), "batch", "layer", "none"',
@@ -35,7 +41,13 @@ MODELS: dict[str, tuple[Callable[..., nn.Module], str]] = {
     'tokens: embedding and depth (1) convolutions of width (64), maximum over the text',
   ),
 }
-TEXT = ('text',)  # those that take tokens; the others take images
+# What they take, where it is not images alone.
+TAKES: dict[str, tuple[str, ...]] = {
+  'convnet1d': (SEQUENCES,),
+  'mlp': (IMAGES, TABLE, SEQUENCES),
+  'text': (TOKENS,),
+}
+TEXT = tuple(name for name, kinds in TAKES.items() if TOKENS in kinds)
 # The fastest form for vmapped or scanned clients; measured, for the paper's CIFAR-10 round on an
 # H200 with tensorfloat32: patches 0.144 s, XLA's grouped convolutions 0.206 s. Other backends take
 # XLA's own.
@@ -58,13 +70,15 @@ def create(
   pooling: str = 'avg',
   init: str = 'torch',
   conv: str = 'auto',
+  kind: str = '',
 ) -> Model:
   """Builds a model; a network ignores what it has no use for (an MLP the pooling, say).
 
   Args:
     name: one of `names()`, or 'package.module:function', a function that takes the arguments below
       by name and returns a Model, or a class of Flax modules (see `from_module`).
-    shape: (height, width, channels) of an image, in pixels; (length,) of a row of tokens.
+    shape: of a row: (height, width, channels) of an image, in pixels; (features,) of a table;
+      (time, channels) of sequences; (length,) of tokens.
     num_classes: size of the output.
     width: channels or hidden units of a layer; 0 is the model's own default.
     depth: number of blocks or hidden layers; 0 is the model's own default.
@@ -73,9 +87,11 @@ def create(
     init: 'torch' (weights and biases uniform on +-1/sqrt(fan in)) or 'flax' (LeCun normal weights,
       zero biases).
     conv: form of the convolutions: 'xla', 'patches', 'chwn', or 'auto', the fastest here.
+    kind: what rows are, `Dataset.kind`; '' follows from the shape, a single size being that of
+      tokens for models of texts and of a table for others.
 
   Returns:
-    The model, with `init(key) -> Variables`; `apply(variables, x [batch, height, width, channels],
+    The model, with `init(key) -> Variables`; `apply(variables, x [batch, *shape],
     train=False, mask=None) -> Output`; `head(params, features) -> logits`; `is_head(path)`. Equal
     arguments give one model, except of a function outside the package.
 
@@ -87,14 +103,7 @@ def create(
   given: dict[str, Any] = {'norm': norm, 'pooling': pooling, 'init': init, 'conv': conv}
   for argument, value in given.items():
     _one_of(argument, value, known[argument])
-  if len(shape) not in (1, 3) or min(shape) < 1:
-    raise ValueError(f'shape = {shape}: it is (height, width, channels), three positive integers')
-  if name in MODELS and (len(shape) == 1) != (name in TEXT):
-    takes, given_are = ('tokens', 'images') if name in TEXT else ('images', 'tokens')
-    others = ', '.join(n for n in MODELS if (n in TEXT) != (name in TEXT))
-    raise ValueError(
-      f'model.name = {name!r}: takes {takes}, and these data are {given_are}; use {others}'
-    )
+  kind = _kind(name, shape, kind)
   sizes = {'num_classes': num_classes, 'width': width, 'depth': depth}
   for argument, size in sizes.items():
     least = 1 if argument == 'num_classes' else 0
@@ -104,10 +113,10 @@ def create(
     given['conv'] = FASTEST.get(jax.default_backend(), 'xla')
   given |= {'shape': tuple(shape), **sizes}
   if ':' not in name:
-    return _built_in(_one_of('name', name, MODELS), **given)
+    return _built_in(name, **given)
   build = own_code.load(name, 'model.name')
   if isinstance(build, type) and issubclass(build, nn.Module):
-    build = functools.partial(from_class, build, name)  # type: ignore[arg-type]
+    build = functools.partial(from_class, build, name, kind=kind)  # type: ignore[arg-type]
   model = own_code.call(build, f'model.name = {name!r}', **given)
   if not isinstance(model, Model):
     raise ValueError(f'model.name = {name!r}: it returned a {type(model).__name__}, not a Model')
@@ -120,8 +129,36 @@ def _built_in(
 ) -> Model:
   weights = INITS[init]
   body = MODELS[name][0](shape=shape, form=FORMS[conv], weights=weights, **options)
-  model = as_model(name, body, shape, num_classes, weights)
+  model = as_model(name, body, shape, num_classes, weights, tokens=name in TEXT)
   return model._replace(embed=embed) if name in TEXT else model
+
+
+def _kind(name: str, shape: tuple[int, ...], kind: str) -> str:
+  """Returns what rows are, after a check that the model takes them."""
+  by_size = {1: TOKENS if name in TEXT else TABLE, 2: SEQUENCES, 3: IMAGES}
+  if len(shape) not in by_size or min(shape) < 1:
+    raise ValueError(
+      f'shape = {shape}: it is (height, width, channels), (features,), (time, channels) or'
+      ' (length,), positive integers'
+    )
+  kind = kind or by_size[len(shape)]
+  if ':' in name:
+    return kind
+  _one_of('name', name, MODELS)
+  if kind not in (taken := taken_by(name)):
+    *others, last = map(called, taken)
+    takes = f'{", ".join(others)} or {last}' if others else last
+    fit = [other for other in MODELS if kind in taken_by(other)]
+    raise ValueError(
+      f'model.name = {name!r}: takes {takes}, and these data are'
+      f' {called(kind)}; use {", ".join(fit)}'
+    )
+  return kind
+
+
+def taken_by(name: str) -> tuple[str, ...]:
+  """Returns what rows a built-in model takes."""
+  return TAKES.get(name, (IMAGES,))
 
 
 def _one_of(argument: str, value: str, known: Iterable[str]) -> str:

@@ -39,27 +39,29 @@ def as_model(
   shape: tuple[int, ...],
   num_classes: int,
   init: Init,
+  tokens: bool = False,
 ) -> Model:
   """Closes a body into a `Model`, whose parameters are {'body': ..., 'head': {'kernel', 'bias'}}.
 
   Args:
     name: what the model is called in results.
     body: called as body(x, train, mask) -> features [batch, features].
-    shape: (height, width, channels) of an image, in pixels; (length,) of a row of tokens.
+    shape: of a row, see `fedjax_syn.models.create`.
     num_classes: size of the output.
     init: one of `INITS`, for the head.
+    tokens: whether rows are integers.
 
   Returns:
     The model. Beyond what `Model` promises, `apply(..., stages=True)` returns the Output and a
-    tuple of the body's intermediate activations, [batch, height, width, channels] or [batch,
-    features], in the order of the layers.
+    tuple of the body's intermediate activations, [batch, height, width, channels], [batch,
+    time, channels] or [batch, features], in the order of the layers.
   """
   network = Classifier(body, num_classes, init)
   top = Dense(num_classes, init)
 
   @jax.jit
   def initialise(key: PRNGKey) -> Variables:
-    blank = jnp.zeros((1, *shape), jnp.int32 if len(shape) == 1 else None)
+    blank = jnp.zeros((1, *shape), jnp.int32 if tokens else None)
     drawn = network.init(key, blank, False, None)
     return Variables(drawn['params'], drawn.get('batch_stats', {}))
 

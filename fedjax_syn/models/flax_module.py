@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_syn.core.types import Array, Model, Output, Params, PRNGKey, Variables
+from fedjax_syn.data.features import TOKENS
 
 OPTIONAL = ('num_classes', 'width', 'depth', 'norm', 'pooling', 'init', 'conv', 'shape')
 
@@ -30,6 +32,7 @@ def from_class(cls: type[nn.Module], name: str, **settings: Any) -> Model:
     ValueError: if the class has other fields without defaults, or the module does not fit; see
       `from_module`.
   """
+  tokens = settings.get('kind') == TOKENS
   given = {k: v for k, v in settings.items() if k in OPTIONAL and k in cls.__annotations__}
   given = {k: v for k, v in given.items() if not (k in ('width', 'depth') and v == 0)}
   try:
@@ -38,22 +41,27 @@ def from_class(cls: type[nn.Module], name: str, **settings: Any) -> Model:
     raise ValueError(
       f'model.name = {name!r}: {error}; only {", ".join(OPTIONAL)} are given'
     ) from error
-  return from_module(module, settings['shape'], settings['num_classes'], name)
+  return from_module(module, settings['shape'], settings['num_classes'], name, tokens)
 
 
 def from_module(
-  module: nn.Module, shape: tuple[int, ...], num_classes: int, name: str = 'flax'
+  module: nn.Module,
+  shape: tuple[int, ...],
+  num_classes: int,
+  name: str = 'flax',
+  tokens: bool = False,
 ) -> Model:
   """Makes a model of a Flax module.
 
   Args:
-    module: called as module(x) -> logits [batch, classes], x [batch, height, width, channels]
-      normalised; also with train (bool), and mask ([batch], 1 for a sample, 0 for padding; None
-      outside training) if it takes them. With BatchNorm it has to take the mask and give it to
-      every BatchNorm as `mask`, since batches are padded.
-    shape: (height, width, channels) of an image.
+    module: called as module(x) -> logits [batch, classes], x [batch, *shape] normalised; also with
+      train (bool), and mask ([batch], 1 for a sample, 0 for padding; None outside training) if it
+      takes them. With BatchNorm it has to take the mask and give it to every BatchNorm as `mask`,
+      since batches are padded.
+    shape: of a row, see `fedjax_syn.models.create`.
     num_classes: size of the output.
     name: what the model is called in results and messages.
+    tokens: whether rows are integers.
 
   Returns:
     The model. The last Dense layer of `num_classes` units is its head, its inputs are the features.
@@ -62,12 +70,14 @@ def from_module(
     ValueError: if the module cannot be called like this, has no such layer, or draws random numbers
       (dropout), for which clients have no key.
   """
-  dense = _head(module, shape, num_classes, f'model.name = {name!r}: {type(module).__name__}')
+  blank = functools.partial(jnp.zeros, dtype=jnp.int32 if tokens else None)
+  rows = lambda count: blank((count, *shape))
+  dense = _head(module, rows, num_classes, f'model.name = {name!r}: {type(module).__name__}')
   path, top = dense.path, dense.clone(parent=None, name=None)
 
   @jax.jit
   def initialise(key: PRNGKey) -> Variables:
-    variables = _init(module, shape, key)
+    variables = _init(module, rows(1), key)
     return Variables(variables['params'], variables.get('batch_stats', {}))
 
   def apply(
@@ -95,8 +105,8 @@ def _accepts(module: nn.Module, **options: Any) -> dict[str, Any]:
   return {name: value for name, value in options.items() if name in parameters}
 
 
-def _init(module: nn.Module, shape: tuple[int, ...], key: PRNGKey) -> Any:
-  return module.init(key, jnp.zeros((1, *shape)), **_accepts(module, train=False, mask=None))
+def _init(module: nn.Module, x: Array, key: PRNGKey) -> Any:
+  return module.init(key, x, **_accepts(module, train=False, mask=None))
 
 
 def _call(
@@ -117,17 +127,19 @@ def _call(
   return logits, changed, called[-1] if called else None
 
 
-def _head(module: nn.Module, shape: tuple[int, ...], num_classes: int, where: str) -> nn.Dense:
+def _head(
+  module: nn.Module, rows: Callable[[int], Array], num_classes: int, where: str
+) -> nn.Dense:
   """Returns the module's last Dense layer; raises the errors of `from_module`."""
   last = None
 
   def trial(variables):
     nonlocal last
-    logits, _, last = _call(module, variables, jnp.zeros((2, *shape)), True, jnp.ones(2))
+    logits, _, last = _call(module, variables, rows(2), True, jnp.ones(2))
     return logits
 
   try:
-    shapes = jax.eval_shape(lambda key: _init(module, shape, key), jax.random.key(0))
+    shapes = jax.eval_shape(lambda key: _init(module, rows(1), key), jax.random.key(0))
     logits = jax.eval_shape(trial, shapes)
   except Exception as error:  # a user's module may fail in any way
     reason = (str(error).splitlines() or [''])[0]

@@ -10,7 +10,7 @@ from fedjax_syn.models.network_layers import Dense
 
 
 class MLP(nn.Module):
-  """Hidden layers with ReLU on the flattened image."""
+  """Hidden layers with ReLU on the flattened row."""
 
   width: int
   depth: int

@@ -195,7 +195,8 @@ def prepare(
   if not isinstance(model, str | Model):
     raise ValueError(f'model={shown(model)}: must be a Model or the name of one')
   if isinstance(model, str):
-    model = models.create(model, shape=dataset.shape, num_classes=dataset.num_classes)
+    shape, classes = dataset.shape, dataset.num_classes
+    model = models.create(model, shape=shape, num_classes=classes, kind=dataset.kind)
   of_data = {key: checked[key] for key in ('partition', 'clients', 'alpha')}
   data = Data(**of_data, seed=checked['partition_seed'], placement=checked['placement'])
   problem = assemble.problem_of(dataset, data, lambda: model)
@@ -301,8 +302,9 @@ def model_of(config: Resolved, dataset: Mapping[str, Any]) -> Model:
 
   Args:
     config: a checked config.
-    dataset: 'shape' and 'num_classes', as in config.json.
+    dataset: 'shape', 'num_classes' and 'kind', as in config.json.
   """
   shape = tuple(dataset['shape'])
-  model = assemble.build_model(config, shape, dataset['num_classes'])
+  kind = dataset.get('kind', '')  # older versions lack it
+  model = assemble.build_model(config, shape, dataset['num_classes'], kind)
   return algorithms.create(config.algorithm, config).adapt(model, shape)

@@ -16,6 +16,7 @@ from fedjax_syn.core.sampling import SAMPLERS
 from fedjax_syn.core.types import Model
 from fedjax_syn.data import datasets, facts, federated
 from fedjax_syn.data import partition as partition_lib
+from fedjax_syn.data.features import size_text
 from fedjax_syn.data.settings import Data
 from fedjax_syn.data.split import Split
 from fedjax_syn.engine import Engine, Layout, personal
@@ -94,21 +95,25 @@ def load(resolved: Resolved) -> Problem:
   dataset = read(resolved)
   if resolved.personal_every:
     personal.check(dataset.train.y)
-  build = lambda: build_model(resolved, dataset.shape, dataset.num_classes)
+  build = lambda: build_model(resolved, dataset.shape, dataset.num_classes, dataset.kind)
   return problem_of(dataset, resolved.data, build)
 
 
-def build_model(resolved: Resolved, shape: tuple[int, ...], num_classes: int) -> Model:
+def build_model(
+  resolved: Resolved, shape: tuple[int, ...], num_classes: int, kind: str = ''
+) -> Model:
   """Builds the network of a config, without the changes of its method.
 
   Args:
     resolved: a checked config.
-    shape: of an image, (height, width, channels), or (length,) of a row of tokens.
+    shape: of a row.
     num_classes: of the data set.
+    kind: what rows are, see `models.create`.
   """
   settings = dataclasses.asdict(resolved.model)
   settings.pop('weights')  # see `runs.pretrained`
-  return models.create(settings.pop('name'), shape=shape, num_classes=num_classes, **settings)
+  settings |= {'shape': shape, 'num_classes': num_classes, 'kind': kind}
+  return models.create(settings.pop('name'), **settings)
 
 
 def problem_of(dataset: datasets.Dataset, data: Data, build: Callable[[], Model]) -> Problem:
@@ -166,7 +171,7 @@ def round_measures(
 def describe_data(resolved: Resolved, problem: Problem) -> str:
   """Says in one line what was read and how it is partitioned."""
   dataset, d = problem.dataset, resolved.data
-  shape = ' x '.join(map(str, dataset.shape))
+  shape = size_text(dataset.shape, dataset.kind)
   held = f', {len(dataset.validation.y)} held-out' if dataset.validation is not None else ''
   line = (
     f'{dataset.title}: {len(dataset.train.y)} training{held} and {len(dataset.test.y)} test rows of'
@@ -259,7 +264,8 @@ def check_noise(
     ValueError: naming the key and what would work.
   """
   if noise:
-    privacy.check_data(noise[0], problem.dataset.normalisation.name)
+    dataset = problem.dataset
+    privacy.check_data(noise[0], dataset.normalisation.name, dataset.filled)
     units = {'client': sampling.clients, 'example': len(problem.dataset.train.y)}
     privacy.check(noise, sampling, units[noise[0].unit])
 

@@ -49,6 +49,7 @@ def write_config(job: Job, config_name: str) -> None:
     'class_names': list(dataset.class_names),
     'client_names': list(job.problem.client_names or dataset.client_names),
     'shape': list(dataset.shape),
+    'kind': dataset.kind,
     'rows': {'train': len(dataset.train.y), 'test': len(dataset.test.y)},
     'normalisation': {
       'name': normalisation.name,

@@ -53,15 +53,18 @@ def last_set(
     class_names: by number; () where the data set does not say them.
 
   Returns:
-    'x' [images, height, width, channels] as the model sees them, 'y' [images, classes]
-    probabilities, 'pixels' (uint8, as 'x', clipped to black and white), 'labels' int32 [images],
-    the likeliest classes, 'mean' and 'std' [channels], 'class_names' [classes] if there are any.
+    'x' [rows, *shape] as the model sees them, 'y' [rows, classes] probabilities, 'pixels' of images
+    (uint8, as 'x', clipped to black and white) or 'values' of other data (float32, before scaling),
+    'labels' int32 [rows], the likeliest classes, 'mean' and 'std' [channels or features],
+    'class_names' [classes] if there are any.
   """
   x, y = (np.asarray(learned[name][-1], np.float32) for name in ('x', 'y'))
   mean, std = (np.asarray(learned[name], np.float32) for name in ('mean', 'std'))
-  pixels = np.round(255 * np.clip(x * std + mean, 0, 1)).astype(np.uint8)
+  values = {'values': x * std + mean}
+  if x.ndim == 4:
+    values = {'pixels': np.round(255 * np.clip(values['values'], 0, 1)).astype(np.uint8)}
   labels = y.argmax(axis=-1).astype(np.int32)
-  last = {'x': x, 'y': y, 'pixels': pixels, 'labels': labels, 'mean': mean, 'std': std}
+  last = {'x': x, 'y': y, **values, 'labels': labels, 'mean': mean, 'std': std}
   return last | ({'class_names': np.array(class_names)} if class_names else {})
 
 
@@ -140,9 +143,11 @@ def check_shown(last: Mapping[str, np.ndarray], kinds: Sequence[str]) -> None:
     kinds: of `FORMATS`, what is to be written.
 
   Raises:
-    ValueError: if PNGs are among them, and images have neither 1 nor 3 channels.
+    ValueError: if PNGs are among them, and rows are no images or have neither 1 nor 3 channels.
   """
-  channels = last['pixels'].shape[-1]
+  if 'png' in kinds and 'pixels' not in last:
+    raise ValueError('format=png: the set has no images; npz and safetensors would work')
+  channels = last['pixels'].shape[-1] if 'pixels' in last else 1
   if 'png' in kinds and channels not in (1, 3):
     raise ValueError(
       f'format=png: the images have {channels} channels, and a PNG shows 1 or 3; npz and'
@@ -190,7 +195,7 @@ def given_away(described: Mapping[str, Any]) -> dict[str, Any]:
     block = whole.get(name := algorithms.block_name(part))
     if block is not None:
       kept[name] = block | ({'target_epsilon': 0.0} if 'target_epsilon' in block else {})
-  known = ('name', 'num_classes', 'class_names', 'shape', 'normalisation')
+  known = ('name', 'num_classes', 'class_names', 'shape', 'kind', 'normalisation')
   return {'config': kept, 'dataset': {key: dataset[key] for key in known if key in dataset}}
 
 

@@ -72,6 +72,7 @@ CONFIG = {
     'checksum?': (str, None),
     'num_classes?': int,
     'shape?': [int],
+    'kind?': str,
     'class_names?': [str],
     'client_names?': [str],
     'rows?': {'train': int, 'test': int},

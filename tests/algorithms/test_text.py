@@ -130,7 +130,7 @@ def test_training_on_topics(corpus, layers, least):
 def test_methods_for_images_refuse(corpus, name):
   method = fs.chain(base(), algorithms.layer_class(name)())
   with pytest.raises(
-    ValueError, match=f"algorithm='{name}': needs images, and these data are tokens"
+    ValueError, match=f"algorithm='{name}': needs .*images.*, and these data are tokens"
   ):
     fs.run(method, corpus, text_model(), rounds=30, clients=3, partition='iid')
 
@@ -146,8 +146,9 @@ def test_options_for_images_refuse(corpus):
 
 
 def test_models_and_data_that_do_not_fit_refuse():
-  with pytest.raises(ValueError, match="'mlp': takes images, and these data are tokens; use text"):
-    models.create('mlp', shape=(32,), num_classes=2)
+  takes = "'mlp': takes images, a table or sequences, and these data are tokens; use text"
+  with pytest.raises(ValueError, match=takes):
+    models.create('mlp', shape=(32,), num_classes=2, kind='tokens')
   with pytest.raises(ValueError, match="'text': takes tokens, and these data are images; use cnn3"):
     models.create('text', shape=(8, 8, 1), num_classes=2)
   data = {'name': 'fortunes', 'partition': 'natural', 'clients': 12}
@@ -155,6 +156,6 @@ def test_models_and_data_that_do_not_fit_refuse():
     config_lib.ConfigError, match="model.name='convnet': takes images, and data.name"
   ):
     config_lib.check({'algorithm': 'fedavg', 'data': data})
-  with pytest.raises(config_lib.ConfigError, match="algorithm='dynafed': needs images"):
+  with pytest.raises(config_lib.ConfigError, match="algorithm='dynafed': needs rows of real"):
     config_lib.check({'algorithm': 'dynafed', 'data': data, 'model': {'name': 'text'}})
   config_lib.check({'algorithm': 'fedcog', 'data': data, 'model': {'name': 'text'}})

@@ -110,14 +110,14 @@ MORE = 5 + DATA.train.y
     ({'num_classes': 0}, 'num_classes=0: must be an integer, at least 1'),
     ({'test': datasets.Split(*(a[:0] for a in DATA.test))}, 'dataset, test: x is empty'),
     ({'train': datasets.Split(*(a[:0] for a in DATA.train))}, 'dataset, train: x is empty'),
-    ({'train': DATA.train._replace(y=DATA.train.y[:-3])}, '1198 images in x, but 1195 labels'),
+    ({'train': DATA.train._replace(y=DATA.train.y[:-3])}, '1198 rows in x, but 1195 labels'),
     (
       {'test': DATA.test._replace(x=np.zeros((599, 4, 4, 1), np.uint8))},
       'test: x is [599, 4, 4, 1], but that of train [1198, 8, 8, 1]',
     ),
     (
       {'train': DATA.train._replace(x=DATA.train.x[..., 0])},
-      'x must be images [rows, height, width',
+      'x must be images (uint8 [n, height, width',
     ),
     ({'train': DATA.train._replace(y=np.eye(10, dtype=int)[DATA.train.y])}, 'labels are 1-d'),
     ({'validation': DATA.test._replace(y=MORE[:599])}, 'dataset, validation: labels must lie'),

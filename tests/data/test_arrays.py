@@ -114,7 +114,7 @@ _X, _Y = fakes.arrays(1)['train_x'], fakes.arrays(1)['train_y']
     (_with(train_y=_Y.astype(np.float32)), 'y must be an integer type .* got float32'),
     (_with(train_y=_Y > 4), 'y must be an integer type .* got bool'),
     (_with(train_y=_Y[:, None]), r'y must be an integer type .* got uint8 \[40, 1\]'),
-    (_with(train_y=_Y[:-1]), '40 images in x, but 39 labels in y'),
+    (_with(train_y=_Y[:-1]), '40 rows in x, but 39 labels in y'),
     (_with(train_y=_Y.astype(int) - 1), r'labels must lie in 0\.\..*, got -1\.\.8'),
     (
       _with(test_x=_X[:20, :, 1:]),

@@ -132,12 +132,12 @@ def test_constants_for_another_range_are_refused(mean, std):
 @pytest.mark.parametrize(
   'x, words',
   [
-    (np.zeros((4, 64)), r'train: x must be images .* got float64 \[4, 64\]; x.reshape'),
+    (np.zeros(4), r'train: x must be images .* got float64 \[4\]; x\[:, None\] if it is a table'),
     (PIXELS[..., 0], r'got uint8 \[4, 8, 8\]; x\[..., None\] if they are grey'),
-    (PIXELS[None], 'another shape'),
+    (PIXELS[None], r'train: x must be images .* got uint8 \[1, 4, 8, 8, 1\]$'),
   ],
 )
-def test_what_are_neither_images_nor_tokens(x, words):
+def test_what_is_of_no_kind(x, words):
   with pytest.raises(ValueError, match=words):
     datasets.Dataset('a', 'a', *[datasets.Split(x, Y)] * 2, None, 2, UNIT, '', None)
 

@@ -5,6 +5,7 @@ import pytest
 
 from fedjax_syn import models
 
+IMAGES = 'mlp', 'convnet', 'lenet', 'cnn3', 'resnet18'
 ARGUMENTS = {'shape': (8, 8, 1), 'num_classes': 3}
 
 
@@ -29,11 +30,12 @@ def not_a_model(**settings):
 
 
 def test_every_name_has_a_line_and_builds():
-  assert set(models.names()) == {'mlp', 'convnet', 'lenet', 'cnn3', 'resnet18', 'text'}
+  assert set(models.names()) == {*IMAGES, 'text', 'convnet1d'}
   for name, about in models.names().items():
     assert about and '\n' not in about
-    shape = (12,) if name in models.TEXT else (32, 32, 3)
-    assert models.create(name, shape=shape, num_classes=3).name == name
+    shapes = {'images': (32, 32, 3), 'table': (5,), 'sequences': (16, 2), 'tokens': (12,)}
+    for kind in models.taken_by(name):
+      assert models.create(name, shape=shapes[kind], num_classes=3, kind=kind).name == name
 
 
 def test_zero_is_the_models_own_width_and_depth():
@@ -71,7 +73,9 @@ def test_auto_is_the_form_of_the_backend(monkeypatch):
     ('mlp', {'conv': 'nchw'}, r"conv = 'nchw'.*known: auto, xla, patches, chwn"),
     ('mlp', {'width': -1}, 'width = -1: it must be at least 0'),
     ('mlp', {'num_classes': 0}, 'num_classes = 0: it must be at least 1'),
-    ('mlp', {'shape': (8, 8)}, r'shape = \(8, 8\)'),
+    ('mlp', {'shape': (8, 8, 1, 1)}, r'shape = \(8, 8, 1, 1\)'),
+    ('lenet', {'shape': (8,)}, "'lenet': takes images, and these data are a table; use mlp"),
+    ('convnet1d', {'shape': (7, 2)}, "'convnet1d' does not fit sequences of 7 steps"),
     ('convnet', {'depth': 4}, "'convnet' does not fit images of 8x8 pixels.*depth"),
     ('lenet', {}, "'lenet' does not fit images of 8x8"),
     ('cnn3', {}, "'cnn3' does not fit images of 8x8"),

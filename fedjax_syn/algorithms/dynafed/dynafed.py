@@ -250,7 +250,8 @@ class DynaFed(Layer):
     return (self.length,)
 
   def requires(self):
-    return frozenset({'one class', 'pixels', 'full history'})
+    rows = 'pixels' if self.augment or self.finetune_augment else 'real values'
+    return frozenset({'one class', rows, 'full history'})
 
   # How an iteration is computed, and in which batches.
 

@@ -18,13 +18,13 @@ SNAPSHOT_BYTES = 2**24  # if they would take more, three
 class SyntheticSet(NamedTuple):
   """What DynaFed's synthesis learns; also a pytree of its gradients and optimizer states."""
 
-  x: Array  # [images, height, width, channels], normalised pixels, not clipped
+  x: Array  # [images, *shape], normalised pixels or values, not clipped
   y: Array  # [images, classes], logits of the soft labels
   log_step: Array  # [], logarithm of the inner step size, so that it stays positive
 
 
-def snapshot_count(images: int, shape: tuple[int, int, int]) -> int:
-  """Returns how many snapshots of a set are kept; shape: (height, width, channels)."""
+def snapshot_count(images: int, shape: tuple[int, ...]) -> int:
+  """Returns how many snapshots of a set are kept; shape of a row."""
   return SNAPSHOTS if 4 * images * math.prod(shape) * SNAPSHOTS <= SNAPSHOT_BYTES else 3
 
 
@@ -52,7 +52,7 @@ def keep(snapshots: SyntheticSet, syn: SyntheticSet, done: Array, iterations: in
 def noise(
   key: PRNGKey,
   images: int,
-  shape: tuple[int, int, int],
+  shape: tuple[int, ...],
   num_classes: int,
   step: float,
   std: float = 1.0,
@@ -62,7 +62,7 @@ def noise(
   Args:
     key: for the pixels, N(0, std^2) in normalised space.
     images: how many.
-    shape: (height, width, channels).
+    shape: of an image, or of a row of a table or sequences.
     num_classes: all labels start with equal probability.
     step: the inner step size at first.
     std: of the pixels; 1 in the paper. What is left of the noise hides what is learned.

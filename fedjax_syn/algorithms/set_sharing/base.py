@@ -31,7 +31,7 @@ class SetSharing(Layer):
   images_per_class: int = field(10, 'distilled images of each class', low=1, high=10**5)
 
   def requires(self):
-    return frozenset({'individual updates', 'one class', 'pixels'})
+    return frozenset({'individual updates', 'one class', 'real values'})
 
   def message_bytes(self, task, class_counts):
     return bytes_of(self._present(class_counts), self.images_per_class, task.data.x.shape[1:])
@@ -71,7 +71,7 @@ class SetSharing(Layer):
 
 def blank(start: Array, present: Array) -> ClassSet:
   """Returns a set of images [classes, images, ...], with zeros for absent classes."""
-  return ClassSet(start * present.reshape(-1, 1, 1, 1, 1), present)
+  return ClassSet(start * present.reshape(-1, *[1] * (start.ndim - 1)), present)
 
 
 def listed(sets: ClassSet, iterations: int) -> dict[str, np.ndarray] | None:
@@ -128,7 +128,7 @@ def train(
 
   batches = microbatches.round_microbatches(batch_size, task.model, x[0], task.mesh)
   if batches.mesh is None:
-    image = x.shape[-3:], x.dtype
+    image = x.shape[1:], x.dtype
     number = microbatches.num_microbatches(task.model, *image, batch_size, task.backend)
     batches = batches._replace(number=number)
   loss = microbatches.microbatched(losses, *batches)

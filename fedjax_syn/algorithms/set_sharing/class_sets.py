@@ -1,5 +1,6 @@
 """Sets of images by class, padded where a client has no images of a class (FedDM, FedDualMatch)."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -50,17 +51,16 @@ def gather(sets: ClassSet) -> tuple[Array, Array, Array, Array]:
   return x, y, jnp.argsort(~valid, stable=True).astype(jnp.int32), valid.sum()
 
 
-def bytes_of(present: Any, per_class: int, shape: tuple[int, int, int]) -> Any:
+def bytes_of(present: Any, per_class: int, shape: tuple[int, ...]) -> Any:
   """Returns the bytes of the images in float32, and one byte for each class's presence.
 
   Args:
     present: [..., classes], bool.
     per_class: images per class.
-    shape: (height, width, channels).
+    shape: of an image, or of a row of a table or sequences.
 
   Returns:
     [...].
   """
-  height, width, channels = shape
   images = present.sum(axis=-1) * per_class
-  return images * height * width * channels * 4 + present.shape[-1]
+  return images * math.prod(shape) * 4 + present.shape[-1]

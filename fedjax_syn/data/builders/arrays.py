@@ -1,11 +1,12 @@
 """A user's folder of arrays, `train.npz` and `test.npz`; numpy only.
 
 A folder holds `train.npz` and `test.npz`, each with `x` (uint8 [n, height, width, channels], or of
-a type that `scaling` knows) and `y` (any integer type [n], or multi-hot [n, labels]); both may name
-the client of every row in `clients` (integers or texts [n]). An optional `meta.json` says {"name":
-for tables and figures, "normalisation": a known name or {"mean": [...], "std": [...]}, "labels":
-"classes" if y is one-hot, "layout": "NHWC" if images of few rows or columns and many channels are
-meant}.
+a type that `scaling` knows; floats [n, features] or [n, time, channels]; tokens, int32 [n, length])
+and `y` (any integer type [n], or multi-hot [n, labels]); both may name the client of every row in
+`clients` (integers or texts [n]). An optional `meta.json` says {"name": for tables and figures,
+"normalisation": a known name or {"mean": [...], "std": [...]}, "labels": "classes" if y is one-hot,
+"layout": "NHWC" or "NTC" if few rows or steps and many channels are meant, "kind": "table" or
+"sequences" if arrays of integers, or square ones in 0..1, are that}.
 """
 
 import dataclasses
@@ -20,9 +21,11 @@ from typing import Any
 import numpy as np
 
 from fedjax_syn.core.texts import first_line, listed
+from fedjax_syn.data import features
 from fedjax_syn.data.builders import bounded
 from fedjax_syn.data.checks import ONE_LABEL, check_classes, look_one_hot, wrong_order
 from fedjax_syn.data.dataset import Dataset, make
+from fedjax_syn.data.missing import REFUSE, complete
 from fedjax_syn.data.naming import Clients, number_clients
 from fedjax_syn.data.normalisation import UNMEASURED, Normalisation, parse
 from fedjax_syn.data.split import Split, check_shapes, check_split, same_rows, scale_splits
@@ -31,8 +34,12 @@ _HEADERS = {
   (1, 0): np.lib.format.read_array_header_1_0,
   (2, 0): np.lib.format.read_array_header_2_0,
 }
-FILES = ('train.npz', 'test.npz')
-_CHOICES = {'labels': ('classes', 'several'), 'layout': ('NHWC',)}  # keys of meta.json, and values
+FILES, META = ('train.npz', 'test.npz'), 'meta.json'
+_CHOICES = {  # keys of meta.json, and values
+  'labels': ('classes', 'several'),
+  'layout': ('NHWC', 'NTC'),
+  'kind': (features.TABLE, features.SEQUENCES),
+}
 
 
 def is_folder(folder: Path) -> bool:
@@ -46,6 +53,7 @@ def load(
   num_classes: int | None = None,
   default: str | Normalisation = UNMEASURED,
   mapped: bool = False,
+  missing: str = REFUSE,
 ) -> Dataset:
   """Reads a folder of arrays.
 
@@ -54,7 +62,8 @@ def load(
     folder: where `train.npz` and `test.npz` lie.
     num_classes: of a named data set; None: as many as the labels say, which must have no gap.
     default: the normalisation where `meta.json` names none.
-    mapped: whether pixels stay in their file until they are used; see `load_arrays`.
+    mapped: whether rows stay in their file until they are used; see `load_arrays`.
+    missing: what is done with rows that lack a value, one of `missing.RULES`.
 
   Returns:
     The arrays and what `meta.json` says of them.
@@ -67,21 +76,29 @@ def load(
     if not (folder / file).is_file():
       raise FileNotFoundError(
         f'{folder / file} is missing: a folder of arrays holds train.npz and test.npz, each with '
-        'x (uint8 [n, height, width, channels]) and y (integers [n])'
+        'x (uint8 [n, height, width, channels]; floats [n, features] or [n, time, channels]) and y '
+        '(integers [n])'
       )
-  meta, notes = _read_meta(folder / 'meta.json')
+  meta, notes = _read_meta(folder / META)
   on_disk = ('x',) if mapped else ()
   files = {file: load_arrays(folder / file, ('x', 'y'), ('clients',), on_disk) for file in FILES}
-  raw = {file: Split(arrays['x'], arrays['y']) for file, (arrays, _) in files.items()}
+  read = {file: _of_kind(folder / file, arrays, meta) for file, (arrays, _) in files.items()}
+  read, lacking, filled = complete(read, missing, str(folder))
+  raw = {file: Split(arrays['x'], arrays['y']) for file, arrays in read.items()}
   train, test, scalings = _read_splits(folder, raw, num_classes, meta)
+  notes += lacking
+  if features.has_columns(train.x) and (constant := features.constant_columns(train.x)):
+    notes.append(constant)
   notes += [f'{file}: {listed(others)} not used' for file, (_, others) in files.items() if others]
   suffixes = ('.npz', '.npy')
   paths = [p.name for p in folder.iterdir() if p.suffix in suffixes and p.name not in FILES]
   notes += [f'{listed(sorted(paths))} beside {FILES[0]} not read'] if paths else []
   constants = meta.get('normalisation')
+  if constants:
+    constants = parse(constants, str(folder / META), features.kind_of(train.x))
   line = f'read {len(train.y)} training and {len(test.y)} test rows'
   clients, numbering = Clients(), list[str]()
-  train_ids, test_ids = (arrays.get('clients') for arrays, _ in files.values())
+  train_ids, test_ids = (arrays.get('clients') for arrays in read.values())
   if train_ids is not None:
     sizes, where = (len(train.y), len(test.y)), (str(folder / FILES[0]), str(folder / FILES[1]))
     clients, numbering = number_clients(train_ids, test_ids, sizes, where)
@@ -98,10 +115,22 @@ def load(
     num_classes or _count_classes(train.y, test.y, folder / FILES[0]),
     UNMEASURED if constants == 'auto' else constants or default,
     **clients._asdict(),
+    filled=filled,
     notes=(line, *scalings, *notes, *numbering, *same_rows(train, test)),
   )
   title = f'{name if num_classes else folder.resolve().name} (arrays {dataset.checksum[:8]})'
   return dataclasses.replace(dataset, title=meta.get('name') or title)
+
+
+def _of_kind(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> dict[str, Any]:
+  """Returns arrays with x as floats if meta.json says that it is a table or sequences."""
+  x, kind = arrays['x'], meta.get('kind', '')
+  axes = {features.TABLE: 2, features.SEQUENCES: 3}.get(kind, x.ndim)
+  if x.ndim != axes:
+    raise ValueError(f'{path}: {META} says "kind": "{kind}", which has {axes} axes; x has {x.ndim}')
+  if kind and x.dtype.kind in 'biu':
+    return arrays | {'x': x.astype(np.float64 if x.dtype.itemsize > 2 else np.float32)}
+  return arrays
 
 
 def _read_splits(
@@ -110,8 +139,14 @@ def _read_splits(
   """Returns the training and the test rows, and what was scaled."""
   for file, split in raw.items():
     if 'layout' not in meta and (order := wrong_order(*split)):
-      remedy = '{"layout": "NHWC"} in meta.json if it is right'
+      layout = 'NHWC' if np.ndim(split.x) == 4 else 'NTC'
+      remedy = f'{{"layout": "{layout}"}} in meta.json if it is right'
       raise ValueError(f'{folder / file}: x {order}, or {remedy}')
+    if 'kind' not in meta and features.look_grey(split.x):
+      raise ValueError(
+        f'{folder / file}: x is {list(split.x.shape)} in 0..1: x[..., None] if they are grey '
+        'images, or {"kind": "sequences"} in meta.json'
+      )
   try:
     check_shapes(raw)
     scaled, notes = scale_splits(raw)
@@ -243,6 +278,4 @@ def _read_meta(path: Path) -> tuple[dict[str, Any], list[str]]:
   for key in unknown:
     if near := difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.8):
       raise ValueError(f'{path}: {key!r} is unknown; did you mean {near[0]!r}?')
-  if meta.get('normalisation', ''):
-    meta['normalisation'] = parse(meta['normalisation'], str(path))
   return meta, [f'{path.name}: {listed(unknown)} not used'] if unknown else []
