@@ -136,7 +136,7 @@ BAD_DATA = [
   Bad('no rows', ARRAYS, 'd/train.npz: x is empty', arrays(train_x=X[:0], train_y=Y[:0])),
   Bad('labels as floats', ARRAYS, 'y must be an integer type', arrays(train_y=Y.astype(float))),
   Bad('labels as truths', ARRAYS, 'got bool', arrays(train_y=Y > 4)),
-  Bad('a label too few', ARRAYS, '40 images in x, but 39 labels in y', arrays(train_y=Y[1:])),
+  Bad('a label too few', ARRAYS, '40 rows in x, but 39 labels in y', arrays(train_y=Y[1:])),
   Bad('labels from -1', ARRAYS, 'got -1..8', arrays(train_y=Y.astype(int) - 1)),
   Bad('labels from 1', ARRAYS, 'd/train.npz: no row has label 0', arrays(train_y=Y + 1)),
   Bad('an empty class', ARRAYS, 'no row has label 3', arrays(train_y=np.where(Y == 3, 4, Y))),
