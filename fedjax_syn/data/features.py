@@ -165,5 +165,5 @@ def constant_columns(x: np.ndarray) -> str:
   equal = np.ones(x.shape[-1], bool)
   for part in _chunks(x):
     equal &= (part == first).all(0)
-  columns = np.flatnonzero(equal).tolist()
+  columns: Any = np.flatnonzero(equal).tolist()
   return f'x has one value alone in column {listed(columns)}' if columns else ''
