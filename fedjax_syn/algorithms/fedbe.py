@@ -32,8 +32,10 @@ class FedBE(Layer):
   samples: int = field(10, 'models drawn from the Gaussian (paper 10)', low=0, high=10_000)
   scale: float = field(0.1, "factor on the Gaussian's variance (paper 1, code 0.1)", low=0.0)
   steps: int = field(100, 'distillation steps in a round (code 20 passes)', low=1, high=10**6)
-  lr: float = field(1e-3, 'their rate, SGD with momentum 0.9 (paper 1e-3)', above=0.0)
-  batch_size: int = field(128, 'server samples in a step (paper 128)', low=1, high=10**9)
+  lr: float = field(1e-3, 'distillation rate, SGD with momentum 0.9 (paper 1e-3)', above=0.0)
+  batch_size: int = field(
+    128, 'server samples in a distillation step (paper 128)', low=1, high=10**9
+  )
 
   def requires(self):
     return frozenset({'individual updates', 'one class'})

@@ -22,8 +22,10 @@ class FedDF(Layer):
   """
 
   steps: int = field(100, 'distillation steps in a round (paper: up to 10,000)', low=1, high=10**6)
-  lr: float = field(1e-3, 'their rate, Adam, to zero by a cosine (paper 1e-3)', above=0.0)
-  batch_size: int = field(128, 'server samples in a step (paper 128)', low=1, high=10**9)
+  lr: float = field(1e-3, 'distillation rate, Adam, to zero by a cosine (paper 1e-3)', above=0.0)
+  batch_size: int = field(
+    128, 'server samples in a distillation step (paper 128)', low=1, high=10**9
+  )
   keep_best: bool = field(False, 'keep the best student by labels (paper: early stopping)')
   check_every: int = field(20, 'steps between checks of keep_best (paper 100)', low=1, high=10**9)
 

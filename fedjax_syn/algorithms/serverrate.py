@@ -13,7 +13,7 @@ class ServerRate(Layer):
   s is the schedule. After FedOpt it is a schedule on FedOpt's rate.
   """
 
-  lr: float = field(1.0, 'eta, factor on the update; 1: all of it', low=0.0)
+  lr: float = field(1.0, 'eta, factor on the update; 1: the whole update', low=0.0)
   schedule: str = field('', 's, factor on lr by round: names as in client.schedule')
 
   def check(self):

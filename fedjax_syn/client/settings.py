@@ -12,7 +12,7 @@ class LocalTraining:
   """The fields of local training: FedAvg's, and in a config those of the block `client`."""
 
   epochs: int = field(1, 'local passes; 0 if steps are given', low=0, high=10_000)
-  steps: int = field(0, 'local steps, whatever the size; 0 if epochs are given', low=0, high=10**9)
+  steps: int = field(0, 'local steps, for any size; 0 if epochs are given', low=0, high=10**9)
   batch_size: int = field(
     32,
     'local batch; the last of a pass may be partial; 0: all samples of a client',

@@ -22,7 +22,9 @@ class Client(LocalTraining):
   """Local training, and which clients take part."""
 
   participation: float = field(0.4, 'share of the clients in a round, 1 for all', above=0, high=1)
-  sampler: str = field('fixed', "how they are drawn: 'fixed', 'poisson' or package.module:function")
+  sampler: str = field(
+    'fixed', "draw of the clients: 'fixed', 'poisson' or package.module:function"
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Model:
   )
   weights: str = field(
     '',
-    'file to begin from, .safetensors or .npz, for all seeds; a head of another size is new',
+    'weights to begin from, a file .safetensors or .npz; a head of another size is drawn anew',
     added=True,
   )
   conv: str = field(
@@ -52,7 +54,7 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  """How clients and seeds lie on devices."""
+  """How clients and seeds are placed on devices."""
 
   lanes: int = field(
     0, 'clients in one vmapped block; 0: from the measured table', low=0, high=10**6
@@ -82,8 +84,8 @@ class Resolved:
   )
   compare: str = field(
     '',
-    "methods to train first and draw beside, 'fedavg,scaffold'; one with settings of its own:"
-    " 'fedavg,scaffold(client.lr=0.05)'; '' is none",
+    "methods to train first, for the same figure and table: 'fedavg,scaffold'; with settings of"
+    " their own: 'fedavg,scaffold(client.lr=0.05)'; '': none",
   )
   rounds: int = field(200, 'rounds of communication, 1..rounds', low=1, high=2**31 - 1)
   seeds: tuple[int, ...] = field(
@@ -103,7 +105,7 @@ class Resolved:
   )
   checkpoint_every: int = field(
     10,
-    'rounds between checkpoints, fewer where they would take more than a tenth of the time; also'
+    'rounds between checkpoints, fewer if these would take more than a tenth of the time; also'
     ' every 30 s, at ends of phases and at the end',
     low=1,
     high=2**31 - 1,
@@ -111,8 +113,8 @@ class Resolved:
   )
   keep_checkpoints: str = field(
     'last',
-    "which checkpoints of a finished seed stay: the 'last', or those at ends of 'phases' too, where"
-    ' another run may begin (start_from) and FedCOG generates',
+    "checkpoints of a finished seed that stay: the 'last' one, or also those at ends of 'phases',"
+    ' from which another run may begin (start_from)',
     choices=('last', 'phases'),
     identity=False,
   )
@@ -130,10 +132,10 @@ class Resolved:
   )
   targets: tuple[float, ...] = field((), 'accuracies for rounds_to_accuracy', above=0, high=1)
   start_from: str = field(
-    '', "a checkpoint of another run to begin from, W/checkpoints/50; '' is none"
+    '', "a checkpoint of another run to begin from, W/checkpoints/50; '': none"
   )
   precision: str = field(
-    'float32', 'of the matrix units', choices=('float32', 'tensorfloat32', 'bfloat16')
+    'float32', 'precision of the matrix units', choices=('float32', 'tensorfloat32', 'bfloat16')
   )
   metrics: tuple[str, ...] = field(
     (),
@@ -142,14 +144,14 @@ class Resolved:
   )
   trackers: tuple[str, ...] = field(
     (),
-    "who is told of the metrics besides TensorBoard: 'wandb', 'mlflow', or both; changes no result",
+    "trackers that get the metrics too: 'wandb', 'mlflow', or both; TensorBoard always does",
     choices=('wandb', 'mlflow'),
     identity=False,
   )
   outside: tuple[str, ...] = field(
     (),
-    'filled in by itself: your own layers, module:Class or FILE.py:Class, of `algorithm` and'
-    ' `compare`, whose blocks are beside those of the package',
+    'filled in automatically: your own layers in `algorithm` and `compare`, module:Class or'
+    ' FILE.py:Class, so that the config has their blocks',
     identity=False,
   )
   data: Data = Data()

@@ -130,7 +130,7 @@ def load(
   Args:
     name: one of `names()`, or `package.module:function`, a callable that returns a Dataset;
       'leaf:DIR' is short for 'leaf' with its folder.
-    data_dir: where data sets lie; '' means $TFDS_DATA_DIR, else ~/tensorflow_datasets.
+    data_dir: folder of the data sets; '' means $TFDS_DATA_DIR, else ~/tensorflow_datasets.
     normalisation: a name of NORMALISATIONS; '' means the data set's own.
     validation: the share f of the training rows that is held out, stratified; 0 <= f < 1.
     seed: `data.seed`, draws the rows that are held out.

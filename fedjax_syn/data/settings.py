@@ -8,11 +8,11 @@ from fedjax_syn.data.missing import RULES
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-  """A data set, how its rows go to clients, and what is held out."""
+  """A data set, the division of its rows among clients, and what is held out."""
 
   name: str = field('digits', 'data set (--list=datasets), or package.module:function')
   dir: str = field(
-    '', "where data sets lie; '' is $TFDS_DATA_DIR, else ~/tensorflow_datasets", identity=False
+    '', "folder of the data sets; '': $TFDS_DATA_DIR, else ~/tensorflow_datasets", identity=False
   )
   size: int = field(
     0,
@@ -40,7 +40,7 @@ class Data:
     '', "the column that names the client of a row of parquet; '': none", added=True
   )
   partition: str = field(
-    'balanced_dirichlet', 'how rows go to clients (--list=partitions), or file:PATH'
+    'balanced_dirichlet', 'division of the rows among clients (--list=partitions), or file:PATH'
   )
   alpha: float = field(0.01, 'Dirichlet concentration: smaller is more heterogeneous', above=0)
   clients: int = field(80, 'registered clients', low=1, high=10**7)
@@ -57,7 +57,7 @@ class Data:
     above=0,
     high=0.5,
   )
-  normalisation: str = field('', "constants for pixels or columns; '' is the data set's own")
+  normalisation: str = field('', "constants for pixels or columns; '': the data set's own")
   missing: str = field(
     '',
     "rows of arrays and CSV files that lack a value: '' (refused), 'median' (of the column in"
@@ -66,12 +66,12 @@ class Data:
     added=True,
   )
   min_size: int = field(
-    10, 'fewest samples of a client, for partitions that draw until it holds', low=0, high=10**9
+    10, 'smallest size of a client, for partitions that draw until it holds', low=0, high=10**9
   )
   placement: str = field(
     'device',
-    "where the training rows are: on every 'device', or in memory of the 'host', which gives a"
-    " round its clients' rows",
+    "place of the training rows: every 'device', or memory of the 'host', from which a round gets"
+    " its clients' rows",
     choices=('device', 'host'),
     identity=False,
   )

@@ -95,13 +95,13 @@ def run(
     rounds: how many.
     seeds: each is trained from its own initial model; `layout.seeds` of them at a time.
     clients: registered clients.
-    partition: how rows go to clients.
+    partition: division of the rows among clients.
     alpha: concentration, for Dirichlet partitions.
     participation: share of the clients in a round, 0 < p <= 1.
     eval_every: rounds between evaluations; the last five rounds always are evaluated.
     personal_every: evaluated rounds that are multiples, and the last, measure the clients' own
       models; 0: none.
-    data_dir: where data sets lie, if `dataset` is a name.
+    data_dir: folder of the data sets, if `dataset` is a name.
     partition_seed: shared by all seeds.
     placement: where the training rows are: on every 'device', or in memory of the 'host', which
       gives a round its clients' rows.

@@ -66,11 +66,11 @@ def sweep(
     rounds: how many.
     seeds: of every combination.
     clients: registered clients.
-    partition: how rows go to clients.
+    partition: division of the rows among clients.
     alpha: concentration, for Dirichlet partitions.
     participation: share of the clients in a round.
     eval_every: rounds between evaluations; the last five rounds always are evaluated.
-    data_dir: where data sets lie.
+    data_dir: folder of the data sets.
     partition_seed: shared by all runs.
     progress: see `run`.
     layout: how clients lie on devices.

@@ -62,9 +62,9 @@ class DynaFed(Layer):
 
   length: int = field(20, 'L, rounds before synthesis (paper 20, code 24)', low=1, high=10**5)
   segment: int = field(5, 's, rounds from w^t to w^{t+s} (paper 5, code 3)', low=1, high=10**5)
-  inner_steps: int = field(20, "s', steps on the set (code 20)", low=1, high=10**5)
+  inner_steps: int = field(20, "s', inner steps on the set (code 20)", low=1, high=10**5)
   iterations: int = field(1000, 'N, outer iterations (paper 1000, code 3000)', low=1, high=10**7)
-  images_per_class: int = field(15, 'synthetic images (code 15)', low=1, high=10**5)
+  images_per_class: int = field(15, 'synthetic images of each class (code 15)', low=1, high=10**5)
   include_initial: bool = field(True, 'w^0 belongs to the trajectory (code yes; Eq. 3: no)')
   targets: int = field(
     2, 'checkpoints whose mean is w* (paper 2, code 2 or 3); 0: w^{t+s}', low=0, high=10_000
@@ -79,7 +79,9 @@ class DynaFed(Layer):
   label_lr: float = field(5e-2, 'Adam rate of the label logits (paper 5e-2, code 1e-2)', low=0.0)
   augment: str = field('', "DSA operations of the inner loop, as 'colour_crop'; '': none")
   finetune_steps: int = field(20, 'fine-tuning steps in a round (code 20)', low=0, high=10**7)
-  finetune_lr: float = field(1e-4, 'their rate, Adam anew in every round (code 1e-4)', above=0.0)
+  finetune_lr: float = field(
+    1e-4, 'fine-tuning rate, new Adam in each round (code 1e-4)', above=0.0
+  )
   finetune_augment: str = field('', "DSA operations of fine-tuning; '': none")
 
   def server_init(self, task, key, params, messages):

@@ -71,7 +71,7 @@ class FedCOG(Layer):
   )
   samples: int = field(256, 'generated samples of a client (paper and code 256)', low=1, high=10**6)
   steps: int = field(100, 'generation steps (paper 100, code 500)', low=0, high=10**7)
-  lr: float = field(0.01, 'their rate, Adam with betas 0.5 and 0.9 (code)', above=0.0)
+  lr: float = field(0.01, 'generation rate, Adam with betas 0.5 and 0.9 (code)', above=0.0)
   source: str = field(
     'global+local',
     "Table 5: 'noise', 'global' (no disagreement) or 'global+local'",

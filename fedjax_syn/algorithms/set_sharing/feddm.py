@@ -38,7 +38,7 @@ class FedDM(SetSharing):
 
   iterations: int = field(1000, 'matching iterations of a client in a round', low=1, high=10**7)
   lr: float = field(1.0, 'rate of the images, SGD', above=0.0)
-  momentum: float = field(0.5, 'of the images', low=0.0, high=1.0)
+  momentum: float = field(0.5, 'momentum of the images', low=0.0, high=1.0)
   real_batch: int = field(256, 'real samples per class and iteration', low=1, high=10**6)
   radius: float = field(5.0, 'rho, around the global model, of the drawn models', low=0.0)
   least: int = field(10, 'samples that a class of a client must have', low=1, high=10**9)

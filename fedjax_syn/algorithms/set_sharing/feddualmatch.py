@@ -64,7 +64,7 @@ class FedDualMatch(SetSharing):
   iterations: int = field(200, 'local matching iterations (paper 200)', low=1, high=10**7)
   per_stage: bool = field(True, 'iterations of each stage (Algorithm 1), not of all')
   lr: float = field(1.0, 'rate of the images, SGD (paper 1.0)', above=0.0)
-  momentum: float = field(0.5, 'of the images (as in FedDM)', low=0.0, high=1.0)
+  momentum: float = field(0.5, 'momentum of the images (as in FedDM)', low=0.0, high=1.0)
   layers: str = field(
     'pooled', "'pooled' (J = 3) or 'pooled+logits' (the text's last layer)", choices=dm.LAYERS[:2]
   )
@@ -85,14 +85,16 @@ class FedDualMatch(SetSharing):
   matches: int = field(
     10, 'M, models at which gradients are matched (paper 10); 0: no matching', low=0, high=10**5
   )
-  match_steps: int = field(10, 'steps at each (paper 10)', low=1, high=10**6)
-  match_lr: float = field(0.1, 'their rate (paper 0.1)', above=0.0)
+  match_steps: int = field(10, 'matching steps at each model (paper 10)', low=1, high=10**6)
+  match_lr: float = field(0.1, 'matching rate (paper 0.1)', above=0.0)
   restart: bool = field(True, "S' starts at S for every model (Algorithm 1)")
   alternate: bool = field(False, 'fine-tune after every match (text), not once (Algorithm 1)')
   server_steps: int = field(500, 'T_g, fine-tuning steps (paper 500)', low=1, high=10**7)
-  server_batch: int = field(256, 'images in a step (paper 256)', low=1, high=10**6)
+  server_batch: int = field(256, 'images in a fine-tuning step (paper 256)', low=1, high=10**6)
   server_lr: float = field(1e-3, 'fine-tuning rate (paper 0.001)', above=0.0)
-  server_optimizer: str = field('adam', 'of fine-tuning (paper silent)', choices=OPTIMIZERS)
+  server_optimizer: str = field(
+    'adam', 'optimizer of fine-tuning (paper silent)', choices=OPTIMIZERS
+  )
 
   # Clients, LDM: sets that match the class means of the data's features, layer by layer.
 
@@ -262,7 +264,7 @@ class FedDualMatch(SetSharing):
 
   clip: float = field(
     0.0,
-    'C, bound on what `clipping` names; 0: none',
+    'C, bound on what `clipping` selects; 0: none',
     low=0.0,
     static=True,  # whether there is one decides what is computed
   )

@@ -104,7 +104,7 @@ def match(
     start: the client's set.
     target: a gradient, as of `union_gradient`.
     steps: steps of gradient descent.
-    lr: their rate.
+    lr: rate of these steps.
 
   Returns:
     The set after the last step, and the distance before it, [].
@@ -145,7 +145,7 @@ def match_all(
     sets: S, whose gradient is the target; leaves [clients, ...].
     start: where the clients' sets start, leaves [clients, ...].
     steps: steps of gradient descent.
-    lr: their rate.
+    lr: rate of these steps.
     mesh: of the devices that share the clients; None: one.
 
   Returns:
