@@ -59,6 +59,11 @@ BAD = [
   ({'model.pooling': 'mean'}, "model.pooling='mean': unknown; known: "),
   ({'model.init': 'xavier'}, "model.init='xavier': unknown; known: "),
   ({'model.conv': 'fft'}, "model.conv='fft': unknown; known: 'auto', "),
+  ({'model.activations': 'half'}, "model.activations='half': unknown; known: 'float32', "),
+  (
+    {'model.activations': 'bfloat16', 'precision': 'tensorfloat32'},
+    "model.activations='bfloat16': needs precision=bfloat16, and it is tensorfloat32; ",
+  ),
   ({'data.validation': 0.9}, 'data.validation=0.9: must be at most 0.5'),
   ({'model.name': 'convet'}, "model.name='convet': unknown; nearest: convnet"),
   (

@@ -139,6 +139,11 @@ def _check_combinations(resolved: Resolved) -> None:
   for name in resolved.trackers:
     if importlib.util.find_spec(name) is None:
       raise ConfigError(f"trackers={name!r}: is not installed; pip install -e '.[{name}]'")
+  if resolved.model.activations != 'float32' and resolved.precision != 'bfloat16':
+    raise ConfigError(
+      f'model.activations={resolved.model.activations!r}: needs precision=bfloat16, and it is'
+      f' {resolved.precision}; model.activations=float32 would work too'
+    )
   lacks = facts.LACKS.get(resolved.data.name, ())
   _check_methods(resolved)
   facts.check_partition(resolved.data.name, resolved.data.partition)

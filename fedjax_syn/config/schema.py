@@ -50,6 +50,12 @@ class Model:
   conv: str = field(
     'auto', "form of the convolutions: 'xla', 'patches', 'chwn'; 'auto': the fastest"
   )
+  activations: str = field(
+    'float32',
+    "type of a network's activations; 'bfloat16' (half the bytes) with precision=bfloat16",
+    choices=('float32', 'bfloat16'),
+    added=True,
+  )
 
 
 @dataclasses.dataclass(frozen=True)

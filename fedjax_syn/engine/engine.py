@@ -202,7 +202,7 @@ class Engine:
   def server_work(
     self, seed: int, state: State, seconds: float
   ) -> tuple[State, bool, dict[str, Any]]:
-    """Works for about so many seconds on what is pending between rounds.
+    """Works for about so many seconds on what is pending; the state given is consumed.
 
     Returns:
       The state, whether all is done, and numbers for the log.

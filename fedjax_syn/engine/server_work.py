@@ -33,7 +33,7 @@ def work(
     chain: the method, its fields plain numbers.
     data: the partitioned training set.
     seed: the run's.
-    state: where the run stands.
+    state: where the run stands; consumed.
     seconds: of a chunk.
 
   Returns:

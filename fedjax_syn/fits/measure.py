@@ -152,7 +152,9 @@ def _failed(need: Need, message: str) -> None:
     need.reason = message.splitlines()[0] if message else 'the compiler gives no reason'
 
 
-def roofline(need: Need, chip: Chip, precision: str, devices: int) -> dict[str, float]:
+def roofline(
+  need: Need, chip: Chip, precision: str, devices: int, activations: str = 'float32'
+) -> dict[str, float]:
   """Returns the seconds that operations, memory and links take at least, each alone.
 
   Args:
@@ -160,6 +162,7 @@ def roofline(need: Need, chip: Chip, precision: str, devices: int) -> dict[str, 
     chip: its peaks; without them the result is empty.
     precision: of the run.
     devices: that take part in collectives.
+    activations: of the run's network.
 
   Returns:
     'operations', 'memory' and 'links'; no unit is faster than the largest of them.
@@ -167,7 +170,7 @@ def roofline(need: Need, chip: Chip, precision: str, devices: int) -> dict[str, 
   if not chip.bandwidth:
     return {}
   seconds = {
-    'operations': need.operations / chip.peak(precision),
+    'operations': need.operations / chip.peak(precision, activations),
     'memory': need.bytes / chip.bandwidth,
   }
   if devices > 1:
@@ -215,12 +218,13 @@ def help_for(need: Need, engine: Engine, resolved: Resolved, chip: Chip) -> Iter
 def record(target: Target, engine: Engine, resolved: Resolved, found: list[Need]) -> dict[str, Any]:
   """Returns all figures of a target as JSON would have them."""
   chip, layout = target.chip, engine.layout
+  of_run = resolved.precision, layout.devices, resolved.model.activations
   programs = [
     {
       **dataclasses.asdict(need),
       'total': need.total,
       'fits': fits(need, chip),
-      'least_seconds': roofline(need, chip, resolved.precision, layout.devices),
+      'least_seconds': roofline(need, chip, *of_run),
     }
     for need in found
   ]

@@ -49,10 +49,10 @@ class Chip(NamedTuple):
   description: str = ''
   """For XLA's GPU compiler: compute capability, cores, memory ..."""
 
-  def peak(self, precision: str) -> float:
-    """Returns the operations a second of products of float32 arrays, at a run's `precision`."""
-    if precision == 'bfloat16' and self.kind == 'gpu':  # which rounds to tensorfloat32
-      return self.tensorfloat32
+  def peak(self, precision: str, activations: str = 'float32') -> float:
+    """Returns the operations a second of products, by a run's `precision` and activations."""
+    if (precision, activations, self.kind) == ('bfloat16', 'float32', 'gpu'):
+      return self.tensorfloat32  # to which a GPU rounds float32 arrays
     return {
       'float32': self.float32,
       'tensorfloat32': self.tensorfloat32,

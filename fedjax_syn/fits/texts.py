@@ -30,12 +30,13 @@ def duration(seconds: float) -> str:
   return f'{seconds * 1e9:.3g} ns'
 
 
-def row(need: Need, target: Target, precision: str, devices: int) -> list[str]:
+def row(need: Need, target: Target, devices: int, resolved: Resolved) -> list[str]:
   """Returns a program's cells, in the order of `HEADER`."""
   if not need.compiles:
     return [need.program, f'does not compile: {need.reason}']
   parts = need.arguments, need.temporaries, need.outputs, need.code, need.beside, need.total
-  seconds = measure.roofline(need, target.chip, precision, devices)
+  of_run = resolved.precision, devices, resolved.model.activations
+  seconds = measure.roofline(need, target.chip, *of_run)
   least = max(seconds, key=seconds.__getitem__) if seconds else ''
   times = [f'{duration(seconds[least])} {need.unit}', least] if least else ['', '']
   work = f'{need.operations / 1e9:.3g}', f'{need.bytes / 1e9:.3g}'
@@ -68,7 +69,7 @@ def report(target: Target, engine: Engine, resolved: Resolved, needs: Sequence[N
     f'{target.text}: {layout.devices} devices take clients, each {layout.lanes} at a time;'
     f' precision {resolved.precision}; a device has {has}'
   ]
-  cells = [row(need, target, resolved.precision, layout.devices) for need in needs]
+  cells = [row(need, target, layout.devices, resolved) for need in needs]
   lines += [f'  {line}' for line in table([HEADER, *cells])]
   for need in needs:
     lines += [f'  {need.program}: {text}' for text in remarks(need)]

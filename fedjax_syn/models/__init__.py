@@ -10,6 +10,7 @@ import jax
 from fedjax_syn.core import own_code, suggestions
 from fedjax_syn.core.types import Model
 from fedjax_syn.data.features import IMAGES, SEQUENCES, TABLE, TOKENS, called
+from fedjax_syn.models.activations import TYPES, in_bfloat16
 from fedjax_syn.models.classifier import as_model
 from fedjax_syn.models.convnet import convnet
 from fedjax_syn.models.convnet1d import convnet1d
@@ -71,6 +72,7 @@ def create(
   init: str = 'torch',
   conv: str = 'auto',
   kind: str = '',
+  activations: str = 'float32',
 ) -> Model:
   """Builds a model; a network ignores what it has no use for (an MLP the pooling, say).
 
@@ -89,6 +91,8 @@ def create(
     conv: form of the convolutions: 'xla', 'patches', 'chwn', or 'auto', the fastest here.
     kind: what rows are, `Dataset.kind`; '' follows from the shape, a single size being that of
       tokens for models of texts and of a table for others.
+    activations: 'float32', or 'bfloat16' (`models.activations`), of which a function outside the
+      package is not told.
 
   Returns:
     The model, with `init(key) -> Variables`; `apply(variables, x [batch, *shape],
@@ -103,6 +107,7 @@ def create(
   given: dict[str, Any] = {'norm': norm, 'pooling': pooling, 'init': init, 'conv': conv}
   for argument, value in given.items():
     _one_of(argument, value, known[argument])
+  _one_of('activations', activations, TYPES)
   kind = _kind(name, shape, kind)
   sizes = {'num_classes': num_classes, 'width': width, 'depth': depth}
   for argument, size in sizes.items():
@@ -112,8 +117,12 @@ def create(
   if conv == 'auto':
     given['conv'] = FASTEST.get(jax.default_backend(), 'xla')
   given |= {'shape': tuple(shape), **sizes}
-  if ':' not in name:
-    return _built_in(name, **given)
+  model = _own(name, kind, given) if ':' in name else _built_in(name, **given)
+  return in_bfloat16(model) if activations == 'bfloat16' else model
+
+
+def _own(name: str, kind: str, given: dict[str, Any]) -> Model:
+  """Builds a network of a function or class outside the package."""
   build = own_code.load(name, 'model.name')
   if isinstance(build, type) and issubclass(build, nn.Module):
     build = functools.partial(from_class, build, name, kind=kind)  # type: ignore[arg-type]

@@ -189,9 +189,11 @@ class GroupNorm(nn.Module):
       return jnp.repeat(shared, channels // self.groups, channel + 1).reshape(m.shape)
 
     # Two passes: a one-pass variance loses its digits to the mean, and measures no faster.
-    centred = x - moment(x)
+    wide = _wide(x)
+    centred = wide - moment(wide)
     scale, bias = _affine(self, channels)
-    return centred * (jax.lax.rsqrt(moment(centred * centred) + EPSILON) * scale) + bias
+    y = centred * (jax.lax.rsqrt(moment(centred * centred) + EPSILON) * scale) + bias
+    return y.astype(x.dtype)
 
 
 class BatchNorm(nn.Module):
@@ -211,7 +213,7 @@ class BatchNorm(nn.Module):
     form, channels = self.form, x.shape[self.form.channel]
     mean = self.variable('batch_stats', 'mean', jnp.zeros, channels)
     var = self.variable('batch_stats', 'var', jnp.ones, channels)
-    m, v = mean.value, var.value  # [channels]
+    m, v, dtype, x = mean.value, var.value, x.dtype, _wide(x)  # m, v: [channels]
     if train:
       kept = form.along(jnp.ones(x.shape[form.batch]) if mask is None else mask, form.batch) > 0
       count = kept.sum() * x.shape[1] * x.shape[2]
@@ -227,7 +229,12 @@ class BatchNorm(nn.Module):
         running.value = jnp.where(count > 0, moved, running.value)
     m, v = form.along(m, form.channel), form.along(v, form.channel)
     scale, bias = _affine(self, channels)
-    return (x - m) * (jax.lax.rsqrt(v + EPSILON) * scale) + bias
+    return ((x - m) * (jax.lax.rsqrt(v + EPSILON) * scale) + bias).astype(dtype)
+
+
+def _wide(x: Array) -> Array:
+  """Returns bfloat16 numbers as float32: of narrower ones no mean or variance can be taken."""
+  return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def _affine(module: nn.Module, channels: int) -> tuple[Array, Array]:

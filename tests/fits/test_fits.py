@@ -110,6 +110,13 @@ def test_the_roofline_is_the_slowest_part():
   assert measure.roofline(need, chip, 'float32', 1) == pytest.approx(
     {'operations': 6.0, 'memory': 1.0}
   )
+  # A GPU rounds float32 arrays to tensorfloat32 at most.
+  gpu = targets.CHIPS['a100-80']
+  slow, fast = (
+    measure.roofline(need, gpu, 'bfloat16', 1, kind)['operations']
+    for kind in ('float32', 'bfloat16')
+  )
+  assert (slow, fast) == pytest.approx((197 / 156, 197 / 312))
   assert measure.roofline(need, targets.CHIPS['cpu'], 'float32', 1) == {}
 
 

@@ -299,7 +299,7 @@ _smallest_move = Once(smallest_move, static_argnums=(1, 2, 3))
 
 
 @bounded
-@functools.partial(jax.jit, static_argnums=(1, 2))
+@functools.partial(jax.jit, static_argnums=(1, 2), donate_argnums=4)
 def _chunk(
   layer: DynaFed,
   model: Model,
@@ -309,7 +309,7 @@ def _chunk(
   stats: Stats,
   count: Array,
 ) -> tuple[Synthesis, Array]:
-  """Takes `count` iterations, or fewer if they diverge; returns the state and if it is finite."""
+  """Takes `count` iterations, or fewer; returns the state (that given is consumed), if finite."""
 
   def go(carry):
     i, _, ok = carry
