@@ -8,6 +8,9 @@
              this value of the other setting. client.lr='log(1e-4,1e-1)' or 'uniform(0,1)' draws
              --budget values
   --budget   the largest number of cells, drawn at random with data.seed; all by default
+  --select   'clients' selects by the clients' own models, for personalised methods: the mean over
+             clients of the accuracy on their held-out rows, after the last round, which
+             personal_every measures
   --workdir  W, with a run in W/<key=value,...> for each cell; without it
              runs/sweep-<config>-<algorithm>-<hash>
 
@@ -30,6 +33,9 @@ from fedjax_syn.core import exit_status, paths
 
 GRID = flags.DEFINE_multi_string('grid', [], 'key=value,value')
 BUDGET = flags.DEFINE_integer('budget', 0, 'at most so many cells; 0 is all', lower_bound=0)
+SELECT = flags.DEFINE_enum(
+  'select', 'global', ['global', 'clients'], "the global model decides, or the clients' own models"
+)
 VALIDATION = 0.1
 
 
@@ -62,6 +68,11 @@ def main(argv: Sequence[str]) -> int:
     grid = sweep.read_grid(GRID.value)
     config = files.load_config(cli.CONFIG.value, settings)
     config_lib.check(config)
+    if SELECT.value == sweep.CLIENTS and not config.personal_every:
+      raise ValueError(
+        '--select=clients: personal_every=0 does not measure the models of clients; '
+        f'--config.personal_every={config.rounds} does after the last round'
+      )
     config.compare = ''  # what is compared with has no part in the choice
     name = files.name_of(cli.CONFIG.value)
     default = default_folder.default_workdir(config, f'sweep-{name}')
@@ -85,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
     if len(cells) < total:
       print(f'{len(cells)} of {total} cells, chosen at random by data.seed={config.data.seed}')
     jax_setup.prepare_jax(config.layout.devices)
-  records = sweep.sweep(cells, workdir, name)
+  records = sweep.sweep(cells, workdir, name, SELECT.value)
   from fedjax_syn.runs import final_files
 
   statuses = {record['status'] for record in records}

@@ -41,6 +41,8 @@ class Dataset:
   """Of the natural clients, by number; () if unknown."""
   test_clients: np.ndarray | None = None
   """int32 [test rows], natural client of each; -1: nobody's."""
+  validation_clients: np.ndarray | None = None
+  """int32 [validation rows], natural client of each; None if nobody says."""
   natural_clients: int = 0
   """How many the data name; 0: as many as rows name. Kept when rows are held out."""
   filled: bool = False

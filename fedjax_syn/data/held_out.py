@@ -40,6 +40,8 @@ def hold_out(dataset: Dataset, part: str, share: float, seed: int) -> Dataset:
     )
   left, taken = (check_split(*dataset.train.take(own), dataset.name) for own in (~held, held))
   changed: dict[str, Any] = {'train': left, part: taken}
+  if part == 'validation' and dataset.clients is not None:
+    changed['validation_clients'] = dataset.clients[held]
   return dataclasses.replace(
     dataset,
     clients=None if dataset.clients is None else dataset.clients[~held],

@@ -33,6 +33,7 @@ def of_rounds(
   personal: Callable[[int, State], Personal] | None,
   every: int,
   rounds: int,
+  held_out: Callable[[int, State], Personal] | None = None,
 ) -> tuple[Measure, ...]:
   """Returns the measures of evaluated rounds, in the order of a line's keys.
 
@@ -41,6 +42,8 @@ def of_rounds(
     personal: see `Engine.personal`; None: not measured.
     every: rounds that are multiples, the last and the end measure personal models.
     rounds: of the run.
+    held_out: as `personal`, on validation rows: 'personal/validation/accuracy', the mean over
+      clients.
   """
 
   def of_split(name, evaluate):
@@ -50,7 +53,11 @@ def of_rounds(
 
   def of_personal(seed, state):
     own = personal(seed, state)
-    return {**report(own), 'personal_accuracy': np.asarray(own.accuracy, float)}
+    values = report(own)
+    tuned = report(held_out(seed, state)) if held_out else {}
+    if 'personal/test/accuracy' in tuned:
+      values['personal/validation/accuracy'] = tuned['personal/test/accuracy']
+    return {**values, 'personal_accuracy': np.asarray(own.accuracy, float)}
 
   due = lambda moment: moment > 0 and (moment >= rounds or moment % every == 0)
   personal_models = (Measure('personal', due, of_personal),) if personal else ()

@@ -37,6 +37,8 @@ class Problem(NamedTuple):
   """The client of each test row, int32 [test rows], -1: none."""
   client_names: tuple[str, ...] = ()
   """Of the run's clients, by number; () where they have none."""
+  validation_owners: np.ndarray | None = None
+  """As `test_owners`, of the validation rows."""
 
 
 class PlannedRun(NamedTuple):
@@ -147,6 +149,7 @@ def problem_of(dataset: datasets.Dataset, data: Data, build: Callable[[], Model]
     model,
     partition_lib.owners_of(part, dataset.test_clients),
     partition_lib.names_of(part, dataset.client_names),
+    partition_lib.owners_of(part, dataset.validation_clients),
   )
 
 
@@ -163,9 +166,12 @@ def round_measures(
   rounds: int,
 ) -> tuple[Measure, ...]:
   """Returns what evaluated rounds measure; see `engine.measures.of_rounds`."""
-  test, owners = problem.dataset.test, problem.test_owners
-  of_clients = engine.personal(test.x, test.y, owners) if personal_every else None
-  return of_rounds(evaluators, of_clients, personal_every, rounds)
+  if not personal_every:
+    return of_rounds(evaluators, None, 0, rounds)
+  test, validation = problem.dataset.test, problem.dataset.validation
+  of_clients = engine.personal(*test, problem.test_owners)
+  held_out = validation and engine.personal(*validation, problem.validation_owners)
+  return of_rounds(evaluators, of_clients, personal_every, rounds, held_out)
 
 
 def describe_data(resolved: Resolved, problem: Problem) -> str:

@@ -19,7 +19,11 @@ from fedjax_syn.data import datasets
 from fedjax_syn.runs import default_folder, lock, stored_files, work_folder
 from fedjax_syn.tables.work_list import work_through
 
-SELECTED_BY = ('validation_accuracy', 'mean_last_5')
+GLOBAL, CLIENTS = 'global', 'clients'  # whose model is to be good
+SELECTED_BY = {
+  GLOBAL: ('validation_accuracy', 'mean_last_5'),
+  CLIENTS: ('personal', 'validation/accuracy'),
+}
 """In summary.json; its mean over seeds decides."""
 CONDITION = ' if '
 DRAWN = re.compile(r'(uniform|log)\(([^,()]+),([^,()]+)\)')
@@ -194,7 +198,7 @@ def begun_in(cells: Sequence[Cell], folders: Sequence[pathlib.Path]) -> pathlib.
   return None
 
 
-def _run(cell: Cell, config_name: str) -> Record | None:
+def _run(cell: Cell, config_name: str, select: str) -> Record | None:
   """Runs one cell; returns its record, None if another process works in its folder."""
   from fedjax_syn.runs import experiment  # only now, so that refusals are quick
 
@@ -204,23 +208,35 @@ def _run(cell: Cell, config_name: str) -> Record | None:
   if status == exit_status.REFUSED and lock.owner(cell.folder):  # it came meanwhile
     return None
   score: Any = work_folder.summary(cell.folder) if status == exit_status.FINISHED else None
-  for name in SELECTED_BY if score else ():
-    score = score[name]
+  for name in SELECTED_BY[select] if score else ():
+    score = score.get(name, {})
   score = score or {'mean': None, 'std': None}
   record = {'values': cell.values, 'folder': cell.folder.name, 'hash': cell.hash}
   return record | {'status': status, 'mean': score['mean'], 'std': score['std']}
 
 
-def _earlier(path: pathlib.Path) -> list[Record]:
-  """Reads the records of an earlier call; none of a damaged file, whose cells are opened again."""
+def _earlier(path: pathlib.Path, select: str) -> list[Record]:
+  """Reads the records of an earlier call that selected alike.
+
+  Args:
+    path: of sweep.json.
+    select: see `sweep`.
+
+  Returns:
+    None of a damaged file, whose cells are opened again.
+  """
   try:
-    return (stored_files.read_json(path, {'cells': [RECORD]}) or {'cells': []})['cells']
+    earlier = stored_files.read_json(path, {'cells': [RECORD]}) or {'cells': []}
+    alike = earlier.get('selected_by', [*SELECTED_BY[GLOBAL]]) == [*SELECTED_BY[select]]
+    return earlier['cells'] if alike else []
   except stored_files.DamagedError as error:
     print(f'WARNING: {error}; its cells are opened again', flush=True)
     return []
 
 
-def sweep(cells: Sequence[Cell], workdir: pathlib.Path, config_name: str) -> list[Record]:
+def sweep(
+  cells: Sequence[Cell], workdir: pathlib.Path, config_name: str, select: str = GLOBAL
+) -> list[Record]:
   """Runs the cells that are not finished yet and keeps W/sweep.json up to date.
 
   A cell that is refused by its data or diverges does not end the sweep; one that another process
@@ -230,6 +246,8 @@ def sweep(cells: Sequence[Cell], workdir: pathlib.Path, config_name: str) -> lis
     cells: checked cells.
     workdir: W.
     config_name: stem of the config file.
+    select: whose accuracy on held-out rows decides: of the GLOBAL model, or of the CLIENTS' own
+      models, which `personal_every` measures.
 
   Returns:
     A record per cell so far, in the order of the cells: values, folder, hash, status, mean, std. If
@@ -237,7 +255,7 @@ def sweep(cells: Sequence[Cell], workdir: pathlib.Path, config_name: str) -> lis
   """
   path = workdir / 'sweep.json'
   over = (exit_status.FINISHED, exit_status.DIVERGED)
-  done = {(r['folder'], r['hash']): r for r in _earlier(path) if r['status'] in over}
+  done = {(r['folder'], r['hash']): r for r in _earlier(path, select) if r['status'] in over}
   records: dict[int, Record] = {}  # by number of the cell
   in_order = lambda: [records[number] for number in sorted(records)]
 
@@ -248,11 +266,11 @@ def sweep(cells: Sequence[Cell], workdir: pathlib.Path, config_name: str) -> lis
     record = done.get((cell.folder.name, cell.hash))
     note = ': finished before' if record else ''
     print(f'[{number}/{len(cells)}] {cell.folder.name}{note}', flush=True)
-    record = record or _run(cell, config_name)
+    record = record or _run(cell, config_name, select)
     if record is None:
       return False
     records[number] = record
-    summary = {'selected_by': SELECTED_BY, 'best': best(in_order()), 'cells': in_order()}
+    summary = {'selected_by': SELECTED_BY[select], 'best': best(in_order()), 'cells': in_order()}
     write(path, json.dumps(stored_files.with_digest(summary), indent=2))
     ends = record['status'] in (exit_status.INTERRUPTED, exit_status.DISK_FULL)
     return None if ends else True

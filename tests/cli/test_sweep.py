@@ -25,6 +25,7 @@ class Runs(list):
     super().__init__()
     self.signalled = None  # the learning rate of a cell whose run is asked to stop
     self.ends = {}  # exit status by learning rate
+    self.personal = {}  # accuracy of the clients' own models on held-out rows, by learning rate
 
   def run_experiment(self, config, workdir, *, config_name):
     self.append((config, pathlib.Path(workdir)))
@@ -40,6 +41,9 @@ class Runs(list):
       both = [{k: {**v, 'std': 0.02} for k, v in one.items()} for one in both]
       summary = {**summary_of(test, {'0': status}), 'validation_accuracy': both[0]}
       summary['test_accuracy'] = both[1]
+      if config.personal_every:
+        own = self.personal.get(config.client.lr)
+        summary['personal'] = {'validation/accuracy': {'mean': own, 'std': None, 'per_seed': [own]}}
       status = self.ends.get(config.client.lr, 0)
       workdir.mkdir(parents=True, exist_ok=True)
       (workdir / 'summary.json').write_text(json.dumps(summary))
@@ -81,6 +85,23 @@ def test_validation_selects_and_test_does_not(runs, capsys):
   ]
   assert 'data.validation was 0: 10%' in out
   assert all(c.data.validation == 0.1 and c.compare == '' for c, _ in runs)
+
+
+def test_the_clients_own_models_select_where_they_are_asked_to(runs, capsys):
+  """The global model is best at 0.01, the clients' own at 0.1; W knows which of them selected."""
+  runs.personal = {0.001: 0.2, 0.01: 0.3, 0.1: 0.4}
+  with pytest.raises(SystemExit, match='2'):
+    start(LR, '--select=clients')
+  assert not runs
+  assert '--config.personal_every=30 does after the last round' in capsys.readouterr().err
+  best = lambda: json.loads(pathlib.Path('W/sweep.json').read_text())['best']
+  both = '--config.personal_every=30', LR
+  assert start(*both, '--select=clients') == 0
+  assert best()['values'] == {'client.lr': '0.1'} and best()['mean'] == 0.4
+  count = len(runs)
+  assert start(*both, '--select=clients') == 0 and len(runs) == count
+  assert start(*both) == 0
+  assert best()['values'] == {'client.lr': '0.01'} and best()['mean'] == 0.8
 
 
 def test_the_config_s_own_validation_share_stays(runs, capsys):

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedjax_syn.data import datasets
+from fedjax_syn.data import datasets, held_out
 from fedjax_syn.data.builders import prepared
 from fedjax_syn.data.builders.sources import SOURCES
+from fedjax_syn.data.dataset import make
 from fedjax_syn.data.normalisation import Normalisation
 from fedjax_syn.data.split import Split, checksum, stratified
 from tests.data import fakes
@@ -104,6 +105,17 @@ def test_validation_splits_the_training_rows():
   position = {row.tobytes(): i for i, row in enumerate(whole.train.x)}
   places = [position[row.tobytes()] for row in data.train.x]
   assert places == sorted(places)
+
+
+def test_held_out_rows_keep_their_clients():
+  """Each row shows its client."""
+  x = np.arange(40, dtype=np.uint8).reshape(-1, 1, 1, 1) % 4
+  rows, clients = Split(x, np.repeat([0, 1], 20)), x.ravel().astype(np.int32)
+  data = make('own', 'own', rows, rows, 2, 'unit', clients=clients)
+  held = held_out.hold_out(data, 'validation', 0.25, 0)
+  assert len(held.validation_clients) == 10 and len(held.clients) == 30
+  np.testing.assert_array_equal(held.validation_clients, held.validation.x.ravel())
+  np.testing.assert_array_equal(held.clients, held.train.x.ravel())
 
 
 def test_validation_is_fixed_by_the_seed():
@@ -288,7 +300,7 @@ def test_reading_needs_no_tensorflow_datasets(tmp_path):
 import sys
 from pathlib import Path
 sys.modules.update(tensorflow=None, tensorflow_datasets=None)
-from fedjax_syn.data import datasets
+from fedjax_syn.data import datasets, held_out
 from fedjax_syn.data.builders.sources import SOURCES
 from tests.data import fakes
 folder = Path({str(tmp_path)!r})

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import fedjax_syn as fs
 from fedjax_syn.engine.measures import END, Measure, of_rounds, take
+from fedjax_syn.engine.personal import Personal
 from fedjax_syn.runs import loop
 from fedjax_syn.runs.clock import Clock, Spans
 from tests.fake_engine import ITERATIONS, PHASE, Fake
@@ -25,6 +26,21 @@ def steps_of(plan, *, method=LEARNING, fake=None, seed=0, state=None, resumed=Fa
   engine = (fake or Fake()).build(method, None, None)
   states = {seed: engine.init(seed) if state is None else state}
   return list(loop.train(engine, measured(plan, engine, every), states, Clock(), resumed=resumed))
+
+
+def test_held_out_rows_of_clients_are_measured_by_their_own_models():
+  """Two of three clients have held-out rows, with accuracies 0 and 0.5; on test rows 1 each."""
+
+  def personal(accuracy):
+    accuracy, there = np.array(accuracy), np.isfinite(accuracy)
+    return lambda seed, state: Personal(accuracy, np.ones(3), np.ones(3), there)
+
+  (measure,) = of_rounds({}, personal([1, 1, 1]), 1, 1, personal([0, np.nan, 0.5]))
+  values = measure.of(0, None)
+  assert values['personal/validation/accuracy'] == 0.25
+  assert values['personal/test/accuracy'] == 1 and values['personal_accuracy'].tolist() == [1, 1, 1]
+  (measure,) = of_rounds({}, personal([1, 1, 1]), 1, 1, personal([0, 0, 0]))
+  assert measure.of(0, None)['personal/validation/accuracy'] == 0
 
 
 @given(rounds=st.integers(1, 40), every=st.integers(1, 50), pause=st.integers(0, 7))
