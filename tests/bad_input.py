@@ -178,6 +178,10 @@ BAD = [
     {'data.name': 'fortunes', 'algorithm': 'fedavg'},
     "model.name='convnet': takes images, and data.name='fortunes' has tokens; use text",
   ),
+  (
+    {'data.name': 'watch', 'model.name': 'convnet1d', 'algorithm': 'vhl'},
+    "algorithm='vhl': needs images, and these data are a table or sequences (data.name='watch')",
+  ),
   ({'rounds': 10**30}, f'rounds={10**30}: must be at most 2147483647'),
   ({'seeds': (2**31,)}, 'seeds=2147483648: must be at most 2147483647'),
   ({'data.clients': 10**9}, 'data.clients=1000000000: must be at most 10000000'),

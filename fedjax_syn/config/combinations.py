@@ -108,8 +108,8 @@ def _check_names(resolved: Resolved) -> None:
     check_name('data.proxy', data.proxy, 'datasets')
   check_name('data.partition', data.partition, 'partitions')
   check_name('model.name', model.name, 'models')
-  takes_images = ':' not in model.name and model.name not in models.TEXT
-  if takes_images and 'pixels' in facts.LACKS.get(data.name, ()):
+  takes_numbers = ':' not in model.name and model.name not in models.TEXT
+  if takes_numbers and 'real values' in facts.LACKS.get(data.name, ()):
     raise ConfigError(
       f'model.name={model.name!r}: takes images, and data.name={data.name!r} has tokens; use'
       f' {", ".join(models.TEXT)}'
@@ -236,7 +236,9 @@ def _check_data(word: str, method: Chain, resolved: Resolved) -> None:
       f' other classes, try {HELD_OUT!r}'
     )
   for trait in sorted(method.requires):
-    if trait in facts.LACKS.get(data.name, ()):
-      has = '' if trait == 'one class' else ', and these data are tokens'
+    lacks = facts.LACKS.get(data.name, ())
+    if trait in lacks:
+      kind = 'tokens' if 'real values' in lacks else 'a table or sequences'
+      has = '' if trait == 'one class' else f', and these data are {kind}'
       where = f'(data.name={data.name!r})'
       raise ConfigError(f'algorithm={shown(word)}: needs {TRAITS[trait]}{has} {where}')

@@ -22,6 +22,7 @@ from fedjax_syn.data import checks, domains, facts, held_out, naming
 from fedjax_syn.data.builders import (
   arrays,
   digits,
+  federations,
   flair,
   flair_records,
   folder_layout,
@@ -63,6 +64,7 @@ _READERS: dict[str, Callable[[str, Path], Dataset]] = {
   'digits_domains': _digits_domains,
   'digits_styles': digits.load_styles,
   'fortunes': fortunes.load,
+  **federations.READERS,
   'leaf': leaf.load,
 }
 
@@ -94,6 +96,7 @@ def names() -> dict[str, str]:
     'domains on',
     'fortunes': "the texts of Debian's package fortunes: 7,586 + 1,896 rows of 32 hashed words, 12 "
     'topics',
+    **federations.DESCRIPTIONS,
     'arrays': 'a folder (data.dir) of train.npz and test.npz with x (NHWC) and y, optionally '
     'clients, and meta.json {name, normalisation, labels, layout}; several labels per image: y '
     'multi-hot',
@@ -319,7 +322,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(error, file=sys.stderr)
     return 2
   print(
-    f'{dataset.title}: {len(dataset.train.y)} training and {len(dataset.test.y)} test images of '
+    f'{dataset.title}: {len(dataset.train.y)} training and {len(dataset.test.y)} test rows of '
     f'{_size(dataset.shape)}, SHA-256 {dataset.checksum}',
     *dataset.notes,
     sep='\n',

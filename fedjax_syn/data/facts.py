@@ -13,6 +13,9 @@ FLAIR_LABELS = 17
 LACKS: dict[str, tuple[str, ...]] = {
   **dict.fromkeys(FLAIR, ('one class',)),
   'fortunes': ('pixels', 'real values'),
+  'inst_eval': ('pixels', 'real values'),
+  'vietnam': ('pixels',),
+  'watch': ('pixels',),
 }
 VOCABULARY = 4096  # tokens are 0 (padding) .. VOCABULARY - 1
 IN_FOLDER = (

@@ -145,7 +145,7 @@ def test_command_prepares_and_the_records_are_enough(made, capsys):
   assert fakes.same(direct.train, values, 'train') and fakes.same(direct.test, values, 'test')
   assert (direct.title, direct.normalisation.name) == ('CINIC-10', 'cinic10')
   assert datasets.main(['cinic10', f'--dir={folder}']) == 0
-  line = f'CINIC-10: 40 training and 20 test images of 32x32x3, SHA-256 {direct.checksum}\n'
+  line = f'CINIC-10: 40 training and 20 test rows of 32x32x3, SHA-256 {direct.checksum}\n'
   assert capsys.readouterr().out.endswith(line)
   (folder / source.archives[0].file).unlink()
   assert datasets.load('cinic10', str(folder)).checksum == direct.checksum

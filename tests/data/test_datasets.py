@@ -192,6 +192,9 @@ def test_names():
     *flair,
     *several,
     'fortunes',
+    'watch',
+    'vietnam',
+    'inst_eval',
     'arrays',
     'leaf',
     'parquet',
@@ -341,7 +344,7 @@ def test_command_prepares(tmp_path, monkeypatch, capsys):
   monkeypatch.setitem(SOURCES, 'mnist', source)
   assert datasets.main(['mnist', f'--dir={tmp_path}']) == 0
   digest = datasets.load('mnist', str(tmp_path)).checksum
-  expected = f'MNIST: 40 training and 20 test images of 6x5x1, SHA-256 {digest}\n'
+  expected = f'MNIST: 40 training and 20 test rows of 6x5x1, SHA-256 {digest}\n'
   assert capsys.readouterr().out.endswith(expected)
   assert (tmp_path / 'mnist' / '1.0.0' / prepared.CACHE).exists()
 
@@ -363,4 +366,4 @@ def test_command_runs_as_a_module(tmp_path):
     text=True,
   )
   assert done.returncode == 0, done.stderr
-  assert done.stdout.startswith('digits: 1198 training and 599 test images of 8x8x1, SHA-256 ')
+  assert done.stdout.startswith('digits: 1198 training and 599 test rows of 8x8x1, SHA-256 ')
