@@ -37,6 +37,8 @@ class Dataset:
   """int32 [test rows], the number of each row's domain."""
   class_names: tuple[str, ...] = ()
   """By number; () if unknown."""
+  feature_names: tuple[str, ...] = ()
+  """Of a table, by column; () if unknown."""
   client_names: tuple[str, ...] = ()
   """Of the natural clients, by number; () if unknown."""
   test_clients: np.ndarray | None = None

@@ -21,6 +21,7 @@ from fedjax_syn.core.texts import first_line
 from fedjax_syn.data import checks, domains, facts, held_out, naming
 from fedjax_syn.data.builders import (
   arrays,
+  csv_table,
   digits,
   federations,
   flair,
@@ -35,7 +36,7 @@ from fedjax_syn.data.builders import (
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.data.dataset import Dataset
-from fedjax_syn.data.facts import FLAIR
+from fedjax_syn.data.facts import CSV, FLAIR
 from fedjax_syn.data.normalisation import NORMALISATIONS, Normalisation, check_name, constants_for
 from fedjax_syn.data.settings import Data
 from fedjax_syn.data.split import Split
@@ -97,13 +98,15 @@ def names() -> dict[str, str]:
     'fortunes': "the texts of Debian's package fortunes: 7,586 + 1,896 rows of 32 hashed words, 12 "
     'topics',
     **federations.DESCRIPTIONS,
-    'arrays': 'a folder (data.dir) of train.npz and test.npz with x (NHWC) and y, optionally '
-    'clients, and meta.json {name, normalisation, labels, layout}; several labels per image: y '
-    'multi-hot',
+    'arrays': 'a folder (data.dir) of train.npz and test.npz with x (images, NHWC; a table; '
+    'sequences) and y, optionally clients, and meta.json {name, normalisation, labels, layout, '
+    'kind}; several labels per row: y multi-hot',
     'leaf': "a folder (data.dir, or leaf:DIR) in LEAF's JSON, train/ and test/: images of 784 "
     'numbers (FEMNIST) or texts of characters (Shakespeare), users as clients',
     'parquet': 'a folder (data.dir, or parquet:DIR) of Parquet files as Hugging Face writes them; '
     'data.client_column names the clients; data.size resizes',
+    CSV: 'a table (data.dir, or csv:PATH), train.csv and test.csv in a folder or one file: columns '
+    'of classes (data.label_column), clients (data.client_column), numbers and texts',
     FOLDER: 'a folder (data.dir) of images, CLIENT/CLASS/IMAGE; test/CLASS/IMAGE, or a fifth is '
     'held out; data.size resizes',
     f'{TFDS}NAME': 'what tensorflow-datasets has prepared in data.dir as array_record: images with '
@@ -147,7 +150,7 @@ def load(
     placement: where the training rows will be; those for the 'host' stay in their file until they
       are used, if it is not compressed.
     choice: splits and columns of 'parquet' and 'tfds:NAME'; what is done with rows of 'arrays'
-      that lack a value.
+      and 'csv' that lack a value.
 
   Returns:
     The data set.
@@ -207,16 +210,21 @@ def _check_settings(name: str, data_dir: str, size: int, choice: facts.Choice) -
     raise ValueError(f"data.dir='': name the folder of images; {folder_layout.WANTED}")
   if name in facts.IN_FOLDER and not data_dir:
     raise ValueError(f"data.dir='': name the folder, as in data.name={name}:FOLDER")
-  if choice.missing and name != 'arrays':
+  if choice.missing and name not in ('arrays', CSV):
     raise ValueError(
       f'data.missing={choice.missing!r}: only arrays and CSV files can lack values, not {name}; '
       "use ''"
     )
   for key, value in choice._replace(missing='')._asdict().items():
-    named = name.startswith(TFDS) and key.endswith('split')
-    if value and name != PARQUET and not named:
-      others = ' and tfds:NAME' if key.endswith('split') else ''
-      raise ValueError(f'data.{key}={value!r}: is for {PARQUET}{others}, not {name}')
+    takes = {
+      'ignore_columns': (CSV,),
+      'label_column': (PARQUET, CSV),
+      'client_column': (PARQUET, CSV),
+    }
+    for_splits = (PARQUET, f'{TFDS}NAME')
+    taken = takes.get(key, for_splits)
+    if value and name not in taken and not (taken is for_splits and name.startswith(TFDS)):
+      raise ValueError(f'data.{key}={value!r}: is for {" and ".join(taken)}, not {name}')
 
 
 def _read(
@@ -237,6 +245,8 @@ def _read(
     return tfds_named.load(name, folder, size, trusted, choice)
   if ':' in name:
     return _from_function(name)
+  if name == CSV:
+    return csv_table.load(name, folder, choice)
   if name == 'arrays':
     return arrays.load(name, folder, mapped=mapped, missing=choice.missing)
   if name not in _READERS:
@@ -279,9 +289,9 @@ def _with_proxy(
   except (ValueError, OSError) as error:
     raise type(error)(f'data.proxy={proxy!r}: {error}') from error
   other = other_set.train
-  if other.x.shape[1:] != dataset.shape:
+  if other.x.shape[1:] != dataset.shape or other_set.kind != dataset.kind:
     raise ValueError(
-      f'data.proxy={proxy!r}: its images are {_size(other.x.shape[1:])} and those of '
+      f'data.proxy={proxy!r}: its {other_set.kind} are {_size(other.x.shape[1:])} and those of '
       f'{dataset.name} {_size(dataset.shape)}; use {HELD_OUT!r} or a data set of the same shape'
     )
   notes = *dataset.notes, *(f'data.proxy: {note}' for note in other_set.notes)

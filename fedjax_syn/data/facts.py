@@ -18,10 +18,9 @@ LACKS: dict[str, tuple[str, ...]] = {
   'watch': ('pixels',),
 }
 VOCABULARY = 4096  # tokens are 0 (padding) .. VOCABULARY - 1
-IN_FOLDER = (
-  'leaf',
-  'parquet',
-)  # formats of a user's folder, which data.name=FORMAT:FOLDER names too
+CSV = 'csv'
+# Formats of a user's folder (CSV: or file), which data.name=FORMAT:FOLDER names too.
+IN_FOLDER = ('leaf', 'parquet', CSV)
 
 
 class Choice(NamedTuple):
@@ -31,6 +30,7 @@ class Choice(NamedTuple):
   test_split: str = ''
   label_column: str = ''
   client_column: str = ''
+  ignore_columns: tuple[str, ...] = ()
   missing: str = ''
   """What is done with rows that lack a value; see `fedjax_syn.data.missing`."""
 

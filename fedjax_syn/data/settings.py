@@ -34,10 +34,19 @@ class Data:
     '', "the split that is tested on; '': test, or else validation", added=True
   )
   label_column: str = field(
-    '', "the column of classes of parquet; '': the only one that can be", added=True
+    '',
+    "the column of classes of parquet and csv; '': the only one that can be, or called label, y,"
+    ' target or class',
+    added=True,
   )
   client_column: str = field(
-    '', "the column that names the client of a row of parquet; '': none", added=True
+    '',
+    "the column that names the client of a row of parquet and csv; '': none, or in csv the one"
+    ' called client',
+    added=True,
+  )
+  ignore_columns: tuple[str, ...] = field(
+    (), 'columns of csv that are no features, as in id,name,', added=True
   )
   partition: str = field(
     'balanced_dirichlet', 'division of the rows among clients (--list=partitions), or file:PATH'

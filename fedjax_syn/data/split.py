@@ -10,6 +10,7 @@ from fedjax_syn.data import features
 from fedjax_syn.data.facts import VOCABULARY
 from fedjax_syn.data.scaling import scale_together
 
+HELD_OUT = 0.2  # of the rows of every class of every client, without test rows
 KINDS = (
   'x must be images (uint8 [n, height, width, channels]), a table (float32 [n, features]), '
   'sequences (float32 [n, time, channels]) or tokens (int32 [n, length])'
@@ -199,6 +200,19 @@ def smallest_digests(y: np.ndarray, share: float, digests: Sequence[bytes]) -> n
   """
   order = np.array(sorted(range(len(digests)), key=digests.__getitem__))
   return stratified(y, round(share * len(y)), order)
+
+
+def fifth(groups: np.ndarray) -> np.ndarray:
+  """Chooses a fifth of the rows of every group, to test where data have no test rows.
+
+  Args:
+    groups: the number of each row's group [n], by class and by client where there are some.
+
+  Returns:
+    Whether a row is chosen, bool [n]: always the same rows; `stratified`.
+  """
+  order = np.random.default_rng(0).permutation(len(groups))
+  return stratified(groups, round(HELD_OUT * len(groups)), order)
 
 
 def stratified(y: np.ndarray, count: int, order: np.ndarray) -> np.ndarray:

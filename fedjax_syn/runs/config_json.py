@@ -50,6 +50,7 @@ def write_config(job: Job, config_name: str) -> None:
     'client_names': list(job.problem.client_names or dataset.client_names),
     'shape': list(dataset.shape),
     'kind': dataset.kind,
+    'feature_names': list(dataset.feature_names),
     'rows': {'train': len(dataset.train.y), 'test': len(dataset.test.y)},
     'normalisation': {
       'name': normalisation.name,

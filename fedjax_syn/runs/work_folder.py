@@ -73,6 +73,7 @@ CONFIG = {
     'num_classes?': int,
     'shape?': [int],
     'kind?': str,
+    'feature_names?': [str],
     'class_names?': [str],
     'client_names?': [str],
     'rows?': {'train': int, 'test': int},

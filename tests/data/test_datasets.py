@@ -198,6 +198,7 @@ def test_names():
     'arrays',
     'leaf',
     'parquet',
+    'csv',
     *own,
   ]
   assert all(line and '\n' not in line for line in known.values())

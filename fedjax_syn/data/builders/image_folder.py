@@ -18,9 +18,8 @@ from fedjax_syn.data.builders.folder_layout import TEST, TRAIN, VALIDATION, WANT
 from fedjax_syn.data.dataset import Dataset, make
 from fedjax_syn.data.naming import one_spelling, respelled
 from fedjax_syn.data.normalisation import UNMEASURED
-from fedjax_syn.data.split import check_split, same_rows, stratified
+from fedjax_syn.data.split import check_split, fifth, same_rows
 
-HELD_OUT = 0.2  # of every client's images of every class, without a folder `test`
 SUFFIXES = ('.bmp', '.gif', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif', '.tiff', '.webp')
 SYSTEM = ('__macosx', 'thumbs.db', 'desktop.ini', '@eadir', 'lost+found', '$recycle.bin')
 DEEPEST = 8  # folders; an image lies at most four deep
@@ -112,10 +111,8 @@ def load(name: str, folder: Path, size: int = 0) -> Dataset:
 def _held_out(owners: np.ndarray, y: np.ndarray, train: np.ndarray) -> np.ndarray:
   """Chooses a fifth of every client's training rows of every class; bool [rows]."""
   group = np.maximum(owners, 0) * (y.max() + 1) + y
-  count = round(HELD_OUT * train.sum())
   chosen = np.zeros(len(y), bool)
-  order = np.random.default_rng(0).permutation(train.sum())
-  chosen[train] = stratified(group[train], count, order)
+  chosen[train] = fifth(group[train])
   return chosen
 
 
