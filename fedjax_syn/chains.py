@@ -194,7 +194,7 @@ def check(chain: Chain) -> None:
     inner, others = chain.layers[:position], [o for o in chain.layers if o is not layer]
     inside = '+'.join(n for n in names[1:position]) or names[0]
     if names.count(layer.name) > 1:
-      fail(f'{layer.name!r} is there twice; each layer can be used once')
+      fail(f'{layer.name!r} is given twice; each layer can be used once')
     trains = all(not overrides(o, 'client_update') for o in inner)
     if overrides(layer, 'client_update') and len(inner) > 1:
       fail(f'{layer.name!r} cannot come after {inside!r}: its clients send data and train no model')

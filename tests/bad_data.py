@@ -245,9 +245,7 @@ BAD_DATA = [
   Bad('more devices than there are', DIGITS | {'layout.devices': 99}, 'layout.devices=99'),
   Bad('a file for the run', {'--workdir': 'W'}, '--workdir=W', file('W')),
   Bad('a file above the run', {'--workdir': 'W/run'}, '--workdir=W/run', file('W')),
-  Bad(
-    'a name no folder can have', {'--workdir': 'W' * 300}, 'WW cannot be made (File name too long)'
-  ),
+  Bad('a name no folder can have', {'--workdir': 'W' * 300}, 'WW cannot be created (File name too'),
   Bad(
     'a folder of something else',
     {'--workdir': 'W'},
@@ -273,12 +271,12 @@ BAD_DATA = [
   Bad(
     'nobody of that name',
     {'start_from': '~no_such_user/5'},
-    'start_from=~no_such_user/5: nobody has this home folder',
+    'start_from=~no_such_user/5: there is no such home folder',
   ),
   Bad(
     'data of nobody',
     ARRAYS | {'data.dir': '~no_such_user/d'},
-    'data.dir=~no_such_user/d: nobody has this home folder',
+    'data.dir=~no_such_user/d: there is no such home folder',
   ),
   Bad(
     'no checkpoint to begin from',

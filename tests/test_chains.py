@@ -114,7 +114,7 @@ def test_layers_are_composed_from_the_inside_out_and_fedavg_is_understood():
 REFUSED = [
   (
     (Local(), Local()),
-    "algorithm='local+local': 'local' is there twice; each layer can be used once",
+    "algorithm='local+local': 'local' is given twice; each layer can be used once",
   ),
   (
     (Local(), Sends()),
@@ -248,7 +248,7 @@ def with_sgd(layer):
     ([{'layer': 'no_such', 'fields': {}}], "'no_such' is unknown; known: abavg"),
     ([{'layer': 'fedprox', 'fields': {'my': 1}}], 'fedprox.my: no such field; known: mu'),
     ([{'layer': 'fedprox', 'fields': {'mu': 'x'}}], "fedprox.mu='x': must be a number"),
-    ([{'layer': 'fedprox', 'fields': {}}] * 2, "'fedprox' is there twice"),
+    ([{'layer': 'fedprox', 'fields': {}}] * 2, "'fedprox' is given twice"),
     ([{'layer': 'evil_of_a_chain:F', 'fields': {}}], 'names code.*trusted=True'),
     ([{'layer': 'evil_of_a_chain.py:F', 'fields': {}}], 'names code.*trusted=True'),
   ],

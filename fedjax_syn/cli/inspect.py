@@ -88,7 +88,7 @@ def main(argv: Sequence[str]) -> int:
     of_sets = config['algorithm'] in client_sets.NAMES
     for path in (folder / 'inspect.json', *(folder / 'figures' / n for n in PICTURES)):
       if path.is_dir():
-        raise ValueError(f'{path} is a folder and not a file; move it away')
+        raise ValueError(f'{path} is a folder and not a file; move or delete it')
     for other in (folder / work_folder.COMPARE, *work_folder.compared(folder)):
       work_folder.summary(other)
       metrics.read(other / 'metrics.jsonl')  # whose rounds are compared

@@ -34,7 +34,7 @@ def given(path: str | Path, key: str = '') -> Path:
   if os.fspath(expanded).startswith('~'):
     name = f'{key}={path}' if key else str(path)
     raise ValueError(
-      f'{name}: nobody has this home folder; one that is called so is written ./{path}'
+      f'{name}: there is no such home folder; a folder with this name is written ./{path}'
     )
   return Path(expanded)
 

@@ -91,7 +91,7 @@ def epsilon(mechanism: Mechanism | None, sampling: Sampling) -> float:
 
 
 def composed(runs: Sequence[tuple[Mechanism, Sampling]]) -> float:
-  """Returns epsilon of everything that several methods give away of the same clients.
+  """Returns epsilon of everything that several methods reveal of the same clients.
 
   Args:
     runs: noise and sampling of each; of one delta and one unit.
@@ -104,7 +104,7 @@ def composed(runs: Sequence[tuple[Mechanism, Sampling]]) -> float:
   """
   kinds = {(m.delta, neighbours(m, s)) for m, s in runs}
   if len(kinds) > 1:
-    raise ValueError(f'no one epsilon covers both: {" and ".join(map(str, sorted(kinds)))}')
+    raise ValueError(f'one epsilon cannot cover both: {" and ".join(map(str, sorted(kinds)))}')
   if not all(m.noise_multiplier for m, _ in runs):
     return math.inf
   dp = _library()
@@ -238,13 +238,13 @@ def check_config(config: Any, mechanisms: Mapping[str, Mechanism | None]) -> Non
   if bare:
     raise ValueError(
       f'compare={config.compare!r}: {noised[0]!r} adds noise and {bare[0]!r} none, and both would'
-      ' train on the same clients into one folder, whose epsilon would not hold; compare= (none),'
+      ' train on the same clients in one folder, whose epsilon would be wrong; compare= (none),'
       ' or a method with noise'
     )
   if config.start_from:
     raise ValueError(
-      f'start_from={config.start_from!r}: the epsilon of this run would leave out what the rounds'
-      ' before it gave away; begin with noise in round 1'
+      f'start_from={config.start_from!r}: the epsilon of this run would not count the rounds before'
+      ' it; begin with noise in round 1'
     )
   _library()
   known = [
@@ -276,8 +276,8 @@ def check(mechanisms: Sequence[Mechanism | None], sampling: Sampling, units: int
       )
     if m.delta * units >= 1:
       raise ValueError(
-        f'delta={m.delta:g}: a run that gives away one of its {units} {m.unit}s entirely would keep'
-        f' it; it must be smaller than 1 / {units}'
+        f'delta={m.delta:g}: must be smaller than 1 / {units}; otherwise a run that publishes all'
+        f' data of one {m.unit} would satisfy it'
       )
   runs = [(m, sampling) for m in noised]
   more = [(m._replace(noise_multiplier=2 * m.noise_multiplier), sampling) for m in noised]
@@ -285,7 +285,7 @@ def check(mechanisms: Sequence[Mechanism | None], sampling: Sampling, units: int
   if not (0 < stated < math.inf and less < stated):
     raise ValueError(
       f'noise_multiplier={noised[-1].noise_multiplier:g}: epsilon={stated:g} at'
-      f' delta={noised[-1].delta:g} ({less:g} with twice the noise) is not to be believed; noise of'
+      f' delta={noised[-1].delta:g} ({less:g} with twice the noise) is not reliable; noise of'
       ' about 1 would work'
     )
   target = max(m.target_epsilon for m in noised)
@@ -293,7 +293,7 @@ def check(mechanisms: Sequence[Mechanism | None], sampling: Sampling, units: int
     least = noise_multiplier(target, noised[-1].delta, sampling, noised[-1].unit, len(noised))
     raise ValueError(
       f'target_epsilon={target:g}: noise_multiplier={noised[-1].noise_multiplier:g} gives'
-      f' {stated:.4g} over all seeds and rounds; noise_multiplier={least:.4g} would keep it'
+      f' {stated:.4g} over all seeds and rounds; noise_multiplier={least:.4g} would work'
     )
 
 
@@ -328,13 +328,13 @@ def check_data(mechanism: Mechanism | None, normalisation: str, filled: bool = F
   """
   if promises(mechanism) and normalisation == 'auto':
     raise ValueError(
-      "data.normalisation='auto': mean and deviation of the clients' rows would be given away"
+      "data.normalisation='auto': mean and deviation of the clients' rows would be published"
       " with the model, outside of epsilon; use known constants: 'half' (of images) or 'unit', or"
       ' those of a meta.json'
     )
   if promises(mechanism) and filled:
     raise ValueError(
-      "data.missing='median': medians of the clients' rows would be given away with the model,"
+      "data.missing='median': medians of the clients' rows would be published with the model,"
       " outside of epsilon; 'drop' would work"
     )
 

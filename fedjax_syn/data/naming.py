@@ -84,7 +84,7 @@ def _unique(ids: Any, rows: int, where: str) -> tuple[np.ndarray, np.ndarray]:
     except UnicodeDecodeError as error:
       raise ValueError(f'{where}: clients are bytes and no UTF-8: {error.reason}') from error
   if ids.dtype.kind == 'U' and (empty := np.flatnonzero(np.char.strip(ids) == '')).size:
-    raise ValueError(f'{where}: row {empty[0]} has no client: take it out, or name one')
+    raise ValueError(f'{where}: row {empty[0]} has no client: remove it, or name one')
   ids = ids.astype(np.int8) if ids.dtype.kind == 'b' else ids
   return np.unique(ids, return_inverse=True)
 
@@ -144,6 +144,6 @@ def alike_clients(names: Iterable[str]) -> list[str]:
   for group in alike(names):
     shown = listed(group)
     if not differ_in_case(group):
-      raise ValueError(f'the clients {shown} are hardly told apart: give one client one name')
+      raise ValueError(f'the clients {shown} look alike: use one name for one client')
     notes.append(f'{shown} are {len(group)} clients, though they differ in case alone')
   return notes

@@ -146,7 +146,7 @@ def _row_help(x: np.ndarray) -> str:
 def _label_help(y: np.ndarray) -> str:
   """Says what would turn y of another type or shape into labels, '' if that is unknown."""
   if y.dtype.kind == 'f' and not np.isfinite(y).all():
-    return f'; row {np.argwhere(~np.isfinite(y))[0][0]} has no label: take it out'
+    return f'; row {np.argwhere(~np.isfinite(y))[0][0]} has no label: remove it'
   if y.dtype.kind in 'US':
     return '; np.unique(y, return_inverse=True) numbers names'
   if y.shape[1:] == (1,):

@@ -51,7 +51,7 @@ def write(folders: Sequence[str | Path], output: str | Path) -> int:
   page = render(runs, {run.label: command_of(run) for run in runs})
   output = paths.given(output)
   if output.exists() and not (output.is_file() and SIGNATURE in (read_bytes(output) or b'')):
-    raise ValueError(f'--output={output}: is there and is no report; name another file')
+    raise ValueError(f'--output={output}: exists and is not a report; name another file')
   paths.write_whole(output, page.encode(errors='replace'))
   return len(runs)
 

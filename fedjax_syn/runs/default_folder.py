@@ -89,7 +89,7 @@ def check_paths(resolved: Resolved, workdir: Path, files: Sequence[str] = ()) ->
     raise ValueError(f'--workdir={workdir}: {existing} is not a folder that can be written to')
   for path in (workdir / name for name in files):
     if path.is_dir():
-      raise ValueError(f'--workdir={workdir}: {path} is a folder and not a file; move it away')
+      raise ValueError(f'--workdir={workdir}: {path} is a folder and not a file; move or delete it')
   fresh = not os.path.exists(workdir / 'config.json')
   start = resolved.start_from and paths.given(resolved.start_from, 'start_from')
   if start and fresh and not os.path.exists(start):

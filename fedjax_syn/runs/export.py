@@ -88,9 +88,7 @@ def replace(folder: Path, kind: str, files: Mapping[str, bytes]) -> list[Path]:
     path = folder / name
     now = stored_files.read_bytes(path)
     if now is not None and _digest(now) != known.get(name) and now != content:
-      raise ValueError(
-        f'{path}: is there, and no export wrote it; move it away or name another folder'
-      )
+      raise ValueError(f'{path}: exists, and no export wrote it; delete it, or name another folder')
   for name in known.keys() - files.keys():
     old = folder / name
     odd = Path(name).is_absolute() or '..' in Path(name).parts or old.is_symlink()

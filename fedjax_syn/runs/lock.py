@@ -33,10 +33,10 @@ def hold(folder: Path) -> Iterator[None]:
   try:
     folder.mkdir(parents=True, exist_ok=True)
   except OSError as error:  # beyond permissions: /proc, a quota, a read-only disk
-    raise ValueError(f'workdir={folder} cannot be made ({error.strerror})') from error
+    raise ValueError(f'workdir={folder} cannot be created ({error.strerror})') from error
   path = folder / '.lock'
   if path.is_dir():
-    raise ValueError(f'workdir={folder}: {path} is a folder and not a file; move it away')
+    raise ValueError(f'workdir={folder}: {path} is a folder and not a file; move or delete it')
   with _locked(path) as file:
     file.truncate(0)
     file.write(f'process {os.getpid()} on {socket.gethostname()}\n')
@@ -107,7 +107,7 @@ def _locked(path: Path) -> IO[str]:
         time.sleep(0.02)
         continue
       raise InUseError(
-        f'workdir={folder}: {name} is at work here; wait, or name another folder'
+        f'workdir={folder}: {name} uses this folder; wait, or name another folder'
       ) from error
     # A refused run removes its lock: the locked file may be the old one.
     if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):

@@ -104,7 +104,7 @@ def epsilon_text(summary: Mapping[str, Any]) -> str:
   elif 'epsilon_per_seed' in summary:
     of = f' over {seeds} seeds ({summary["epsilon_per_seed"]:.3f} each)'
   else:  # written before seeds were counted
-    of = f' of one of {seeds} seeds, which together give away more'
+    of = f' of one of {seeds} seeds, which together reveal more'
   return f'epsilon {summary["epsilon"]:.3f}{of} {at}'
 
 

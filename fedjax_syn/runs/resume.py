@@ -41,7 +41,7 @@ def open_folders(
   for config, path, _ in reversed(runs):  # the main folder's reasons first
     check_config(path, config)
     if odd := work_folder.misplaced(path, config.seeds):
-      raise stored_files.DamagedError(f'{odd}; move it away')
+      raise stored_files.DamagedError(f'{odd}; move or delete it')
     for line in _damages(path, config):
       say(f'WARNING: {line}; made again from the checkpoints')
       damaged = True

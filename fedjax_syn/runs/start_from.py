@@ -48,7 +48,7 @@ def find(folder: Path, seeds: Sequence[int], rounds: int) -> dict[int, Path]:
     kept = '; keep_checkpoints=phases keeps ends of phases too'
     hint = f'; rounds there: {", ".join(map(str, existing))}{kept}' if existing else ''
     raise FileNotFoundError(
-      f'start_from={folder}: no checkpoints here, W/checkpoints/<round> is wanted{hint}'
+      f'start_from={folder}: no checkpoints here, name W/checkpoints/<round>{hint}'
     )
   missing = [seed for seed in seeds if seed not in by_seed]
   if missing:

@@ -120,7 +120,7 @@ def _refuse(constant: str) -> None:
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
   out = dict(pairs)
   if len(out) < len(pairs):
-    raise ValueError('a key is there twice')
+    raise ValueError('a key is given twice')
   return out
 
 

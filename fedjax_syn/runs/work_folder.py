@@ -152,7 +152,7 @@ def lines(path: Path, size: int | None = None) -> list[dict[str, Any]]:
       raise DamagedError(f'{name} is damaged: {wrong}')
     key = line['seed'], line['round']
     if key in seen:
-      raise DamagedError(f'{name} is damaged: round {key[1]} of seed {key[0]} is there twice')
+      raise DamagedError(f'{name} is damaged: round {key[1]} of seed {key[0]} is given twice')
     seen.add(key)
     out.append(line)
   return out

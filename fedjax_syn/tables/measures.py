@@ -108,7 +108,7 @@ PERSONAL = TableMeasure(
   'accuracy, %',
 )
 EPSILON = TableMeasure(
-  'epsilon of one seed at its delta; several give away more',
+  'epsilon of one seed at its delta; several reveal more',
   _epsilon,
   'epsilon',
   best=min,

@@ -164,7 +164,7 @@ def test_every_method_is_known_with_a_line_and_by_its_name():
 
 
 def test_compositions_are_refused_in_one_line():
-  with pytest.raises(ValueError, match=r"'scaffold\+fedmix\+scaffold': 'scaffold' is there twice"):
+  with pytest.raises(ValueError, match=r"'scaffold\+fedmix\+scaffold': 'scaffold' is given twice"):
     fs.chain(fs.SCAFFOLD(), fs.FedMix(), fs.SCAFFOLD())
 
   class Keeps(fs.Layer):

@@ -167,7 +167,7 @@ def test_two_exports_into_one_folder_are_refused_and_leave_no_lock(whole_folder,
   with lock.hold(target), pytest.raises(SystemExit, match='2'):
     start(*arguments)
   (line,) = capsys.readouterr().err.splitlines()
-  assert 'is at work here' in line and not target.exists()
+  assert 'uses this folder' in line and not target.exists()
   assert start(*arguments) == 0 and not (target / '.lock').exists()
 
 

@@ -152,7 +152,7 @@ DIVERGED = summary_of(None, {'0': {'status': 'diverged', 'round': 2}})
       [],
       "algorithm='fedavg' learns no synthetic set",
     ),
-    ({}, ['--seed=5'], '--seed=5 did not finish or is none of the run; finished: 0'),
+    ({}, ['--seed=5'], '--seed=5 did not finish or is not a seed of the run; finished: 0'),
     ({'summary': DIVERGED}, [], 'no seed of the run finished, all diverged'),
     ({}, [], 'no checkpoint of seed 0 holds a synthetic set'),
     ({}, ['another'], '2 folders given: name the folder of one run'),

@@ -196,8 +196,8 @@ def test_what_the_poisson_sampler_draws_is_accounted_for(share):
     (Mechanism(1e-170, 1e-5, 'example'), 'noise_multiplier=1e-170: epsilon=inf'),
     (Mechanism(1e-8, 1e-5, 'example', 10**290), 'epsilon=inf'),
     (Mechanism(1e4, 0.04), 'epsilon=0 at delta=0.04'),  # what rounds to nothing is not stated
-    (Mechanism(1.0, 0.05), 'delta=0.05: .*one of its 20 clients'),
-    (Mechanism(1.0, 0.05, 'example'), 'delta=0.05: .*one of its 20 examples'),
+    (Mechanism(1.0, 0.05), 'delta=0.05: .*smaller than 1 / 20'),
+    (Mechanism(1.0, 0.05, 'example'), 'delta=0.05: .*smaller than 1 / 20.*one example'),
     (Mechanism(1.0, 1e-5, target_epsilon=8.0), 'target_epsilon=8: noise_multiplier=1 gives 48.6'),
   ],
 )
@@ -234,7 +234,7 @@ def test_a_target_that_the_least_noise_keeps_gets_it():
 def test_methods_of_other_units_or_deltas_have_no_common_epsilon():
   sampling = Sampling('fixed', 20, 0.4, 60)
   for other in (Mechanism(1.0, 1e-5, 'example'), Mechanism(1.0, 1e-6)):
-    with pytest.raises(ValueError, match='no one epsilon covers both'):
+    with pytest.raises(ValueError, match='one epsilon cannot cover both'):
       privacy.composed([(Mechanism(1.0, 1e-5), sampling), (other, sampling)])
 
 

@@ -135,7 +135,7 @@ def test_an_export_on_a_full_disk_says_where_and_is_no_refusal(tmp_path, monkeyp
 
 def test_a_folder_called_as_the_lock_is_one_line(tmp_path):
   (tmp_path / '.lock').mkdir()
-  line = '.lock is a folder and not a file; move it away'
+  line = '.lock is a folder and not a file; move or delete it'
   with pytest.raises(ValueError, match=line), lock.hold(tmp_path):
     pass
 

@@ -25,7 +25,7 @@ SPECIAL = {
 @pytest.mark.parametrize('make', SPECIAL.values(), ids=SPECIAL)
 def test_only_regular_files_are_read(make, tmp_path):
   make(tmp_path / 'f')
-  with pytest.raises(ValueError, match='f is no regular file'):
+  with pytest.raises(ValueError, match='f is not a regular file'):
     bounded.read_bytes(tmp_path / 'f')
 
 
@@ -157,7 +157,7 @@ def test_a_zip_file_under_a_password_and_a_member_too_large(tmp_path, monkeypatc
     office_home.parse(path)
   path.unlink()
   os.mkfifo(path)
-  with pytest.raises(ValueError, match=r'\.zip is no regular file'):
+  with pytest.raises(ValueError, match=r'\.zip is not a regular file'):
     office_home.parse(path)
   path.unlink()
   path.write_bytes(whole)
@@ -194,5 +194,5 @@ def test_records_are_files(prepared, tmp_path):  # noqa: F811
   (path,) = tmp_path.glob('my_digits/*/*-train.*')
   path.unlink()
   os.mkfifo(path)
-  with pytest.raises(ValueError, match='00000-of-00001 is no regular file'):
+  with pytest.raises(ValueError, match='00000-of-00001 is not a regular file'):
     datasets.load('tfds:my_digits', str(tmp_path))

@@ -84,7 +84,7 @@ BAD_IDS = {
   'an empty text': (np.array(['a'] * 39 + [' ']), 'row 39 has no client'),
   'differ in spaces': (
     np.array(['ann', 'ann '] * 20),
-    "train.npz: the clients 'ann', 'ann ' are hardly told apart",
+    "train.npz: the clients 'ann', 'ann ' look alike",
   ),
 }
 
@@ -261,7 +261,7 @@ LABELS = {
     r'got float64 \[40\]; y.astype\(int\) would work',
   ),
   'booleans': (hot(bool)['train_y'], r'got bool \[40, 10\]; y.astype\(int\) would work'),
-  'no label': (np.where(np.arange(TRAIN) == 7, np.nan, 1), 'row 7 has no label: take it out'),
+  'no label': (np.where(np.arange(TRAIN) == 7, np.nan, 1), 'row 7 has no label: remove it'),
   'names': (np.array(['cat', 'dog'] * 20), 'return_inverse=True'),
   'a column': (VALUES['train_y'][:, None], r'y\[:, 0\] would work'),
   'halves': (np.full(TRAIN, 0.5), r'got float64 \[40\]$'),

@@ -187,7 +187,7 @@ def test_prepared_arrays_are_read_without_tensorflow_datasets(tmp_path, monkeypa
       'gone.jpg is missing, and labels_and_metadata.json names',
     ),
     (lambda r: [v.update(partition='train') for v in r], "has no record of partition 'test'"),
-    (lambda r: r[2].update(image_id='im0'), "has 2 records of image_id 'im0': one is wanted"),
+    (lambda r: r[2].update(image_id='im0'), "has 2 records of image_id 'im0': expected one"),
     (lambda r: r.clear(), "has no record of partition 'train'"),
   ],
 )

@@ -222,7 +222,7 @@ REFUSED = {
   'a client beside train': (['train/cat/0', 'ann/cat/0', 'test/cat/0'], "'ann' beside 'train'"),
   'held out by another name': (
     ['ann/cat/0', 'holdout/cat/0'],
-    "'holdout': no client or class is called so",
+    "'holdout': is that a client",
   ),
   'splits below classes': (
     ['cat/train/0', 'dog/train/0', 'cat/test/0'],
@@ -240,20 +240,20 @@ REFUSED = {
   ),
   'classes that differ in case': (
     ['ann/Cat/0', 'bob/cat/0', 'test/cat/0'],
-    "classes 'Cat' and 'cat' are hardly",
+    "classes 'Cat' and 'cat' look alike",
   ),
   'classes that differ in spaces': (
     ['ann/cat/0', 'ann/cat /0'],
-    "classes 'cat' and 'cat ' are hardly",
+    "classes 'cat' and 'cat ' look alike",
   ),
   'classes that differ in a mark nobody sees': (
     ['ann/cat/0', 'ann/cat\u200b/0'],
-    'are hardly told apart',
+    'look alike',
   ),
-  'clients that differ in width': (['ann/cat/0', '\uff41nn/cat/0'], 'are hardly told apart'),
+  'clients that differ in width': (['ann/cat/0', '\uff41nn/cat/0'], 'look alike'),
   'clients that differ in spaces': (
     ['ann/cat/0', 'ann /cat/0'],
-    "clients 'ann', 'ann ' are hardly told apart",
+    "clients 'ann', 'ann ' look alike",
   ),
   'no clients in train': (['train/cat/0', 'test/ann/cat/0'], 'test/ann/cat/0 is out of place'),
 }

@@ -323,5 +323,5 @@ def test_refusals():
     Engine(METHODS['adam'](), tiny.net(4, 3), data, layout=Layout(devices=64))
   with pytest.raises(ValueError, match='exactly one'):
     fs.chain(fs.FedAvg(epochs=1, steps=3))
-  with pytest.raises(ValueError, match="'scaffold' is there twice"):
+  with pytest.raises(ValueError, match="'scaffold' is given twice"):
     fs.chain(fs.SCAFFOLD(), fs.SCAFFOLD())

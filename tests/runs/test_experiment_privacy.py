@@ -32,8 +32,8 @@ DP = {'algorithm': 'dp', 'compare': '', 'rounds': 2, 'seeds': (0, 1)}
     ),
     ({'algorithm': 'fedavg', 'compare': 'dp'}, "compare='dp': 'dp' adds noise and 'fedavg' none"),
     ({'compare': 'feddualmatch'}, "'dp' adds noise and 'feddualmatch' none"),
-    ({'start_from': 'elsewhere/checkpoints/3'}, 'would leave out what the rounds before'),
-    ({'dp.delta': 0.25}, 'one of its 4 clients'),
+    ({'start_from': 'elsewhere/checkpoints/3'}, 'would not count the rounds before'),
+    ({'dp.delta': 0.25}, 'smaller than 1 / 4'),
   ],
 )
 def test_what_no_epsilon_covers_is_refused_before_data_are_read(changes, line, tmp_path, capsys):

@@ -45,7 +45,7 @@ def test_summary_names_everything(tmp_path):
   shown = file.getvalue()
   assert ' photos, 1 round, seeds 0, 1 ' in shown and 'digits' not in shown
   assert 'fedavg: rounds without a sample, by seed: 0, 3' in shown
-  older = 'fedavg: epsilon 7.945 of one of 2 seeds, which together give away more at delta 1e-05'
+  older = 'fedavg: epsilon 7.945 of one of 2 seeds, which together reveal more at delta 1e-05'
   assert older in shown
   rows[1][1].update(epsilon_per_seed=4.5)
   total = 'epsilon 7.945 over 2 seeds (4.500 each) at delta 1e-05, for one client'

@@ -118,10 +118,10 @@ def test_the_home_folder_is_understood(monkeypatch, spelt):
 
 def test_a_home_that_nobody_has_is_refused(tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(tmp_path)
-  with pytest.raises(ValueError, match='--workdir=~nobody_of_this_name/x: nobody has this home'):
+  with pytest.raises(ValueError, match='--workdir=~nobody_of_this_name/x: there is no such home'):
     paths.given('~nobody_of_this_name/x', '--workdir')
   assert experiment.run_experiment(config_of(), '~nobody_of_this_name/x') == 2
-  assert 'nobody has this home' in refusal(capsys)
+  assert 'there is no such home' in refusal(capsys)
   assert not list(tmp_path.iterdir())
 
 

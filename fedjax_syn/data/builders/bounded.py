@@ -48,12 +48,12 @@ def read_bytes(path: Path, most: int = ONE_FILE) -> bytes:
 
   Raises:
     FileNotFoundError: if it is not there.
-    ValueError: if it is no regular file, or larger.
+    ValueError: if it is not a regular file, or larger.
     OSError: if it cannot be read.
   """
   size = path.stat().st_size
   if not path.is_file():
-    raise ValueError(f'{path} is no regular file')
+    raise ValueError(f'{path} is not a regular file')
   if size > most:
     raise ValueError(f'{path} has {size} bytes, more than the {most} that are read')
   return path.read_bytes()

@@ -125,7 +125,7 @@ def read_labels(path: Path) -> list[Record]:
   times = Counter(str(record['image_id']) for record in labels)
   twice = next((image for image, count in times.items() if count > 1), None)
   if twice is not None:
-    raise ValueError(f'{path} has {times[twice]} records of image_id {twice!r}: one is wanted')
+    raise ValueError(f'{path} has {times[twice]} records of image_id {twice!r}: expected one')
   partitions = {record['partition'] for record in labels}
   for split in ('train', 'test'):
     if split not in partitions:

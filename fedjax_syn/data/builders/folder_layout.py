@@ -18,8 +18,8 @@ _ROLES = {
 _BESIDE = re.compile(r'[ _-]*(set|split|data|dataset|images|imgs|(19|20)\d\d)')
 UNCLEAR = ('eval', 'evaluation', 'holdout', 'held_out', 'unlabeled', 'unlabelled')
 WANTED = (
-  'wanted: CLIENT/CLASS/IMAGE.png (or CLASS/IMAGE.png), and test/CLASS/IMAGE.png or no test; or'
-  ' train/CLASS/IMAGE.png (or train/CLIENT/CLASS/IMAGE.png) beside test and, if you like, valid'
+  'expected CLIENT/CLASS/IMAGE.png or CLASS/IMAGE.png, with or without test/CLASS/IMAGE.png; or'
+  ' train/CLASS/IMAGE.png or train/CLIENT/CLASS/IMAGE.png, with test and optionally valid'
 )
 
 
@@ -73,8 +73,8 @@ def arrange(parts: Sequence[tuple[str, ...]]) -> tuple[list[Row], list[str]]:
     )
   if unclear := [name for name in others if name.strip().casefold() in UNCLEAR]:
     raise ValueError(
-      f'{listed(unclear)}: no client or class is called so, as a rule; rename it to test or valid, '
-      'or take it away'
+      f'{listed(unclear)}: is that a client, a class or a split? Rename it to test or valid, or'
+      ' remove it'
     )
   placed = [(role(p[0]) or TRAIN, p[1:] if role(p[0]) else p) for p in parts]
   sizes = {split: Counter(len(own) for s, own in placed if s == split) for split, _ in placed}
@@ -110,8 +110,7 @@ def _check_classes(rows: Sequence[Row]) -> None:
     one_folder = any(names.issuperset(group) for names in in_folder.values())
     if not (one_folder and differ_in_case(group)):  # 'a' and 'A' of one client are two classes
       raise ValueError(
-        f'the classes {" and ".join(map(repr, group))} are hardly told apart: give one class one '
-        'name'
+        f'the classes {" and ".join(map(repr, group))} look alike: use one name for one class'
       )
   for split in (TEST, VALIDATION):
     only = sorted({row.label for row in rows if row.split == split} - classes)

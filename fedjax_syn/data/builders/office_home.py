@@ -91,7 +91,7 @@ def _opened(path: Path) -> Iterator[tuple[list[str], Callable[[str], bytes]]]:
     yield names, lambda name: bounded.read_bytes(path / name, LARGEST)
     return
   if not path.is_file():  # a pipe may never begin
-    raise ValueError(f'{path} is no regular file')
+    raise ValueError(f'{path} is not a regular file')
 
   def read(name: str) -> bytes:
     try:

@@ -184,7 +184,7 @@ def open_builder(folder: Path, trusted: bool = False) -> 'tfds.core.DatasetBuild
   """
   for path in folder.iterdir():  # the readers would wait for a pipe
     if not path.is_file() and not path.is_dir():
-      raise ValueError(f'{path} is no regular file')
+      raise ValueError(f'{path} is not a regular file')
   if not trusted:
     _check(folder)
   return import_tfds(str(folder)).builder_from_directory(folder)

@@ -157,7 +157,7 @@ def partition(
     as_field(Data, key, value, f'data.{key}')
   y, partitioner = np.asarray(y), PARTITIONERS[name]
   if not len(y):
-    raise ValueError(f'data.partition = {name!r}: there are no training rows to deal')
+    raise ValueError(f'data.partition = {name!r}: there are no training rows to divide')
   if partitioner.by_class:
     num_classes = _classes(name, y, num_classes)
   numbers = alpha, min_size, labels

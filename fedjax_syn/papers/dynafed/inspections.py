@@ -76,7 +76,7 @@ def open_run(
   if seed not in (None, *finished):
     have = ', '.join(map(str, finished))
     raise ValueError(
-      f'{folder}: --seed={seed} did not finish or is none of the run; finished: {have}'
+      f'{folder}: --seed={seed} did not finish or is not a seed of the run; finished: {have}'
     )
   seed = finished[0] if seed is None else seed
   done = config.blocks[DynaFed.name].iterations

@@ -113,7 +113,7 @@ def test_before_the_data_are_read_the_paper_s_form_only_has_noise():
   of_clients = privacy.Mechanism(1.0, 1e-5)
   privacy.check_config(config, {'feddualmatch': found, 'dp': of_clients})
   known = fs.FedDualMatch(clip=1.0, sigma_s=1e-20).privacy(None)  # of the other form all is known
-  with pytest.raises(ValueError, match='no one epsilon covers both'):
+  with pytest.raises(ValueError, match='one epsilon cannot cover both'):
     privacy.check_config(config, {'feddualmatch': known, 'dp': of_clients})
 
 
