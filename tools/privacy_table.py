@@ -17,19 +17,19 @@ import json
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from absl import app, flags
 
 from tools import series as series_lib
+from tools import series_show
+from tools.series_cells import ROOT, Cell, Json, Series, load
 
 STEPS = flags.DEFINE_integer('steps', 500, 'of training on a set')
-PAGE = series_lib.ROOT / 'docs/privacy.md'
-Json = dict[str, Any]
+PAGE = ROOT / 'docs/privacy.md'
 
 
-def measured(series: series_lib.Series, name: str) -> Json | None:
+def measured(series: Series, name: str) -> Json | None:
   """Returns the numbers of a run's sets, or None."""
   path = series.folder / f'{name}.privacy.json'
   return json.loads(path.read_text()) if path.exists() else None
@@ -49,7 +49,7 @@ def measure(folder: pathlib.Path, data_dir: str | None, steps: int) -> Json | No
   return {'steps': steps, 'seeds': seeds}
 
 
-def table(series: series_lib.Series) -> str:
+def table(series: Series) -> str:
   """Returns the finished runs as Markdown: accuracy and bytes, nearness, and the two attacks."""
   head = (
     'method',
@@ -63,7 +63,7 @@ def table(series: series_lib.Series) -> str:
   )
   rows = [head, ('---',) * len(head)]
   for name, run in series.runs.items():
-    result = series.result(series_lib.Cell(name, '', 'run'))
+    result = series.result(Cell(name, '', 'run'))
     if result is not None:
       rows.append(_row(run['title'], result, measured(series, name)))
   return '\n'.join('| ' + ' | '.join(row) + ' |' for row in rows) + '\n'
@@ -97,10 +97,10 @@ def _spread(values: Sequence[float], digits: int) -> str:
 
 def main(argv: Sequence[str]) -> int:
   """Measures runs, or shows what was measured."""
-  series = series_lib.load(pathlib.Path(argv[1]))
+  series = load(pathlib.Path(argv[1]))
   name = series.folder.resolve().name
   if not series_lib.SHOW.value:
-    work = pathlib.Path(series_lib.WORK.value or series_lib.ROOT / 'runs/series' / name)
+    work = pathlib.Path(series_lib.WORK.value or ROOT / 'runs/series' / name)
     for run in series.runs:
       folder = work / f'{run}.run'
       finished = (folder / 'summary.json').exists()
@@ -113,7 +113,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
   text = table(series)
   (series.folder / 'privacy.md').write_text(text)
-  PAGE.write_text(series_lib.place(PAGE.read_text(), name, text))
+  PAGE.write_text(series_show.place(PAGE.read_text(), name, text))
   return 0
 
 

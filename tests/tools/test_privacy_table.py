@@ -2,7 +2,8 @@
 
 import json
 
-from tools import privacy_table, series
+from tools import privacy_table
+from tools.series_cells import load
 
 SPEC = """
 title = "Two methods"
@@ -40,6 +41,6 @@ def test_accuracy_bytes_and_attacks_stand_beside_each_other(tmp_path):
     (tmp_path / f'{name}.run.json').write_text(json.dumps(run))
   numbers = {'steps': 5, 'seeds': [seed(0.6), seed(0.62)]}
   (tmp_path / 'dynafed.privacy.json').write_text(json.dumps(numbers))
-  text = privacy_table.table(series.load(tmp_path))
+  text = privacy_table.table(load(tmp_path))
   assert '| FedAvg | 60.0 ± 14.1 | 2.50 |  |  |  |  |  |' in text
   assert '| 100 | 25.0 ± 0.0 % | 0.610 ± 0.014 (0.500 ± 0.000) | 0.510 ± 0.000' in text

@@ -7,7 +7,9 @@ import types
 
 import pytest
 
-from tools import series
+from fedjax_syn import config as config_lib
+from fedjax_syn.config import files
+from tools import series, series_cells, series_show
 
 SPEC = """
 title = "Two methods"
@@ -40,13 +42,13 @@ def finished(tmp_path):
     (tmp_path / f'{method}@0.1.tune.json').write_text(json.dumps({'cells': tries}))
     score = {'test_accuracy': {'mean_last_5': {'mean': mean, 'std': 0.01}}}
     (tmp_path / f'{method}@0.1.test.json').write_text(json.dumps(score))
-  return series.load(tmp_path)
+  return series_cells.load(tmp_path)
 
 
 def test_a_sweep_comes_first_and_its_best_try_is_run(finished):
   names = [cell.name for cell in finished.cells()]
   assert names[:2] == ['fedavg@0.1.tune', 'fedavg@0.1.test'] and len(names) == 8
-  tune = finished.command(series.Cell('scaffold+dynafed', '0.1', 'tune'))
+  tune = finished.command(series_cells.Cell('scaffold+dynafed', '0.1', 'tune'))
   assert tune == [
     'python',
     'launch/sweep.py',
@@ -58,22 +60,22 @@ def test_a_sweep_comes_first_and_its_best_try_is_run(finished):
     '--grid',
     'client.lr=0.1,0.2',
   ]
-  test = finished.command(series.Cell('fedavg', '0.1', 'test'))
+  test = finished.command(series_cells.Cell('fedavg', '0.1', 'test'))
   assert test[1] == 'launch/main.py' and test[-2:] == [
     '--config.seeds=0,1',
     '--config.client.lr=0.2',
   ]
-  assert finished.command(series.Cell('fedavg', '1', 'test')) is None
+  assert finished.command(series_cells.Cell('fedavg', '1', 'test')) is None
 
 
 def test_the_table_has_gains_over_the_reference_and_says_what_is_left(finished, tmp_path):
-  text = series.table(finished)
+  text = series_show.table(finished)
   assert '| method | alpha 0.1 | alpha 1 |' in text
   assert '| FedAvg | 50.00 ± 1.00 |  |' in text
   assert '| SCAFFOLD + DynaFed | 62.50 ± 1.00 (+12.5) |  |' in text
   assert '| FedAvg | lr 0.2 (60.00) |  |' in text
   assert '4 cells are not finished.' in text
-  series.draw(finished, tmp_path / 'gain.svg')
+  series_show.draw(finished, tmp_path / 'gain.svg')
   assert '<svg' in (tmp_path / 'gain.svg').read_text()
 
 
@@ -106,7 +108,7 @@ def runs(tmp_path):
   folder = tmp_path / 'three'
   folder.mkdir()
   (folder / 'series.toml').write_text(RUNS)
-  return series.load(folder)
+  return series_cells.load(folder)
 
 
 def test_a_run_begins_where_another_one_is_at_its_round(runs):
@@ -123,15 +125,15 @@ def test_a_run_begins_where_another_one_is_at_its_round(runs):
 
 def test_the_table_of_runs_goes_into_its_place_in_a_page(runs):
   (runs.folder / 'dynafed.run.json').write_text(json.dumps(score(0.5, 0.6)))
-  text = series.table(runs)
+  text = series_show.table(runs)
   assert '| DynaFed | 55.00 ± 1.00 (50.00, 60.00) |  | 1.5 | algorithm=dynafed |' in text
   assert 'Not run: From round 50.' in text
   page = 'a\n<!-- series: three -->\nold\n<!-- end of the series -->\nb\n'
-  placed = series.place(page, 'three', text)
+  placed = series_show.place(page, 'three', text)
   assert placed.startswith('a\n') and placed.endswith('<!-- end of the series -->\nb\n')
   assert 'old' not in placed and text.strip() in placed
-  assert series.place(placed, 'three', text) == placed
-  assert series.place(page, 'another', text) == page
+  assert series_show.place(placed, 'three', text) == placed
+  assert series_show.place(page, 'another', text) == page
 
 
 def test_small_settings_come_last_and_leave_the_results_alone(runs, tmp_path):
@@ -161,3 +163,15 @@ def test_seconds_of_interrupted_commands_count(runs, tmp_path, monkeypatch):
   (work / 'dynafed.run.seconds').write_text('100')
   assert series.run(runs, cell, work) == 0
   assert runs.result(cell)['seconds'] == 100
+
+
+@pytest.mark.parametrize(
+  'path', sorted(series_cells.ROOT.glob('results/*/series.toml')), ids=lambda path: path.parent.name
+)
+def test_the_settings_of_every_stored_series_are_accepted(path):
+  stored = series_cells.load(path.parent)
+  for name, run in stored.runs.items():
+    for more in ((), stored.spec.get('smoke', ())):
+      config, *words = (*stored.spec['base'], *run['settings'], *more)
+      checked = config_lib.check(files.load_config(config.partition('=')[2], words))
+      assert run.get('after', name) in stored.runs and checked.seeds, name
