@@ -9,12 +9,14 @@ PAGE = ROOT / 'docs/results.md'
 
 
 def show(folder: pathlib.Path) -> None:
-  """Writes table.md and gain.svg of a series, and the table's place in docs/results.md."""
+  """Writes table.md and gain.svg of a series that has begun, and its place in docs/results.md."""
   series = load(folder)
-  text = table(series)
-  (folder / 'table.md').write_text(text)
-  if not series.runs:
-    draw(series, folder / 'gain.svg')
+  begun = any(series.result(cell) is not None for cell in series.cells())
+  text = table(series) if begun or series.runs else ''
+  if begun:
+    (folder / 'table.md').write_text(text)
+    if not series.runs:
+      draw(series, folder / 'gain.svg')
   PAGE.write_text(place(PAGE.read_text(), folder.resolve().name, text))
 
 

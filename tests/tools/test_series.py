@@ -175,3 +175,11 @@ def test_the_settings_of_every_stored_series_are_accepted(path):
       config, *words = (*stored.spec['base'], *run['settings'], *more)
       checked = config_lib.check(files.load_config(config.partition('=')[2], words))
       assert run.get('after', name) in stored.runs and checked.seeds, name
+
+
+def test_the_page_of_results_has_what_is_stored():
+  page = series_show.PAGE.read_text()
+  for path in series_cells.ROOT.glob('results/*/series.toml'):
+    stored = series_cells.load(path.parent)
+    if stored.runs:
+      assert series_show.place(page, path.parent.name, series_show.table(stored)) == page, path
