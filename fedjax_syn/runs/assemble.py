@@ -215,10 +215,9 @@ def privacy_line(resolved: Resolved, jobs: Sequence[Job]) -> str:
     return ''
   epsilon = privacy.composed([(m, privacy.sampling_of(resolved)) for m in noise])
   return (
-    f'epsilon {epsilon:.3f} at delta {noise[0].delta:g} covers the models of all rounds and seeds'
-    ' and what is computed from them, against everyone who does not know the seeds; not protected:'
-    ' config.json, metrics.jsonl, summary.json, partition.npz, clients/, figures/, checkpoints/ and'
-    ' trackers. launch/export.py writes what may be published (docs/privacy.md)'
+    f'epsilon {epsilon:.3f} at delta {noise[0].delta:g} covers all models of all rounds and seeds,'
+    ' if the seeds are secret; not protected: config.json, metrics.jsonl, summary.json, clients/,'
+    ' partition.npz, figures/, checkpoints/, trackers (docs/privacy.md says what may be published)'
   )
 
 

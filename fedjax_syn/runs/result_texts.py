@@ -53,7 +53,7 @@ def summary_panel(
     if 'selected' in summary:
       reached = _statistics(summary['selected']['test_accuracy'])
       notes.append(
-        _text(f'{label}: test accuracy in the round that held-out rows select {reached}')
+        _text(f'{label}: test accuracy in the round selected on held-out rows {reached}')
       )
     if 'test/accuracy' in summary.get('personal', {}):
       own = _statistics(summary['personal']['test/accuracy'])
@@ -63,9 +63,10 @@ def summary_panel(
   if note:
     notes.append(_text(note))
   parts = ', '.join(f'{k} {v:.1f}' for k, v in first['seconds'].items() if k != 'total' and v)
-  notes.append(_text(f'seconds: {parts}'))
+  whose = f' of {rows[0][0]}' if len(rows) > 1 else ''
+  notes.append(_text(f'seconds{whose}: {parts}'))
   notes.append(_text(f'{folder}/: summary.json, metrics.jsonl, figures/, checkpoints/'))
-  notes.append(_text(f'on a page: python launch/report.py {shlex.quote(str(folder))}'))
+  notes.append(_text(f'report: python launch/report.py {shlex.quote(str(folder))}'))
   rounds, seeds = first['rounds'], ', '.join(map(str, first['seeds']))
   which = f'seed{"s" * (len(first["seeds"]) > 1)} {seeds}'
   title = f'{dataset or first["dataset"]}, {rounds} round{"s" * (rounds > 1)}, {which}'
@@ -110,7 +111,7 @@ def epsilon_text(summary: Mapping[str, Any]) -> str:
 
 def collapsed_text(seed: int | str, since: int) -> str:
   """Says in one line that a model gives all test rows one class."""
-  return f'seed {seed}: every test row has been given one class since round {since}'
+  return f'seed {seed}: since round {since} the model gives all test rows one class'
 
 
 def _statistics(value: Mapping[str, Any]) -> str:

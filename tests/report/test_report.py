@@ -48,11 +48,11 @@ def test_one_seed_has_no_deviation(opened):
 def test_an_unfinished_run_has_no_set_yet(opened):
   html = lambda *runs: report.render(runs, {run.label: '' for run in runs})
   learned, fedavg, unfinished = opened
-  assert 'No set yet: DynaFed (2) (not finished).' in html(*opened)
-  assert 'No set yet' not in html(learned, fedavg)
-  assert 'None of the runs' in html(fedavg) and 'None of the runs' not in html(unfinished, fedavg)
+  assert 'No synthetic images yet: DynaFed (2) (not finished).' in html(*opened)
+  assert 'No synthetic images yet' not in html(learned, fedavg)
+  assert 'No server learned' in html(fedavg) and 'No server learned' not in html(unfinished, fedavg)
   begun = fedavg._replace(summary=None)  # FedAvg will not learn one
-  assert 'No set yet' not in html(begun)
+  assert 'No synthetic images yet' not in html(begun)
 
 
 def test_runs_that_cannot_be_compared_are_told(opened):

@@ -91,7 +91,7 @@ def test_it_is_drawn(page):
   assert page.locator('[aria-labelledby="partition"] .heat').count() == 1  # all runs share it
   assert page.locator('.boxes svg').count() == 3
   assert page.locator('img').evaluate('image => image.naturalWidth') > 0
-  for what in ('by client', 'by class', 'confusions'):
+  for what in ('by client', 'by class', 'confusion matrix'):
     assert page.get_by_text(what).filter(has_text='DynaFed (2) (not finished)').count() == 1
 
 

@@ -222,7 +222,7 @@ def test_a_collapse_is_told_once_logged_and_in_the_summary(fake, tmp_path, capsy
   assert [r for r, line in lines.items() if line.get('collapsed_since') == 1] == [5, 6, 7]
   said = capsys.readouterr().out
   assert (
-    said.count('seed 0: every test row has been given one class since round 1') == 2
+    said.count('seed 0: since round 1 the model gives all test rows one class') == 2
   )  # at the end too
 
 
