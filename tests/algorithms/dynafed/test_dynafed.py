@@ -141,6 +141,23 @@ def test_without_the_initial_model_the_trajectory_starts_at_one():
   assert np.isfinite(engine.artifacts(state)['losses']).all()
 
 
+def test_a_shorter_derivative_changes_the_images_and_another_target_the_losses(run):
+  """The first loss knows no derivative; a target of three checkpoints is another one."""
+  plain = run[4]
+
+  def learned(**fields):
+    engine = engine_of(fs.chain(base(), fs.DynaFed(**FIELDS, **fields)))
+    state, _ = engine.run(0, engine.init(0), 3)
+    state, _ = synthesise(engine, state)
+    return engine.artifacts(state)
+
+  short = learned(backward_steps=1)
+  assert short['losses'][0] == pytest.approx(plain['losses'][0], rel=1e-5)
+  assert np.abs(short['x'][-1] - plain['x'][-1]).max() > 1e-3
+  end = learned(include_end=True)
+  assert abs(end['losses'][0] - plain['losses'][0]) > 1e-3
+
+
 def test_minibatches_and_augmentation():
   engine = engine_of(
     fs.chain(
