@@ -120,11 +120,12 @@ class DynaFed(Layer):
         moved = f'(smallest squared move {move})'
         reason = f'the trajectory stands still or is not finite {moved}: nothing to match'
         return w.params, state, self._diverged(reason)
-    batches, key, state, stats = self._placed(task, key, state, w)
+    batches, *fixed, state = self._placed(task, key, state, w)
     chunks, ok = Chunks(seconds), True
     while ok and (count := chunks.next(self.iterations - int(state.iteration))):
-      state, ok = _chunk(self, task.model, batches, key, state, stats, jnp.int32(count))
+      state, ok = _chunk(self, task.model, batches, *fixed, state, jnp.int32(count))
       ok = bool(ok)
+    state = state._replace(trajectory=fixed[-1])
     done = int(state.iteration)
     if done == self.iterations:  # zeros take no space in a checkpoint
       state = state._replace(opt_state=jax.tree.map(jnp.zeros_like, state.opt_state))
@@ -143,11 +144,11 @@ class DynaFed(Layer):
     return {'synthesis': lambda: _chunk.lower(self, task.model, *arguments)}
 
   def _placed(self, task: Task, key: PRNGKey, state: Synthesis, w: Variables) -> tuple[Any, ...]:
-    """Returns how images are divided, and the arguments on the devices that share them."""
+    """Returns how images are divided, and the arguments of `_chunk` on the devices that do so."""
     images = self.images_per_class * task.num_classes
     size = min(self.inner_batch or images, images)
     batches = microbatches.synthetic_microbatches(size, task.model, task.mesh)
-    own = key, state, w.stats
+    own = key, w.stats, state.trajectory, state._replace(trajectory=())
     return batches, *(place(own, replicated(batches.mesh)) if batches.mesh else own)
 
   def _iterate(
@@ -299,17 +300,21 @@ _smallest_move = Once(smallest_move, static_argnums=(1, 2, 3))
 
 
 @bounded
-@functools.partial(jax.jit, static_argnums=(1, 2), donate_argnums=4)
+@functools.partial(jax.jit, static_argnums=(1, 2), donate_argnums=6)
 def _chunk(
   layer: DynaFed,
   model: Model,
   batches: Microbatches,
   key: PRNGKey,
-  state: Synthesis,
   stats: Stats,
+  trajectory: Params,
+  state: Synthesis,
   count: Array,
 ) -> tuple[Synthesis, Array]:
-  """Takes `count` iterations, or fewer; returns the state (that given is consumed), if finite."""
+  """Takes `count` iterations, or fewer; returns the state (that given is consumed), if finite.
+
+  The trajectory of both states is (): it does not change, and no second one is written.
+  """
 
   def go(carry):
     i, _, ok = carry
@@ -317,9 +322,9 @@ def _chunk(
 
   def body(carry):
     i, state, _ = carry
-    new = layer._iterate(model, batches, key, state, stats)
+    new = layer._iterate(model, batches, key, state._replace(trajectory=trajectory), stats)
     finite = jnp.isfinite(new.losses[state.iteration]) & jnp.isfinite(new.syn.log_step)
-    return i + 1, new, finite
+    return i + 1, new._replace(trajectory=()), finite
 
   _, state, ok = jax.lax.while_loop(go, body, (jnp.int32(0), state, jnp.ones((), bool)))
   if batches.mesh:
