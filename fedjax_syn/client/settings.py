@@ -24,7 +24,7 @@ class LocalTraining:
   schedule: str = field(
     '',
     "factor on lr by round: '' (1), 'cosine', 'exponential(0.998)', 'step(30,0.1)', 'warmup(5)',"
-    " 'warmup(5)+cosine', or package.module:function",
+    " 'warmup(5)+cosine', or module:function, FILE.py:function",
   )
   momentum: float = field(0.0, 'local momentum, for sgd', low=0, high=1, static=True)
   weight_decay: float = field(0.0, 'L2 added to the local gradient', low=0, static=True)

@@ -209,11 +209,17 @@ def check_together(values: Mapping[str, Any], name: Callable[[str], str] = str) 
       f'data.partition={shown(partition)}: its rows are those of the whole training set;'
       " data.validation=0 and data.proxy='' would work"
     )
+  unseen = values.get('data.unseen_clients', 0)
+  if unseen and partition not in ('natural', 'natural_sample'):
+    raise ConfigError(
+      f"{name('data.unseen_clients')}={unseen}: needs the data set's own clients:"
+      f' {name("data.partition")}=natural or natural_sample'
+    )
   for key in ('patience', 'keep_best'):
     if values.get(key) and not values.get('data.validation'):
       raise ConfigError(
-        f'{name(key)}={values[key]}: needs held-out training rows: data.validation=0.1 holds out a'
-        ' tenth'
+        f'{name(key)}={values[key]}: needs held-out training rows:'
+        f' {name("data.validation")}=0.1 holds out a tenth'
       )
   if personal % every:
     raise ConfigError(

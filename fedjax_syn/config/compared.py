@@ -11,12 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fedjax_syn import algorithms
-from fedjax_syn.algorithms import own_layers
 from fedjax_syn.config import method_list
 from fedjax_syn.config.method_list import Method
 from fedjax_syn.config.parsing import Leaf, from_text, leaves, no_such
 from fedjax_syn.config.schema import Resolved
-from fedjax_syn.core import privacy
+from fedjax_syn.core import own_code, privacy
 from fedjax_syn.core.contexts import Run
 from fedjax_syn.core.fields import ConfigError, check_range
 from fedjax_syn.core.texts import shown
@@ -150,7 +149,7 @@ def _written(value: Any) -> str:
 def _folder_names(methods: Iterable[Method]) -> list[str]:
   """A folder for each method: its name, with its settings where another one has the same name."""
   called = [
-    m._replace(word=method_list.rename('algorithm', m.word, own_layers.called)) for m in methods
+    m._replace(word=method_list.rename('algorithm', m.word, own_code.called)) for m in methods
   ]
   words = [method.word for method in called]
   names = [_file_name(m.word if words.count(m.word) == 1 else str(m)) for m in called]

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedjax_syn import algorithms
-from fedjax_syn.algorithms import own_layers
 from fedjax_syn.algorithms.old_fields import CONSTANTS
 from fedjax_syn.config import compared, method_list
 from fedjax_syn.config.combinations import check
 from fedjax_syn.config.method_list import words_of
 from fedjax_syn.config.parsing import TFDS, Leaf, leaves
 from fedjax_syn.config.schema import METHODS, SECTIONS, Resolved, flatten, plain, to_dict
+from fedjax_syn.core import own_code as own_words
 from fedjax_syn.core import paths
 from fedjax_syn.core.fields import ConfigError, coerce
 from fedjax_syn.core.schedules import ends
@@ -80,11 +80,11 @@ def own_code(config: Any) -> dict[str, str]:
   fields = identity(resolved) if named else {}  # most runs name no code
   for word in dict.fromkeys(word for key, word in named if key in fields):
     place, _, name = word.rpartition(':')
-    if (path := own_layers.path_of(place) or _file_of(place)) is None:
+    if (path := own_words.path_of(place) or _file_of(place)) is None:
       continue
-    called = own_layers.called(word)
+    called = own_words.called(word)
     hashes[called] = paths.digest(path)[:16]
-    module = own_layers.module_name(place)
+    module = own_words.module_name(place)
     defined = getattr(getattr(sys.modules.get(module), name, None), '__module__', module)
     other = _file_of(defined) if isinstance(defined, str) else None
     if defined != module and other not in (None, path):
@@ -204,7 +204,10 @@ def _fields(config: Mapping[str, Any], new: Resolved) -> dict[str, Any]:
     if _in_use(key, parts) and (key not in known or known[key].rules.get('identity', True))
   }
   # The content of a user's file makes another run, its folder does not.
-  called = lambda key: method_list.rename(key, str(fields[key]), own_layers.called)
+  called = lambda key: method_list.rename(key, str(fields[key]), own_words.called)
+  short = lambda text: '+'.join(map(own_words.called, text.split('+')))  # 'warmup(5)+FILE.py:half'
+  others = {k: v for k, v in fields.items() if k not in METHODS and isinstance(v, str)}
+  fields |= {key: short(text) for key, text in others.items() if '.py:' in text}
   return fields | {key: called(key) for key in METHODS if key in fields}
 
 

@@ -23,7 +23,7 @@ class Client(LocalTraining):
 
   participation: float = field(0.4, 'share of the clients in a round, 1 for all', above=0, high=1)
   sampler: str = field(
-    'fixed', "draw of the clients: 'fixed', 'poisson' or package.module:function"
+    'fixed', "draw of the clients: 'fixed', 'poisson' or module:function, FILE.py:function"
   )
 
 
@@ -32,7 +32,8 @@ class Model:
   """The network."""
 
   name: str = field(
-    'convnet', 'network (--list=models), or package.module:function, or :Class of Flax modules'
+    'convnet',
+    'network (--list=models), or module:function, FILE.py:function, or :Class of Flax modules',
   )
   width: int = field(0, "channels or hidden units; 0: the model's own default", low=0, high=10**5)
   depth: int = field(0, "blocks or hidden layers; 0: the model's own default", low=0, high=1000)
@@ -145,7 +146,7 @@ class Resolved:
   )
   metrics: tuple[str, ...] = field(
     (),
-    'metrics of your own, package.module:function(y, logits), in every evaluation',
+    'metrics of your own, module:function or FILE.py:function, of (y, logits), in every evaluation',
     identity=False,
   )
   trackers: tuple[str, ...] = field(

@@ -23,7 +23,7 @@ def load(word: str) -> Callable[..., Any]:
     ConfigError: if it cannot be imported, or has the name of a metric of the library.
   """
   if ':' not in word:
-    raise ConfigError(f'metrics={shown(word)}: must be package.module:function')
+    raise ConfigError(f'metrics={shown(word)}: must be module:function or FILE.py:function')
   name = word.rpartition(':')[2]
   if name in TAKEN or name.startswith(('c_', 'o_')):
     raise ConfigError(f'metrics={shown(word)}: {name!r} is a metric of the library; rename it')

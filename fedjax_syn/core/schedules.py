@@ -13,7 +13,7 @@ from fedjax_syn.core.types import Array
 KNOWN = (
   "'', 'constant', 'cosine', 'cosine(0.1)' (ends at a tenth), 'exponential(0.998)',"
   " 'step(30,0.1)' (a tenth after every 30 rounds), 'warmup(5)' (linear in 5 rounds),"
-  " 'warmup(5)+cosine', module:function"
+  " 'warmup(5)+cosine', module:function, FILE.py:function"
 )
 ARGUMENTS = {'constant': (0, 0), 'cosine': (0, 1), 'exponential': (1, 1), 'step': (2, 2)}
 """By name, the fewest and the most numbers in parentheses."""
@@ -84,7 +84,7 @@ def _read(name: str, key: str) -> Part:
   rounds = int(warmup[1]) if warmup else 0
   if warmup and not rounds:
     raise _unknown(name, key)
-  if re.fullmatch(r'[A-Za-z_][\w.]*:[A-Za-z_]\w*', rest):
+  if re.fullmatch(r'([A-Za-z_][\w.]*|.+\.py):[A-Za-z_]\w*', rest):
     return Part(rest, (), rounds)
   match = re.fullmatch(r'([a-z]*)(?:\(([^()]*)\))?', rest)
   kind = match[1] or ('' if match[2] else 'constant') if match else ''

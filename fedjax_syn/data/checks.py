@@ -101,10 +101,10 @@ def check(dataset: Any, where: str) -> Dataset:
     raise ValueError(f'{where}: num_classes={classes!r}: must be an integer, at least 1')
   splits: dict[str, Any] = {
     name: check_split(split.x, split.y, f'{where}, {name}', int(classes))
-    for name in ('train', 'test', 'validation')
+    for name in ('train', 'test', 'validation', 'unseen')
     if (split := getattr(dataset, name)) is not None
   }
-  for name in ('test', 'validation'):
+  for name in ('test', 'validation', 'unseen'):
     if name in splits and splits[name].y.ndim != splits['train'].y.ndim:
       raise ValueError(
         f'{where}, {name}: labels are {splits[name].y.ndim}-d, in training '
@@ -114,8 +114,11 @@ def check(dataset: Any, where: str) -> Dataset:
     y = np.asarray(proxy.y)
     own = check_split(proxy.x, np.maximum(y, 0), f'{where}, proxy')
     splits['proxy'] = own._replace(y=y.astype(np.int32))
-  for name, split in (('clients', 'train'), ('test_clients', 'test'), ('test_domains', 'test')):
-    numbers, rows = getattr(dataset, name), len(splits[split].y)
+  if (dataset.unseen is None) != (dataset.unseen_owners is None):
+    raise ValueError(f'{where}: unseen and unseen_owners must both be given')
+  owners = {'clients': 'train', 'test_clients': 'test', 'test_domains': 'test'}
+  for name, split in {**owners, 'unseen_owners': 'unseen'}.items():
+    numbers, rows = getattr(dataset, name), len(splits[split].y) if split in splits else 0
     if numbers is not None and np.shape(numbers) != (rows,):
       raise ValueError(
         f'{where}: {name} must be one number for each of the {rows} rows of {split}, got'
@@ -154,7 +157,7 @@ def check_clients(dataset: Dataset, where: str) -> None:
   Raises:
     ValueError: naming the first that is wrong.
   """
-  for name, low in (('clients', 0), ('test_clients', -1)):
+  for name, low in (('clients', 0), ('test_clients', -1), ('unseen_owners', 0)):
     given = getattr(dataset, name)
     if given is None:
       continue
@@ -167,7 +170,7 @@ def check_clients(dataset: Dataset, where: str) -> None:
     if numbers.min(initial=low) < low:
       raise ValueError(f'{where}: {name} must be {low} or more, and one is {numbers.min()}')
     known = {'client_names': len(dataset.client_names), 'natural_clients': dataset.natural_clients}
-    for key, count in known.items():
+    for key, count in () if name == 'unseen_owners' else known.items():
       if count and numbers.max(initial=-1) >= count:
         raise ValueError(f'{where}: {count} {key}, and one of {name} is {numbers.max()}')
   if dataset.client_names and dataset.natural_clients > len(dataset.client_names):

@@ -49,6 +49,10 @@ class Dataset:
   """How many the data name; 0: as many as rows name. Kept when rows are held out."""
   filled: bool = False
   """Whether missing values were filled by statistics of the training rows."""
+  unseen: Split | None = None
+  """Rows of clients that never train."""
+  unseen_owners: np.ndarray | None = None
+  """int32 [unseen rows], the number of the client among those that never train."""
   notes: tuple[str, ...] = ()
   """What was scaled, renamed or left out, and why; a sentence each."""
 
@@ -63,7 +67,7 @@ class Dataset:
     """
     for name in _SPLITS:
       value = getattr(self, name)
-      missing = value is None and name in ('validation', 'proxy')
+      missing = value is None and name in ('validation', 'proxy', 'unseen')
       if not missing and not all(hasattr(value, part) for part in 'xy'):
         raise ValueError(
           f'data set {self.name!r}: {name} must be a Split(x, y), got {type(value).__name__}'
@@ -104,7 +108,7 @@ class Dataset:
     return {name: self.test.take(own) for name, own in rows.items() if own.any()}
 
 
-_SPLITS = ('train', 'test', 'validation', 'proxy')
+_SPLITS = ('train', 'test', 'validation', 'proxy', 'unseen')
 
 
 def make(

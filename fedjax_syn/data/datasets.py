@@ -37,7 +37,7 @@ from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.data.dataset import Dataset
 from fedjax_syn.data.facts import CSV, FLAIR
-from fedjax_syn.data.normalisation import NORMALISATIONS, Normalisation, check_name, constants_for
+from fedjax_syn.data.normalisation import NORMALISATIONS, Normalisation, check_name
 from fedjax_syn.data.settings import Data
 from fedjax_syn.data.split import Split
 
@@ -127,6 +127,7 @@ def load(
   trusted: bool = False,
   placement: str = 'device',
   choice: facts.Choice = facts.Choice(),  # noqa: B008 (an immutable NamedTuple)
+  unseen_clients: float = 0.0,
 ) -> Dataset:
   """Loads a data set.
 
@@ -151,6 +152,7 @@ def load(
       are used, if it is not compressed.
     choice: splits and columns of 'parquet' and 'tfds:NAME'; what is done with rows of 'arrays'
       and 'csv' that lack a value.
+    unseen_clients: the share of its clients that never train; see `data.unseen.hold_out`.
 
   Returns:
     The data set.
@@ -162,6 +164,7 @@ def load(
   if not isinstance(validation, numbers.Real) or not 0 <= validation < 1:
     raise ValueError(f'data.validation={validation} must lie in 0 <= f < 1')
   given = {'seed': seed, 'proxy_share': proxy_share, 'size': size, 'proxy': proxy, 'name': name}
+  given |= {'unseen_clients': unseen_clients}
   for key, value in given.items():
     as_field(Data, key, value, f'data.{key}')
   name, data_dir = facts.split_name(name, as_field(Data, 'dir', data_dir, 'data.dir'))
@@ -178,15 +181,10 @@ def load(
     raise ValueError(
       f'data.name={name!r}: {error.filename or folder}: {reason[:1].lower()}{reason[1:]}'
     ) from error
-  if validation:
-    dataset = held_out.hold_out(dataset, 'validation', validation, seed)
+  dataset = held_out.from_training(dataset, unseen_clients, validation, seed)
   if proxy:
     dataset = _with_proxy(dataset, proxy, proxy_share, data_dir, seed, trusted)
-  # Computed constants are those of the rows that are left for training.
-  chosen = normalisation or ('auto' if dataset.normalisation.name == 'auto' else '')
-  if chosen:
-    dataset = dataclasses.replace(dataset, normalisation=constants_for(chosen, dataset.train.x))
-  return dataset
+  return held_out.normalised(dataset, normalisation)
 
 
 def _size(shape: tuple[int, ...]) -> str:
@@ -253,7 +251,7 @@ def _read(
     near = suggestions.nearest(name, names(), most=1)
     raise ValueError(
       f'data.name={name!r} is unknown{f" (did you mean {near[0]!r}?)" if near else ""}; known are '
-      f'{", ".join(names())} and package.module:function'
+      f'{", ".join(names())} and module:function'
     )
   if mapped and name in SOURCES:
     return prepared.load(name, folder, mapped=True)

@@ -10,7 +10,7 @@ from fedjax_syn.data.missing import RULES
 class Data:
   """A data set, the division of its rows among clients, and what is held out."""
 
-  name: str = field('digits', 'data set (--list=datasets), or package.module:function')
+  name: str = field('digits', 'data set (--list=datasets), or module:function, FILE.py:function')
   dir: str = field(
     '', "folder of the data sets; '': $TFDS_DATA_DIR, else ~/tensorflow_datasets", identity=False
   )
@@ -54,6 +54,20 @@ class Data:
   alpha: float = field(0.01, 'Dirichlet concentration: smaller is more heterogeneous', above=0)
   clients: int = field(80, 'registered clients', low=1, high=10**7)
   seed: int = field(0, 'seed of the partition, shared by all seeds of a run', low=0, high=2**31 - 1)
+  unseen_clients: float = field(
+    0.0,
+    "share of the data set's own clients that never train, by data.seed; see unseen/test/accuracy",
+    low=0,
+    high=0.9,
+    added=True,
+  )
+  label_noise: float = field(
+    0.0,
+    'share of the training rows whose label is replaced by another class, by data.seed',
+    low=0,
+    high=1,
+    added=True,
+  )
   validation: float = field(0.0, 'share of the training rows held out for tuning', low=0, high=0.5)
   proxy: str = field(
     '',

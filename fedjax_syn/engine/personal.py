@@ -272,6 +272,18 @@ def make_split(x: np.ndarray, y: np.ndarray, owners: np.ndarray | None, setting:
   return place(Split(*split), replicated(setting.mesh))
 
 
+def spread(accuracy: np.ndarray) -> dict[str, float]:
+  """Returns mean, standard deviation (ddof 0) and mean of the worst tenth (rounded up) by name.
+
+  Args:
+    accuracy: of each client; nan for one that cannot be measured.
+  """
+  own = accuracy[~np.isnan(accuracy)]
+  worst = np.sort(own)[: -(-own.size // 10)]
+  values = {'': own.mean(), '_std': own.std(), '_worst_decile': worst.mean()}
+  return {f'test/accuracy{name}': float(value) for name, value in values.items()}
+
+
 def report(measured: Personal) -> dict[str, float]:
   """Sums up personal models over the clients that have data.
 
@@ -292,9 +304,7 @@ def report(measured: Personal) -> dict[str, float]:
     for a in (measured.accuracy, measured.generalisation, measured.difference)
   )
   values = {
-    'test/accuracy': own.mean(),
-    'test/accuracy_std': own.std(),
-    'test/accuracy_worst_decile': np.sort(own)[: -(-own.size // 10)].mean(),
+    **spread(own),
     'generalisation': generalisation.mean(),
     'difference': difference.mean(),
   }

@@ -20,7 +20,7 @@ from fedjax_syn.report.runs import INSPECTED, Run, open_runs, short_names, why_n
 from fedjax_syn.runs.stored_files import read_bytes
 
 NOT_CURVES = ('round', 'seed', 'seconds', 'padding_efficiency', 'collapsed_since')
-ORDER = ('test/accuracy', 'test/loss', 'test/', 'validation/', 'personal/', 'train/')
+ORDER = ('test/accuracy', 'test/loss', 'test/', 'validation/', 'personal/', 'unseen/', 'train/')
 """How the names of the first metrics begin."""
 POINTS = 500
 """Of a curve, at most."""

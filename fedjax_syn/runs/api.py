@@ -1,11 +1,14 @@
 """The library from Python: train without config or folder, and open what a run left behind."""
 
 import contextlib
+import functools
+import types
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from fedjax_syn import algorithms, models
@@ -13,39 +16,28 @@ from fedjax_syn import engine as engine_lib
 from fedjax_syn.algorithms import chain
 from fedjax_syn.chains import Chain
 from fedjax_syn.config import Resolved, combinations, parsing
-from fedjax_syn.core import paths, privacy
+from fedjax_syn.core import own_metrics, paths, privacy
 from fedjax_syn.core.contexts import Run, State
 from fedjax_syn.core.texts import shown
 from fedjax_syn.core.types import Model, Variables
-from fedjax_syn.data import checks, datasets
+from fedjax_syn.data import checks, datasets, held_out
 from fedjax_syn.data.settings import Data
+from fedjax_syn.data.split import Split
 from fedjax_syn.layer import Layer
 from fedjax_syn.runs import (
   assemble,
   checkpoint,
   early_stop,
+  final_files,
   loop,
+  pretrained,
   restore,
   stored_files,
   work_folder,
 )
 from fedjax_syn.runs import progress as progress_lib
+from fedjax_syn.runs.arguments import FIELDS
 from fedjax_syn.runs.clock import Clock
-
-# Arguments of `run` that are fields of a config.
-FIELDS = {
-  'rounds': 'rounds',
-  'seeds': 'seeds',
-  'clients': 'data.clients',
-  'partition': 'data.partition',
-  'alpha': 'data.alpha',
-  'participation': 'client.participation',
-  'eval_every': 'eval_every',
-  'personal_every': 'personal_every',
-  'data_dir': 'data.dir',
-  'partition_seed': 'data.seed',
-  'placement': 'data.placement',
-}
 
 
 class Result(NamedTuple):
@@ -57,6 +49,8 @@ class Result(NamedTuple):
   """By seed, as in synthetic.npz; None without one."""
   states: dict[int, State]  # by seed, all that training left: also what server and clients keep
   engine: engine_lib.Engine  # continues from a state, evaluates, counts bytes
+  best: Mapping[int, Variables | None] = types.MappingProxyType({})
+  """By seed, the model with the best accuracy on held-out rows; None without such rows."""
 
 
 class Loaded(NamedTuple):
@@ -83,6 +77,13 @@ def run(
   data_dir: str = '',
   partition_seed: int = 0,
   placement: str = 'device',
+  unseen_clients: float = 0.0,
+  label_noise: float = 0.0,
+  validation: float = 0.0,
+  patience: int = 0,
+  sampler: str = 'fixed',
+  weights: str = '',
+  metrics: Sequence[str] = (),
   progress: bool = True,
   layout: engine_lib.Layout = engine_lib.Layout(),  # noqa: B008 (an immutable NamedTuple)
 ) -> Result:
@@ -105,6 +106,16 @@ def run(
     partition_seed: shared by all seeds.
     placement: where the training rows are: on every 'device', or in memory of the 'host', which
       gives a round its clients' rows.
+    unseen_clients: share of the data set's own clients that never train; 'unseen/test/accuracy'
+      measures them.
+    label_noise: share of the training rows whose label is replaced by another class.
+    validation: share of the training rows that is held out, for 'validation/accuracy'.
+    patience: evaluations without a better accuracy on held-out rows after which a seed ends; 0:
+      never.
+    sampler: how the clients of a round are drawn: 'fixed', 'poisson', or a function of your own, as
+      'module:function' or 'FILE.py:function'.
+    weights: a file to begin from, .safetensors or .npz; see docs/study.md.
+    metrics: functions of your own, (y, logits), as 'module:function' or 'FILE.py:function'.
     progress: whether a bar is shown on a terminal and in a notebook; elsewhere nothing is.
     layout: how clients lie on devices.
 
@@ -121,17 +132,23 @@ def run(
     return _train(trial, show)
 
 
+DEFAULTS: Mapping[str, Any] = types.MappingProxyType(dict(run.__kwdefaults__ or {}))
+"""Of the arguments of `run`, by name."""
+
+
 def _train(trial: 'Trial', show: progress_lib.Reporter) -> Result:
   """Trains all seeds; see `run`."""
   engine, seeds, width = trial.engine, trial.seeds, trial.engine.layout.seeds
-  history, variables, last = [], {}, {}
+  history: list[dict[str, Any]] = []
+  variables, last, best = {}, {}, dict.fromkeys(seeds)
+  over = lambda seed: early_stop.is_over(history, seed, trial.patience)
   tell = progress_lib.Steps(show)
   with Clock() as clock:
     for first in range(0, len(seeds), width):
       group = seeds[first : first + width]
       show.begin(progress_lib.label(engine.chain.name, group, seeds), trial.plan.rounds, 0)
-      states = {seed: engine.init(seed) for seed in group}
-      for step in loop.train(engine, trial.plan, states, clock, tell=tell):
+      states = {seed: trial.begin(seed) for seed in group}
+      for step in loop.train(engine, trial.plan, states, clock, over=over, tell=tell):
         if step.kind == 'server_work':
           show.server_work(step.report)
         elif step.last:
@@ -139,6 +156,8 @@ def _train(trial: 'Trial', show: progress_lib.Reporter) -> Result:
         if step.kind == 'evaluated':
           line = {'round': step.round, 'seed': step.seed, **step.report}
           history.append({**line, 'seconds': clock.seconds()['total']})
+          if early_stop.best_line(history, step.seed) is history[-1]:  # training consumes states
+            best[step.seed] = jax.device_get(Variables(step.state.params, step.state.stats))
         diverged = step.kind == 'diverged'
         if diverged:
           warnings.warn(
@@ -151,7 +170,7 @@ def _train(trial: 'Trial', show: progress_lib.Reporter) -> Result:
     seed: None if variables[seed] is None else engine.artifacts(state)
     for seed, state in last.items()
   }
-  return Result(history, variables, learned, last, engine)
+  return Result(history, variables, learned, last, engine, best)
 
 
 class Trial(NamedTuple):
@@ -161,6 +180,8 @@ class Trial(NamedTuple):
   seeds: tuple[int, ...]
   plan: loop.Plan
   sampling: privacy.Sampling  # who sees what, over all seeds and rounds
+  begin: Callable[[int], State]  # the state at round 0, by seed
+  patience: int = 0
 
 
 def prepare(
@@ -188,41 +209,54 @@ def prepare(
   )
   rounds, seeds = checked['rounds'], checked['seeds']
   clients, participation = checked['clients'], checked['participation']
-  sampling = privacy.Sampling('fixed', clients, participation, rounds, len(seeds))
+  sampling = privacy.Sampling(checked['sampler'], clients, participation, rounds, len(seeds))
   method = resolve(method, sampling)
   layout = _layout(layout)
-  dataset = _dataset(dataset, checked['data_dir'])
+  for word in checked['metrics']:
+    own_metrics.load(word)
+  dataset = _dataset(dataset, checked)
   if not isinstance(model, str | Model):
     raise ValueError(f'model={shown(model)}: must be a Model or the name of one')
   if isinstance(model, str):
     shape, classes = dataset.shape, dataset.num_classes
     model = models.create(model, shape=shape, num_classes=classes, kind=dataset.kind)
-  of_data = {key: checked[key] for key in ('partition', 'clients', 'alpha')}
+  same = 'partition', 'clients', 'alpha', 'unseen_clients', 'label_noise'
+  of_data = {key: checked[key] for key in same}
   data = Data(**of_data, seed=checked['partition_seed'], placement=checked['placement'])
   problem = assemble.problem_of(dataset, data, lambda: model)
   engine = engine_lib.Engine(
-    method, model, problem.data, participation=sampling.participation, layout=layout, rounds=rounds
+    method,
+    model,
+    problem.data,
+    participation=sampling.participation,
+    sampler=sampling.sampler,
+    layout=layout,
+    rounds=rounds,
   )
   if (mechanism := engine.mechanism) is not None and privacy.promises(mechanism):
     assemble.check_noise([mechanism], problem, sampling)
-  splits = {'test': dataset.test}
+  splits: dict[str, Split | None] = {'test': dataset.test, 'validation': dataset.validation}
   splits |= {f'test/{name}': split for name, split in dataset.test_by_domain().items()}
   evaluators = assemble.evaluators(engine, splits)
   every = checked['personal_every']
   measured = assemble.round_measures(engine, problem, evaluators, every, rounds)
+  measured += final_files.own_measures(evaluators, checked['metrics'])
   plan = loop.Plan(rounds, checked['eval_every'], measures=measured)
-  return Trial(engine, tuple(seeds), plan, sampling)
+  begin = functools.partial(pretrained.begin, engine, model, checked['weights'])
+  return Trial(engine, tuple(seeds), plan, sampling, begin, checked['patience'])
 
 
-def _dataset(dataset: datasets.Dataset | str, folder: str) -> datasets.Dataset:
-  """Loads a data set, or checks one that was given."""
+def _dataset(dataset: datasets.Dataset | str, given: Mapping[str, Any]) -> datasets.Dataset:
+  """Loads a data set, or checks one that was given, and holds rows out."""
+  held: dict[str, Any] = {key: given[key] for key in ('unseen_clients', 'validation')}
+  held['seed'] = given['partition_seed']
   if isinstance(dataset, str):
-    return datasets.load(dataset, folder)
+    return datasets.load(dataset, given['data_dir'], **held)
   dataset = checks.check(dataset, 'dataset')
   checks.check_clients(dataset, 'dataset')
   for doubt in checks.doubts(dataset):
     warnings.warn(doubt, stacklevel=4)
-  return dataset
+  return held_out.from_training(dataset, **held)
 
 
 def resolve(method: Chain | Layer, sampling: privacy.Sampling) -> Chain:

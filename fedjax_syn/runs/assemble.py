@@ -12,9 +12,8 @@ import numpy as np
 from fedjax_syn import algorithms, models
 from fedjax_syn.config import Resolved, compared
 from fedjax_syn.core import privacy, processes
-from fedjax_syn.core.sampling import SAMPLERS
 from fedjax_syn.core.types import Model
-from fedjax_syn.data import datasets, facts, federated
+from fedjax_syn.data import datasets, facts, federated, label_noise
 from fedjax_syn.data import partition as partition_lib
 from fedjax_syn.data.features import size_text
 from fedjax_syn.data.settings import Data
@@ -22,7 +21,7 @@ from fedjax_syn.data.split import Split
 from fedjax_syn.engine import Engine, Layout, personal
 from fedjax_syn.engine.evaluate import Evaluator
 from fedjax_syn.engine.measures import Measure, of_rounds
-from fedjax_syn.runs import progress, resume, work_folder
+from fedjax_syn.runs import descriptions, progress, resume, unseen, work_folder
 
 
 class Problem(NamedTuple):
@@ -77,6 +76,7 @@ def read(resolved: Resolved) -> datasets.Dataset:
     size=d.size,
     trusted=d.trusted,
     placement=d.placement,
+    unseen_clients=d.unseen_clients,
     choice=facts.Choice(*(getattr(d, key) for key in facts.Choice._fields)),
   )
 
@@ -129,6 +129,8 @@ def problem_of(dataset: datasets.Dataset, data: Data, build: Callable[[], Model]
   Raises:
     ValueError: if no partition satisfies the settings.
   """
+  clients = dataset.num_clients()
+  unseen.check_clients(dataset, data)
   part = partition_lib.partition(
     data.partition,
     dataset.train.y,
@@ -139,13 +141,16 @@ def problem_of(dataset: datasets.Dataset, data: Data, build: Callable[[], Model]
     min_size=data.min_size,
     labels=data.labels,
     client_ids=dataset.clients,
-    natural_clients=dataset.num_clients(),
+    natural_clients=clients,
   )
   model = build()
+  # Rows go to clients by their true labels.
+  noise = data.label_noise
+  noisy = label_noise.add(dataset, noise, data.seed) if noise else dataset
   return Problem(
-    dataset,
-    partition_lib.class_counts(part, dataset.train.y, dataset.num_classes),
-    federated.from_partition(dataset, part, data.placement),
+    dataclasses.replace(dataset, notes=noisy.notes),
+    partition_lib.class_counts(part, noisy.train.y, dataset.num_classes),
+    federated.from_partition(noisy, part, data.placement),
     model,
     partition_lib.owners_of(part, dataset.test_clients),
     partition_lib.names_of(part, dataset.client_names),
@@ -166,12 +171,13 @@ def round_measures(
   rounds: int,
 ) -> tuple[Measure, ...]:
   """Returns what evaluated rounds measure; see `engine.measures.of_rounds`."""
+  others = unseen.measures(engine, problem.dataset)
   if not personal_every:
-    return of_rounds(evaluators, None, 0, rounds)
+    return *of_rounds(evaluators, None, 0, rounds), *others
   test, validation = problem.dataset.test, problem.dataset.validation
   of_clients = engine.personal(*test, problem.test_owners)
   held_out = validation and engine.personal(*validation, problem.validation_owners)
-  return of_rounds(evaluators, of_clients, personal_every, rounds, held_out)
+  return *of_rounds(evaluators, of_clients, personal_every, rounds, held_out), *others
 
 
 def describe_data(resolved: Resolved, problem: Problem) -> str:
@@ -179,10 +185,11 @@ def describe_data(resolved: Resolved, problem: Problem) -> str:
   dataset, d = problem.dataset, resolved.data
   shape = size_text(dataset.shape, dataset.kind)
   held = f', {len(dataset.validation.y)} held-out' if dataset.validation is not None else ''
+  held += f', {len(dataset.unseen.y)} of unseen clients' if dataset.unseen is not None else ''
   line = (
     f'{dataset.title}: {len(dataset.train.y)} training{held} and {len(dataset.test.y)} test rows of'
     f' {shape}, {dataset.num_classes} classes; {d.clients} clients by {d.partition},'
-    f' {_cohort(resolved)} a round'
+    f' {descriptions.cohort(resolved)} a round'
   )
   if dataset.clients is not None and not partition_lib.is_natural(d.partition):
     line += "; the data say whose each row is, which only data.partition='natural' follows"
@@ -192,20 +199,6 @@ def describe_data(resolved: Resolved, problem: Problem) -> str:
   if d.placement == 'host':
     line += '; the training rows stay in host memory'
   return line
-
-
-def _cohort(resolved: Resolved) -> str:
-  """Says who takes part in a round."""
-  share, clients = resolved.client.participation, resolved.data.clients
-  sampler, dropouts = resolved.client.sampler, resolved.client.dropouts
-  lost = f' (each drops out with probability {dropouts:g})' if dropouts else ''
-  if ':' in sampler:
-    return f'{SAMPLERS["fixed"](clients, share)[0]} of them by {sampler}{lost}'
-  if share == 1:
-    return f'all of them{lost}'
-  if sampler != 'fixed':
-    return f'each with probability {share:g}{lost}'
-  return f'{SAMPLERS["fixed"](clients, share)[0]} of them{lost}'
 
 
 def privacy_line(resolved: Resolved, jobs: Sequence[Job]) -> str:

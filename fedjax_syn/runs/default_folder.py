@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fedjax_syn import config as config_lib
-from fedjax_syn.algorithms import own_layers
 from fedjax_syn.config import Resolved, identity
 from fedjax_syn.config.schema import flatten
-from fedjax_syn.core import paths
+from fedjax_syn.core import own_code, paths
 from fedjax_syn.runs import resume, stored_files
 
 HASH = '[0-9a-f]' * 8  # ends a default folder's name
@@ -31,8 +30,8 @@ def default_workdir(config: Any, config_name: str, settings: Iterable[str] = ())
   """
   resolved = config_lib.check(config)
   named = any(s.lstrip('-').startswith('config.data.name=') for s in settings)
-  method = '+'.join(map(own_layers.called, resolved.algorithm.split('+')))
-  words = config_name, *([resolved.data.name] if named else []), method
+  method = '+'.join(map(own_code.called, resolved.algorithm.split('+')))
+  words = config_name, *([own_code.called(resolved.data.name)] if named else []), method
   name = '-'.join(words).replace(':', '.').replace('/', '.')  # 'tfds:emnist/letters' is one folder
   runs = Path('runs')
   default = runs / f'{name}-{identity.hash_of_folder(resolved)}'

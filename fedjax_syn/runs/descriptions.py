@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import jax
 
 from fedjax_syn.config import Resolved
+from fedjax_syn.core.sampling import SAMPLERS
 from fedjax_syn.core.types import Model
 from fedjax_syn.engine import Engine
 from fedjax_syn.runs import metrics
@@ -19,6 +20,20 @@ def parameters_of(model: Model) -> int:
   """Returns how many parameters a network has."""
   shapes = jax.eval_shape(model.init, jax.random.key(0)).params
   return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+
+def cohort(resolved: Resolved) -> str:
+  """Says who takes part in a round, as a part of a line."""
+  share, clients = resolved.client.participation, resolved.data.clients
+  sampler, dropouts = resolved.client.sampler, resolved.client.dropouts
+  lost = f' (each drops out with probability {dropouts:g})' if dropouts else ''
+  if ':' in sampler:
+    return f'{SAMPLERS["fixed"](clients, share)[0]} of them by {sampler}{lost}'
+  if share == 1:
+    return f'all of them{lost}'
+  if sampler != 'fixed':
+    return f'each with probability {share:g}{lost}'
+  return f'{SAMPLERS["fixed"](clients, share)[0]} of them{lost}'
 
 
 def training(resolved: Resolved, engine: Engine) -> str:

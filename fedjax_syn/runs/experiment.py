@@ -25,6 +25,7 @@ from fedjax_syn.runs import (
   start_from,
   stored_files,
   training,
+  unseen,
   work_folder,
 )
 from fedjax_syn.runs.assemble import Job, PlannedRun
@@ -131,7 +132,11 @@ def _prepare(
     show.read(f'compared with {resolved.compare}')
   for line in read[-1]:
     show.read(line)
-  for line in filter(None, (*problem.dataset.notes, assemble.privacy_line(resolved, jobs))):
+  others = (
+    unseen.line(problem.dataset, {job.label: job.engine.chain for job in jobs}),
+    assemble.privacy_line(resolved, jobs),
+  )
+  for line in filter(None, (*problem.dataset.notes, *others)):
     show.read(line)
   for job in jobs[:-1]:
     if resolved.start_from and not job.config.start_from:

@@ -1,7 +1,7 @@
 """The files of a finished run beside its checkpoints: of each seed, figures and summary.json."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from fedjax_syn.core import own_metrics, privacy, processes, texts
 from fedjax_syn.core.contexts import State
 from fedjax_syn.core.objectives import precision_recall_f1
 from fedjax_syn.engine import Engine
+from fedjax_syn.engine.evaluate import Evaluator
 from fedjax_syn.engine.measures import END, Measure, Values, take
 from fedjax_syn.runs import (
   assemble,
@@ -58,17 +59,7 @@ def measures(job: Job) -> tuple[Measure, ...]:
   def diagnosis(seed, state):
     return {'distances': engine.diagnose(seed, state) if seed == config.seeds[0] else {}}
 
-  def of_own(name):
-    evaluate = evaluators[name]
-
-    def of(seed, state):
-      logits = evaluate.logits(state.params, state.stats)
-      found = [own_metrics.values(word, evaluate.y, logits) for word in config.metrics]
-      return {f'{name}/{key}': value for one in found for key, value in one.items()}
-
-    return Measure(f'{name}/own', lambda moment: moment < END, of)
-
-  own = [of_own(name) for name in ('test', 'validation') if config.metrics and name in evaluators]
+  own = own_measures(evaluators, config.metrics)
   learned = lambda seed, state: {'set': engine.artifacts(state)}
   ends = {'clients': of_clients, 'learned': learned, 'diagnosis': diagnosis}
   return (
@@ -76,6 +67,27 @@ def measures(job: Job) -> tuple[Measure, ...]:
     *own,
     *(Measure(name, lambda moment: moment == END, of) for name, of in ends.items()),
   )
+
+
+def own_measures(evaluators: Mapping[str, Evaluator], words: Sequence[str]) -> tuple[Measure, ...]:
+  """Returns what metrics of a user's own measure in evaluated rounds, on test and held-out rows.
+
+  Args:
+    evaluators: by split.
+    words: `metrics` of the config.
+  """
+
+  def of_own(name):
+    evaluate = evaluators[name]
+
+    def of(seed, state):
+      logits = evaluate.logits(state.params, state.stats)
+      found = [own_metrics.values(word, evaluate.y, logits) for word in words]
+      return {f'{name}/{key}': value for one in found for key, value in one.items()}
+
+    return Measure(f'{name}/own', lambda moment: moment < END, of)
+
+  return tuple(of_own(name) for name in ('test', 'validation') if words and name in evaluators)
 
 
 def own_accuracy(counts: np.ndarray, by_class: np.ndarray) -> np.ndarray:

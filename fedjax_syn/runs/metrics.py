@@ -298,7 +298,7 @@ def summarise(
   Returns:
     'test_accuracy', 'validation_accuracy' (with a validation split), means such as 'test_o_f1'
     (with several labels per sample), 'test_domain_accuracy' (by domain, if there are several),
-    'personal' (if measured: `statistics` of the last round, by name without 'personal/'),
+    'personal' and 'unseen' (if measured: `statistics` of the last round, by name without them),
     'rounds_to_accuracy', 'eval_every', 'padding_efficiency' (mean over the lines that have one) and
     'status'.
   """
@@ -315,13 +315,13 @@ def summarise(
   if domains:
     named = {key.removeprefix(DOMAIN).removesuffix('/accuracy'): of(key) for key in domains}
     result['test_domain_accuracy'] = named
-  names = [k for k in keys if k.startswith('personal/')]
-  if names:
-    last = {m['seed']: m for m in lines if m['round'] == ends.get(m['seed'], rounds)}
-    ended = [{} if seed in diverged else last.get(seed, {}) for seed in seeds]
-    result['personal'] = {
-      name.partition('/')[2]: statistics([line.get(name) for line in ended]) for name in names
-    }
+  last = {m['seed']: m for m in lines if m['round'] == ends.get(m['seed'], rounds)}
+  ended = [{} if seed in diverged else last.get(seed, {}) for seed in seeds]
+  for kind in ('personal', 'unseen'):
+    if names := [k for k in keys if k.startswith(f'{kind}/')]:
+      result[kind] = {
+        name.partition('/')[2]: statistics([line.get(name) for line in ended]) for name in names
+      }
   result['rounds_to_accuracy'] = rounds_to_accuracy(lines, seeds, config.targets)
   result['eval_every'] = config.eval_every
   efficiency = [line['padding_efficiency'] for line in lines if 'padding_efficiency' in line]

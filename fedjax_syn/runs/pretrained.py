@@ -6,7 +6,8 @@ import jax
 
 from fedjax_syn.core import paths
 from fedjax_syn.core.contexts import State
-from fedjax_syn.core.types import Variables
+from fedjax_syn.core.types import Model, Variables
+from fedjax_syn.engine import Engine
 from fedjax_syn.models import weights
 from fedjax_syn.runs.assemble import Job
 
@@ -22,7 +23,7 @@ def check(job: Job) -> list[str]:
   name = job.config.model.weights
   if not name:
     return []
-  lines = _begin(job, job.config.seeds[0])[1]
+  lines = _filled(job.engine, job.problem.model, name, job.config.seeds[0])[1]
   mapped = [line for line in lines if ' from ' in line]
   fresh = [line.partition(' ')[0] for line in lines if ' from ' not in line]
   said = f'model.weights={name!r}: {len(mapped)} arrays'
@@ -38,16 +39,28 @@ def init(job: Job, seeds: Sequence[int]) -> dict[int, State]:
     job: the run.
     seeds: its own; a head that the file lacks is drawn for each.
   """
-  engine = job.engine
-  if not job.config.model.weights:
-    return {seed: engine.init(seed) for seed in seeds}
-  return {seed: engine.init(seed, _begin(job, seed)[0]) for seed in seeds}
+  name, model = job.config.model.weights, job.problem.model
+  return {seed: begin(job.engine, model, name, seed) for seed in seeds}
 
 
-def _begin(job: Job, seed: int) -> tuple[Variables, list[str]]:
-  name = job.config.model.weights
-  state = jax.device_get(job.engine.init(seed)._replace(clients={}))
+def begin(engine: Engine, model: Model, name: str, seed: int) -> State:
+  """Returns the state at round 0.
+
+  Args:
+    engine: of the method.
+    model: the network, without the changes of the method.
+    name: the file; '': none, and the weights are drawn.
+    seed: of the run.
+
+  Raises:
+    ValueError: if the file cannot be read or does not fit.
+  """
+  return engine.init(seed, _filled(engine, model, name, seed)[0]) if name else engine.init(seed)
+
+
+def _filled(engine: Engine, model: Model, name: str, seed: int) -> tuple[Variables, list[str]]:
+  state = jax.device_get(engine.init(seed)._replace(clients={}))
   drawn = Variables(state.params, state.stats)
   path, where = paths.given(name, 'model.weights'), f'model.weights={name!r}'
   arrays = weights.read(path)
-  return weights.fill(job.engine.model, job.problem.model, arrays, drawn, where)
+  return weights.fill(engine.model, model, arrays, drawn, where)

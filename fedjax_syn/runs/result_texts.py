@@ -58,6 +58,11 @@ def summary_panel(
     if 'test/accuracy' in summary.get('personal', {}):
       own = _statistics(summary['personal']['test/accuracy'])
       notes.append(_text(f'{label}: accuracy of personal models {own}'))
+    if 'test/accuracy' in summary.get('unseen', {}):
+      unseen, worst = (
+        _statistics(summary['unseen'][f'test/accuracy{end}']) for end in ('', '_worst_decile')
+      )
+      notes.append(_text(f'{label}: accuracy on unseen clients {unseen}, worst tenth {worst}'))
     if summary.get('epsilon') is not None:
       notes.append(_text(f'{label}: {epsilon_text(summary)}'))
   if note:

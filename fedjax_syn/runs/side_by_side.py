@@ -89,7 +89,7 @@ def sweep(
   _check(method, values, traced)
   every = itertools.product(*values.values())
   combinations = [dict(zip(values, combination, strict=True)) for combination in every]
-  fields = {name: given.get(name, 0) for name in api.FIELDS} | {'placement': 'device'}
+  fields = {name: given.get(name, api.DEFAULTS.get(name)) for name in api.FIELDS}
   with contextlib.closing(progress_lib.of_python(progress)) as show:
     show.doing('reading the data')
     trial = api.prepare(method, dataset, model, fields, layout)

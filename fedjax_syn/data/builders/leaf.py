@@ -23,6 +23,7 @@ from fedjax_syn.data.dataset import Dataset, make
 from fedjax_syn.data.naming import number_clients
 from fedjax_syn.data.normalisation import UNMEASURED
 from fedjax_syn.data.split import Split, check_split, same_rows
+from fedjax_syn.data.unseen import with_strangers
 
 PARTS = ('train', 'test')
 SIDE = 28
@@ -71,9 +72,9 @@ def load(name: str, folder: Path) -> Dataset:
   classes = len(ALPHABET) if text else 1 + int(max(train.y.max(), test.y.max()))
   notes = [f'read {len(train.y)} training rows of {len(users["train"])} users and {len(test.y)}']
   notes[0] += f' test rows of {len(users["test"])}'
-  if (unseen := untrained_classes(train.y, test.y)).size:
-    notes.append(f'classes {listed(unseen.tolist())} have test rows and no training rows')
-  return make(
+  if (untrained := untrained_classes(train.y, test.y)).size:
+    notes.append(f'classes {listed(untrained.tolist())} have test rows and no training rows')
+  dataset = make(
     name,
     f'{folder.resolve().name} (LEAF)',
     train,
@@ -84,6 +85,7 @@ def load(name: str, folder: Path) -> Dataset:
     class_names=tuple(NAMES.get(c, c) for c in ALPHABET) if text else (),
     notes=(*notes, *numbering, *(() if text else same_rows(train, test))),
   )
+  return with_strangers(dataset, ids[1])
 
 
 def _read_part(folder: Path, part: str) -> list[User]:
