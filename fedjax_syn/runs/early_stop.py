@@ -1,6 +1,6 @@
 """Early stopping and the best model, by the accuracy on held-out training rows alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from fedjax_syn.core.contexts import State
 from fedjax_syn.core.types import Variables
-from fedjax_syn.runs import metrics, stored_files
+from fedjax_syn.runs import metrics, stored_files, work_folder
 
 KEY = 'validation/accuracy'
 
@@ -78,6 +78,27 @@ def save_best(folder: Path, seed: int, line: metrics.Line, state: State) -> None
   stored_files.write_arrays(path, arrays | about)
 
 
+def note_digests(
+  folder: Path,
+  seeds: Sequence[int],
+  files: dict[str, dict[str, str]],
+  say: Callable[[str], None],
+) -> None:
+  """Adds the digests of the best models to those of a finished run, unless they are known.
+
+  Args:
+    folder: the run's.
+    seeds: its own.
+    files: `files` of summary.json; changed in place.
+    say: told which of them are missing or damaged.
+  """
+  paths = (best_file(folder, seed).relative_to(folder).as_posix() for seed in seeds)
+  if known := files.get(work_folder.BEST) or work_folder.digests(folder, paths):
+    files[work_folder.BEST] = known
+    for line in work_folder.faults(folder, known):
+      say(f'WARNING: {line}; no checkpoint holds this model')
+
+
 def load_best(folder: Path, seed: int, shapes: Variables) -> Variables:
   """Reads what `save_best` wrote.
 
@@ -88,9 +109,13 @@ def load_best(folder: Path, seed: int, shapes: Variables) -> Variables:
 
   Raises:
     FileNotFoundError: if it was not kept.
-    DamagedError: if it is another model's.
+    DamagedError: if it is damaged, missing or another model's.
   """
   path = best_file(folder, seed)
+  files = (work_folder.summary(folder) or {}).get('files', {}).get(work_folder.BEST, {})
+  name = path.relative_to(folder).as_posix()
+  for line in work_folder.faults(folder, {k: v for k, v in files.items() if k == name}):
+    raise stored_files.DamagedError(line)
   arrays = stored_files.read_arrays(path)
   if not arrays:
     raise FileNotFoundError(

@@ -75,6 +75,7 @@ def train(
       marks = [s['synthesis_round'] for s in summary['status'].values() if 'synthesis_round' in s]
       drawn = {job.label: job.folder} | (done if job is jobs[-1] else {})
       final_files.draw_curves(job, drawn, min(marks, default=None), show.say)
+      early_stop.note_digests(job.folder, job.config.seeds, files, show.say)
       files[work_folder.RUN] = work_folder.digests(job.folder, work_folder.OF_RUN)
       by_seed = scores.of_run(job.folder, job.config.seeds)
       added = {'scores': by_seed} if by_seed else {}

@@ -18,13 +18,13 @@ from fedjax_syn.runs.stored_files import DamagedError, digest_of_arrays, read_ar
 
 PARTITION = 'partition.npz'
 COMPARE = 'compare'  # of what a run is compared with: of one method, or folders of several
-RUN = 'run'  # in FILES: those that belong to no seed
+RUN, BEST = 'run', 'best'  # in FILES: those that belong to no seed, and the best models
 OF_RUN = (PARTITION, 'figures/partition.png', 'figures/accuracy.png')
 ALONE = ('summary.json', 'metrics.jsonl', 'trackers.json', *OF_RUN, 'figures/dynamics.png')
 
 STATISTICS = {'mean': (float, None), 'std': (float, None), 'per_seed': [(float, None)]}
 ACCURACY = {'last': STATISTICS, 'mean_last_5': STATISTICS, 'best': STATISTICS}
-FILES = {str: {str: str}}  # by seed or RUN, by path in the folder: a digest, '' of a picture
+FILES = {str: {str: str}}  # by seed, RUN or BEST, by path in the folder: a digest, '' of a picture
 STATUS = (
   {'status': 'finished', 'synthesis_round?': int, 'collapsed_round?': int},
   {'status': 'stopped', 'round': int, 'best_round': int, 'synthesis_round?': int},

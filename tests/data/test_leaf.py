@@ -53,6 +53,7 @@ def test_femnist(femnist):
   assert data.test_clients.tolist() == [-1] * 3 + [0] * 3
   assert '3 training rows are of' not in data.notes[0] and '9 training rows of 3' in data.notes[0]
   assert any("3 test rows are of clients without training rows ('eve')" in n for n in data.notes)
+  assert data.unseen.y.tolist() == [1, 1, 2] and data.unseen_owners.tolist() == [0, 0, 0]  # eve
   named = datasets.load('leaf', str(folder))
   assert (named.name, named.checksum) == ('leaf', data.checksum)
 

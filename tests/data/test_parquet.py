@@ -63,6 +63,7 @@ def test_splits_of_several_files(tmp_path, values):
   assert data.client_names == ('w0', 'w1', 'w2', 'w3')
   assert data.clients.tolist() == [i // 4 for i in range(16)]
   assert data.test_clients.tolist() == [3] * 4 + [-1] * 4
+  assert np.array_equal(data.unseen.x, x[16:20]) and data.unseen_owners.tolist() == [0] * 4
   assert data.notes[:2] == (
     'read 16 training and 8 test images of 4 clients',
     "split 'extra' not read",

@@ -71,9 +71,21 @@ def test_a_seed_stops_and_keeps_its_best_model(tmp_path, capsys):
   rows = opened.problem.dataset.validation
   found = opened.engine.evaluator(rows.x, rows.y)(*Variables(*model))
   np.testing.assert_allclose(found['accuracy'], best['validation/accuracy'])
-  with pytest.raises(FileNotFoundError, match='no best model was kept'):
-    (whole / 'best' / 'seed_0.npz').unlink()
+  path = whole / 'best' / 'seed_0.npz'
+  with np.load(path) as file:
+    arrays = dict(file)
+  np.savez(path, **arrays | {'round': np.int64(0)})
+  with pytest.raises(ValueError, match='seed_0.npz is damaged: it is not what was written'):
     fs.load(whole, 0, best=True)
+  path.unlink()
+  with pytest.raises(ValueError, match='seed_0.npz is missing'):
+    fs.load(whole, 0, best=True)
+  capsys.readouterr()
+  assert run(whole, **{**plain, 'client.lr': 0.01, 'keep_best': True}) == 0
+  said = capsys.readouterr()
+  assert 'seed_0.npz is missing; no checkpoint holds this model' in said.out + said.err
+  with pytest.raises(FileNotFoundError, match='no best model was kept'):
+    fs.load(stopped, 5, best=True)
 
 
 def test_the_models_of_clients_are_those_that_were_measured(tmp_path):

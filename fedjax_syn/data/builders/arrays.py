@@ -29,6 +29,7 @@ from fedjax_syn.data.missing import REFUSE, complete
 from fedjax_syn.data.naming import Clients, number_clients
 from fedjax_syn.data.normalisation import UNMEASURED, Normalisation, parse
 from fedjax_syn.data.split import Split, check_shapes, check_split, same_rows, scale_splits
+from fedjax_syn.data.unseen import with_strangers
 
 _HEADERS = {
   (1, 0): np.lib.format.read_array_header_1_0,
@@ -119,7 +120,8 @@ def load(
     notes=(line, *scalings, *notes, *numbering, *same_rows(train, test)),
   )
   title = f'{name if num_classes else folder.resolve().name} (arrays {dataset.checksum[:8]})'
-  return dataclasses.replace(dataset, title=meta.get('name') or title)
+  named = dataclasses.replace(dataset, title=meta.get('name') or title)
+  return with_strangers(named, test_ids)
 
 
 def _of_kind(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> dict[str, Any]:

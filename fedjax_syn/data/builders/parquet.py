@@ -24,6 +24,7 @@ from fedjax_syn.data.facts import Choice
 from fedjax_syn.data.naming import Clients, number_clients
 from fedjax_syn.data.normalisation import UNMEASURED
 from fedjax_syn.data.split import Split, check_split, same_rows
+from fedjax_syn.data.unseen import with_strangers
 
 TESTS = ('test', 'validation')  # the first that exists is tested on
 LABELS = ('label', 'labels', 'y', 'target', 'class')  # of columns whose schema says nothing
@@ -108,7 +109,7 @@ def _read(name: str, folder: Path, size: int, choice: Choice, where: str) -> Dat
   ]
   classes = len(names) or 1 + int(max(map(np.max, both)))
   parts = [check_split(*of, where, classes) for of in zip(x, both, strict=True)]
-  clients, numbering = _clients(read, tested, where)
+  clients, test_ids, numbering = _clients(read, tested, where)
   line = f'read {len(both[0])} training and {len(both[1])} test images'
   line += f' of {1 + int(clients.clients.max())} clients' if clients.clients is not None else ''
   dataset = make(
@@ -123,7 +124,7 @@ def _read(name: str, folder: Path, size: int, choice: Choice, where: str) -> Dat
     notes=(line, *notes, *decoded, *numbering, *same_rows(*parts)),
   )
   title = f'{folder.resolve().name} (Parquet {dataset.checksum[:8]})'
-  return dataclasses.replace(dataset, title=title)
+  return with_strangers(dataclasses.replace(dataset, title=title), test_ids)
 
 
 def find(folder: Path) -> dict[str, list[Path]]:
@@ -286,10 +287,10 @@ def every_fifth(groups: np.ndarray) -> np.ndarray:
 
 def _clients(
   read: Mapping[str, Rows], tested: Mapping[str, np.ndarray], where: str
-) -> tuple[Clients, list[str]]:
+) -> tuple[Clients, np.ndarray | None, list[str]]:
   """Numbers the clients; test rows have theirs if all test splits name them."""
   if next(iter(read.values())).ids is None:
-    return Clients(), []
+    return Clients(), None, []
 
   def pick(part: bool) -> list[Any]:
     of = [(read[split].ids, rows == part) for split, rows in tested.items()]
@@ -298,4 +299,5 @@ def _clients(
   train, of_test = np.concatenate(pick(False)), pick(True)
   test = None if any(ids is None for ids in of_test) else np.concatenate(of_test)
   sizes = len(train), sum(int(t.sum()) for t in tested.values())
-  return number_clients(train, test, sizes, (where, where))
+  clients, notes = number_clients(train, test, sizes, (where, where))
+  return clients, test, notes
