@@ -156,7 +156,9 @@ def test_wrong_folders_are_refused_in_one_line(tmp_path, values):
   with pytest.raises(ValueError, match='has splits all; data.train_split=all names one'):
     datasets.load('parquet', str(tmp_path))
   assert len(datasets.load('parquet', str(tmp_path), choice=Choice('all')).test.y) == 3
-  with pytest.raises(ValueError, match="data.client_column='a': is for parquet, not digits"):
+  with pytest.raises(
+    ValueError, match="data.client_column='a': is for parquet and csv, not digits"
+  ):
     datasets.load('digits', choice=Choice(client_column='a'))
   with pytest.raises(ValueError, match="data.test_split='a': is for parquet and tfds:NAME, not"):
     datasets.load('digits', choice=Choice(test_split='a'))

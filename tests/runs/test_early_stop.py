@@ -85,7 +85,7 @@ def test_a_seed_stops_and_keeps_its_best_model(tmp_path, capsys):
   said = capsys.readouterr()
   assert 'seed_0.npz is missing; no checkpoint holds this model' in said.out + said.err
   with pytest.raises(FileNotFoundError, match='no best model was kept'):
-    fs.load(stopped, 5, best=True)
+    early_stop.load_best(tmp_path, 0, Variables(*model))
 
 
 def test_the_models_of_clients_are_those_that_were_measured(tmp_path):
