@@ -108,7 +108,7 @@ def joined(dataset: Dataset, rows: Split, owners: np.ndarray) -> dict[str, Any]:
   return {'unseen': both, 'unseen_owners': numbers.astype(np.int32)}
 
 
-def with_strangers(dataset: Dataset, test_ids: np.ndarray | None) -> Dataset:
+def with_unseen_clients(dataset: Dataset, test_ids: np.ndarray | None) -> Dataset:
   """Notes the test rows of clients that have no training rows: these clients are unseen.
 
   The rows stay in the test split too.
@@ -119,8 +119,8 @@ def with_strangers(dataset: Dataset, test_ids: np.ndarray | None) -> Dataset:
   """
   if test_ids is None or dataset.test_clients is None or dataset.test.y.ndim > 1:
     return dataset
-  strange = np.asarray(dataset.test_clients) < 0
-  if not strange.any():
+  unseen = np.asarray(dataset.test_clients) < 0
+  if not unseen.any():
     return dataset
-  owners = np.unique(np.asarray(test_ids)[strange], return_inverse=True)[1]
-  return dataclasses.replace(dataset, **joined(dataset, dataset.test.take(strange), owners))
+  owners = np.unique(np.asarray(test_ids)[unseen], return_inverse=True)[1]
+  return dataclasses.replace(dataset, **joined(dataset, dataset.test.take(unseen), owners))

@@ -220,7 +220,7 @@ def cosine_distances(
   axes.set_xticks(range(1, len(values) + 1), [caption(label, 24) for label in values])
   axes.set_ylabel('cosine distance (0: same direction)')
   axes.set_xlabel(
-    'trained on\n(bars: smallest, median and largest distance;\nthe wider, the more distances)',
+    'trained on\n(bars: smallest, median and largest distance;\nwidth: share of the distances)',
     fontsize='small',
   )
   return canvas.finish(figure, path, title, grid='y')

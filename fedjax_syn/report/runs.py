@@ -110,9 +110,9 @@ def _open(folder: Path) -> Run:
       stored, partition.get('counts'), clients.values(), sets.values()
     ):
       raise DamagedError(wrong)
-    strangers = {line['seed'] for line in lines} - {*seeds}
-    if strangers:
-      raise DamagedError(f'metrics.jsonl is damaged: it has lines of seed {min(strangers)}')
+    others = {line['seed'] for line in lines} - {*seeds}
+    if others:
+      raise DamagedError(f'metrics.jsonl is damaged: it has lines of seed {min(others)}')
   except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
     raise ValueError(f'{folder}: cannot be read as a run ({error})') from error
   return Run(

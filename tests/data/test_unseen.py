@@ -77,7 +77,7 @@ def test_clients_with_test_rows_alone_are_unseen():
   data = dataset()
   none = np.where(data.test_clients < 2, -1, data.test_clients).astype(np.int32)
   data = dataclasses.replace(data, test_clients=none)
-  found = unseen.with_strangers(data, np.array(list('abcdefghij'))[owners(data.test)])
+  found = unseen.with_unseen_clients(data, np.array(list('abcdefghij'))[owners(data.test)])
   assert np.array_equal(found.unseen_owners, owners(found.unseen)) and len(found.unseen.y) == 6
   assert found.test is data.test
   more = unseen.hold_out(found, 0.1, seed=0)

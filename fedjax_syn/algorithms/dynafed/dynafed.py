@@ -118,7 +118,7 @@ class DynaFed(Layer):
       move = float(_smallest_move(state.trajectory, self._first_t, self.length, self.segment))
       if not 0 < move < np.inf:
         moved = f'(smallest squared move {move})'
-        reason = f'the trajectory stands still or is not finite {moved}: nothing to match'
+        reason = f'the trajectory does not move or is not finite {moved}: nothing to match'
         return w.params, state, self._diverged(reason)
     batches, *fixed, state = self._placed(task, key, state, w)
     chunks, ok = Chunks(seconds), True

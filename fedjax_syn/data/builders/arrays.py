@@ -29,7 +29,7 @@ from fedjax_syn.data.missing import REFUSE, complete
 from fedjax_syn.data.naming import Clients, number_clients
 from fedjax_syn.data.normalisation import UNMEASURED, Normalisation, parse
 from fedjax_syn.data.split import Split, check_shapes, check_split, same_rows, scale_splits
-from fedjax_syn.data.unseen import with_strangers
+from fedjax_syn.data.unseen import with_unseen_clients
 
 _HEADERS = {
   (1, 0): np.lib.format.read_array_header_1_0,
@@ -121,7 +121,7 @@ def load(
   )
   title = f'{name if num_classes else folder.resolve().name} (arrays {dataset.checksum[:8]})'
   named = dataclasses.replace(dataset, title=meta.get('name') or title)
-  return with_strangers(named, test_ids)
+  return with_unseen_clients(named, test_ids)
 
 
 def _of_kind(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> dict[str, Any]:

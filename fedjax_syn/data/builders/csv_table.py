@@ -20,7 +20,7 @@ from fedjax_syn.data.facts import Choice
 from fedjax_syn.data.naming import Clients, number_clients
 from fedjax_syn.data.normalisation import UNMEASURED
 from fedjax_syn.data.split import check_split, fifth, same_rows
-from fedjax_syn.data.unseen import with_strangers
+from fedjax_syn.data.unseen import with_unseen_clients
 
 FILES = ('train.csv', 'test.csv')
 LABELS = ('label', 'labels', 'y', 'target', 'class')  # the first of these is the column of classes
@@ -117,8 +117,8 @@ def load(name: str, path: Path, choice: Choice = Choice()) -> Dataset:  # noqa: 
   )
   folder = path.resolve()
   title = f'{folder.stem if path.is_file() else folder.name} (CSV {dataset.checksum[:8]})'
-  strange = np.array(parts[1].ids) if layout.client and parts[1].ids else None
-  return with_strangers(dataclasses.replace(dataset, title=title), strange)
+  test_ids = np.array(parts[1].ids) if layout.client and parts[1].ids else None
+  return with_unseen_clients(dataclasses.replace(dataset, title=title), test_ids)
 
 
 def find(path: Path) -> list[Path]:

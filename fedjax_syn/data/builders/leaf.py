@@ -23,7 +23,7 @@ from fedjax_syn.data.dataset import Dataset, make
 from fedjax_syn.data.naming import number_clients
 from fedjax_syn.data.normalisation import UNMEASURED
 from fedjax_syn.data.split import Split, check_split, same_rows
-from fedjax_syn.data.unseen import with_strangers
+from fedjax_syn.data.unseen import with_unseen_clients
 
 PARTS = ('train', 'test')
 SIDE = 28
@@ -85,7 +85,7 @@ def load(name: str, folder: Path) -> Dataset:
     class_names=tuple(NAMES.get(c, c) for c in ALPHABET) if text else (),
     notes=(*notes, *numbering, *(() if text else same_rows(train, test))),
   )
-  return with_strangers(dataset, ids[1])
+  return with_unseen_clients(dataset, ids[1])
 
 
 def _read_part(folder: Path, part: str) -> list[User]:

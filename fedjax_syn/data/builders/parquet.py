@@ -24,7 +24,7 @@ from fedjax_syn.data.facts import Choice
 from fedjax_syn.data.naming import Clients, number_clients
 from fedjax_syn.data.normalisation import UNMEASURED
 from fedjax_syn.data.split import Split, check_split, same_rows
-from fedjax_syn.data.unseen import with_strangers
+from fedjax_syn.data.unseen import with_unseen_clients
 
 TESTS = ('test', 'validation')  # the first that exists is tested on
 LABELS = ('label', 'labels', 'y', 'target', 'class')  # of columns whose schema says nothing
@@ -124,7 +124,7 @@ def _read(name: str, folder: Path, size: int, choice: Choice, where: str) -> Dat
     notes=(line, *notes, *decoded, *numbering, *same_rows(*parts)),
   )
   title = f'{folder.resolve().name} (Parquet {dataset.checksum[:8]})'
-  return with_strangers(dataclasses.replace(dataset, title=title), test_ids)
+  return with_unseen_clients(dataclasses.replace(dataset, title=title), test_ids)
 
 
 def find(folder: Path) -> dict[str, list[Path]]:

@@ -193,7 +193,7 @@ def test_a_trajectory_that_stands_still_is_reported():
   engine = engine_of(fs.chain(fs.FedAvg(lr=1e-30, optimizer='sgd'), fs.DynaFed(**FIELDS)))
   state, _ = engine.run(0, engine.init(0), 3)
   _, _, report = engine.server_work(0, state, 1.0)
-  assert report['diverged_round'] == 3 and 'stands still' in report['reason']
+  assert report['diverged_round'] == 3 and 'does not move' in report['reason']
 
 
 def test_a_synthesis_that_blows_up_stops_at_its_iteration():
