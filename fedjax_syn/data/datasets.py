@@ -103,7 +103,8 @@ def names() -> dict[str, str]:
     'kind}; several labels per row: y multi-hot',
     'leaf': "a folder (data.dir, or leaf:DIR) in LEAF's JSON, train/ and test/: images of 784 "
     'numbers (FEMNIST) or texts of characters (Shakespeare), users as clients',
-    'parquet': 'a folder (data.dir, or parquet:DIR) of Parquet files as Hugging Face writes them; '
+    'parquet': 'a folder (data.dir, or parquet:DIR) of Parquet files as Hugging Face writes them, '
+    'images or columns of numbers; '
     'data.client_column names the clients; data.size resizes',
     CSV: 'a table (data.dir, or csv:PATH), train.csv and test.csv in a folder or one file: columns '
     'of classes (data.label_column), clients (data.client_column), numbers and texts',
@@ -215,7 +216,7 @@ def _check_settings(name: str, data_dir: str, size: int, choice: facts.Choice) -
     )
   for key, value in choice._replace(missing='')._asdict().items():
     takes = {
-      'ignore_columns': (CSV,),
+      'ignore_columns': (PARQUET, CSV),
       'label_column': (PARQUET, CSV),
       'client_column': (PARQUET, CSV),
     }

@@ -46,7 +46,7 @@ class Data:
     added=True,
   )
   ignore_columns: tuple[str, ...] = field(
-    (), 'columns of csv that are no features, as in id,name,', added=True
+    (), 'columns of csv and parquet that are no features, as in id,name,', added=True
   )
   partition: str = field(
     'balanced_dirichlet', 'division of the rows among clients (--list=partitions), or file:PATH'

@@ -37,6 +37,7 @@ SUMMARY = {
   'scores?': {str: STATISTICS},
   'test_domain_accuracy?': {str: ACCURACY},
   'personal?': {str: STATISTICS},
+  'unseen?': {str: STATISTICS},
   'rounds_to_accuracy': {float: STATISTICS},
   'status': {int: STATUS},
   'seconds': {'total': float, str: float},

@@ -1,15 +1,15 @@
 """A folder of Parquet files as Hugging Face writes them: `train-00000-of-00002.parquet` and so on.
 
-Columns: images are structs {bytes, path}, labels integers or texts, and any column names the
-client. The schema's metadata `huggingface` say which column is what, where they are there. Labels
-and clients are read first; then images are decoded record batch by record batch into one array that
-is allocated once.
+Columns: images are structs {bytes, path}; without images, all columns of numbers are the features
+of a table. Labels are integers or texts, and any column names the client. The schema's metadata
+`huggingface` say which column is what, where they exist. Labels and clients are read first; then
+the other columns are read record batch by record batch into arrays that are allocated once.
 """
 
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from fedjax_syn.core.texts import first_line, listed
 from fedjax_syn.data.builders.parquet_images import Images
+from fedjax_syn.data.builders.parquet_table import Table, is_number
 from fedjax_syn.data.dataset import Dataset, make
 from fedjax_syn.data.facts import Choice
 from fedjax_syn.data.naming import Clients, number_clients
@@ -28,6 +29,7 @@ from fedjax_syn.data.unseen import with_unseen_clients
 
 TESTS = ('test', 'validation')  # the first that exists is tested on
 LABELS = ('label', 'labels', 'y', 'target', 'class')  # of columns whose schema says nothing
+INDEX = '__index_level_'  # begins the names of columns that pandas adds
 HELD_OUT = 5  # without a test split, every fifth row of a client is one
 _PART = re.compile(r'(?P<split>.+?)(?:-(?P<number>\d{5})-of-(?P<count>\d{5}))?\.parquet')
 
@@ -36,6 +38,9 @@ class Columns(NamedTuple):
   """Which columns are what."""
 
   image: str
+  """'' of a table."""
+  features: tuple[str, ...]
+  """Of a table."""
   label: str
   client: str
   class_names: tuple[str, ...]
@@ -100,17 +105,16 @@ def _read(name: str, folder: Path, size: int, choice: Choice, where: str) -> Dat
     raise ValueError(
       f'{where}: has {sizes[0]} training and {sizes[1]} test rows; both must have some'
     )
-  images = Images(sizes, where, size)
-  for split, rows in read.items():
-    images.fill(rows.files, columns.image, tested[split])
-  x, decoded = images.finish()
+  x, decoded, features = _rows(read, tested, columns, sizes, where, size)
   both = [
     np.concatenate([labels[s][t == part] for s, t in tested.items()]) for part in (False, True)
   ]
   classes = len(names) or 1 + int(max(map(np.max, both)))
   parts = [check_split(*of, where, classes) for of in zip(x, both, strict=True)]
   clients, test_ids, numbering = _clients(read, tested, where)
-  line = f'read {len(both[0])} training and {len(both[1])} test images'
+  line = (
+    f'read {len(both[0])} training and {len(both[1])} test {"images" if columns.image else "rows"}'
+  )
   line += f' of {1 + int(clients.clients.max())} clients' if clients.clients is not None else ''
   dataset = make(
     name,
@@ -121,10 +125,33 @@ def _read(name: str, folder: Path, size: int, choice: Choice, where: str) -> Dat
     UNMEASURED,
     **clients._asdict(),
     class_names=names,
+    feature_names=features,
     notes=(line, *notes, *decoded, *numbering, *same_rows(*parts)),
   )
   title = f'{folder.resolve().name} (Parquet {dataset.checksum[:8]})'
   return with_unseen_clients(dataclasses.replace(dataset, title=title), test_ids)
+
+
+def _rows(
+  read: Mapping[str, Rows],
+  tested: Mapping[str, np.ndarray],
+  columns: Columns,
+  sizes: Sequence[int],
+  where: str,
+  size: int,
+) -> tuple[list[np.ndarray], list[str], tuple[str, ...]]:
+  """Reads images or features of training and of test rows; notes; the names of features."""
+  if columns.image:
+    images = Images(sizes, where, size)
+    for split, rows in read.items():
+      images.fill(rows.files, columns.image, tested[split])
+    return *images.finish(), ()
+  if size:
+    raise ValueError(f'{where}: data.size={size}: the files have no images; 0 would work')
+  table = Table(sizes, where)
+  for split, rows in read.items():
+    table.fill(rows.files, columns.features, tested[split])
+  return table.finish(), [f'features: {listed(table.names, 10)}'], table.names
 
 
 def find(folder: Path) -> dict[str, list[Path]]:
@@ -179,13 +206,13 @@ def _columns(schema: pa.Schema, choice: Choice, where: str) -> Columns:
     f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index('bytes') >= 0
   ]
   images = [name for name in schema.names if kind(name) == 'Image'] or structs
-  if len(images) != 1:
-    raise ValueError(
-      f'{where}: {listed(images) or "no column"} holds images (bytes, path); one column must, of'
-      f' {listed(schema.names, 10)}'
-    )
-  for key in ('label_column', 'client_column'):
-    name = getattr(choice, key)
+  if len(images) > 1:
+    raise ValueError(f'{where}: {listed(images)} hold images (bytes, path); one column must')
+  for key, name in (
+    ('label_column', choice.label_column),
+    ('client_column', choice.client_column),
+    *(('ignore_columns', name) for name in choice.ignore_columns),
+  ):
     if name and name not in schema.names:
       raise ValueError(f'{where}: data.{key}={name!r}: has columns {listed(schema.names, 10)}')
   labels = [
@@ -198,9 +225,19 @@ def _columns(schema: pa.Schema, choice: Choice, where: str) -> Columns:
     which = listed(labels or [n for n in schema.names if n not in images], 10)
     raise ValueError(f'{where}: data.label_column= must name the column of classes: {which}')
   label = choice.label_column or labels[0]
-  used = images[0], label, choice.client_column
+  known = label, choice.client_column, *choice.ignore_columns
+  numbers = [f.name for f in schema if f.name not in known and is_number(f.type)]
+  features = () if images else tuple(n for n in numbers if not n.startswith(INDEX))
+  if not images and not features:
+    raise ValueError(
+      f'{where}: no column holds images (bytes, path), and none numbers, of'
+      f' {listed(schema.names, 10)}'
+    )
+  used = *images, *features, label, choice.client_column
   others = tuple(name for name in schema.names if name not in used)
-  return Columns(*used, tuple(said.get(label, {}).get('names') or ()), others)
+  names = tuple(said.get(label, {}).get('names') or ())
+  image = images[0] if images else ''
+  return Columns(image, features, label, choice.client_column, names, others)
 
 
 def _features(schema: pa.Schema) -> dict[str, dict[str, Any]]:
@@ -219,7 +256,8 @@ def _small(files: list[Path], columns: Columns) -> Rows:
   parts: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
   for path in files:
     here = pq.read_schema(path)
-    missing = [name for name in (columns.image, columns.label) if name not in here.names]
+    needed = *((columns.image,) if columns.image else columns.features), columns.label
+    missing = [name for name in needed if name not in here.names]
     if missing:
       raise ValueError(f'{path}: has no column {missing[0]!r}, only {listed(here.names, 10)}')
     table = pq.read_table(path, columns=[name for name in wanted if name in here.names])
