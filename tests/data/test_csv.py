@@ -144,5 +144,7 @@ def test_settings_and_paths(tmp_path):
   (tmp_path / 'train.csv').write_bytes(b'a,y\n\xff,1\n')
   with pytest.raises(ValueError, match='is no UTF-8'):
     datasets.load('csv', str(tmp_path / 'train.csv'))
-  with pytest.raises(ValueError, match="data.ignore_columns=.'a',.: is for parquet and csv, not digits"):
+  with pytest.raises(
+    ValueError, match="data.ignore_columns=.'a',.: is for parquet and csv, not digits"
+  ):
     datasets.load('digits', choice=Choice(ignore_columns=('a',)))
