@@ -140,7 +140,7 @@ class Chain:
     return tuple(layer.name for layer in self.layers if 'full history' in layer.requires())
 
   def is_private(self, model: Model, path: KeyPath) -> bool:
-    """Says whether a leaf of the parameters stays on the clients: it is not sent or counted."""
+    """Returns whether a leaf of the parameters stays on the clients: it is not sent or counted."""
     return any(layer.private(model, path) for layer in self.layers)
 
   def adapt(self, model: Model, shape: tuple[int, ...]) -> Model:

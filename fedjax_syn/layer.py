@@ -200,7 +200,7 @@ class Layer:
     return local
 
   def private(self, model: Model, path: KeyPath, /) -> bool:
-    """Says whether a leaf of the parameters stays on the clients.
+    """Returns whether a leaf of the parameters stays on the clients.
 
     `postprocess_update` must then send zeros for it.
     """
@@ -296,7 +296,7 @@ class Layer:
     return {}
 
   def pending(self, state: PyTree, round: int, /) -> bool:
-    """Says whether work between rounds is unfinished; not traced."""
+    """Returns whether work between rounds is unfinished; not traced."""
     return False
 
   def server_work(
@@ -336,12 +336,12 @@ SERVER_HOOKS = (
 
 
 def overrides(layer: Layer, *hooks: str) -> bool:
-  """Says whether a layer has one of these hooks, whatever the phase."""
+  """Returns whether a layer has one of these hooks, whatever the phase."""
   return any(getattr(type(layer), hook) is not getattr(Layer, hook) for hook in hooks)
 
 
 def has(layer: Layer, hook: str, task: 'Task') -> bool:
-  """Says whether a layer has a hook in the task's phase and for its own options."""
+  """Returns whether a layer has a hook in the task's phase and for its own options."""
   condition = getattr(getattr(type(layer), hook), 'when', None)
   if not overrides(layer, hook):
     return False

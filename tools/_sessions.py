@@ -202,7 +202,7 @@ def outcome(folder: pathlib.Path) -> dict[str, bytes]:
 
 
 def stop_fault(session: Session) -> str:
-  """Says what is wrong with a stopped session; '' if nothing is."""
+  """States what is wrong with a stopped session; '' if nothing is."""
   if bad := next((word for word in BAD if word in session.text), ''):
     return f'{bad!r} in its output: {session.text[-300:]}'
   status, after = session.status, session.seconds['signal']
@@ -214,7 +214,7 @@ def stop_fault(session: Session) -> str:
 
 
 def end_fault(session: Session, folder: pathlib.Path, expected: Mapping[str, bytes]) -> str:
-  """Says what is wrong with the results of a command that ran to its end; '' if nothing is."""
+  """States what is wrong with the results of a command that ran to its end; '' if nothing is."""
   if session.status:
     return f'not continued, exit status {session.status}: {session.text[-300:]}'
   results = outcome(folder)

@@ -163,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def complete(cell: Cell) -> bool:
-  """Says whether nothing of a cell is missing."""
+  """Returns whether nothing of a cell is missing."""
   return bool(cell.path.exists() and json.loads(cell.path.read_text()).get('complete'))
 
 

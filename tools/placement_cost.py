@@ -101,7 +101,7 @@ def run_one(clients: int, placement: str, rounds: int, folder: str) -> dict[str,
 
 
 def broken(results: Sequence[dict[str, Any]]) -> list[str]:
-  """Says which promises of rows on the host do not hold.
+  """States which promises of rows on the host do not hold.
 
   Args:
     results: of `run_one`, with 'limit', the bytes that a device is said to have; 0: any.

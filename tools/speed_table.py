@@ -74,7 +74,7 @@ def _ends(values: list[float], unit: str) -> str:
 
 
 def source(contents: list[dict[str, Any]]) -> str:
-  """Says in one line where and when files with the same command, commit and machine were made."""
+  """States in one line where and when files with the same command, commit and machine were made."""
   first, machine = contents[0], contents[0]['machine']
   speeds = [c['rates']['float32']['operations'] / 1e12 for c in contents if c['rates']]
   said = [f'commit {first["commit"]}', first['date'].split()[0]]

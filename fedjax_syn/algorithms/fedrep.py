@@ -108,6 +108,6 @@ def _with_heads(params: Params, own: dict[str, Array]) -> Params:
 
 
 def _frozen(client: ClientContext, path: tuple, index: Array) -> Array:
-  """Says whether a leaf does not change in a step, []."""
+  """Returns whether a leaf does not change in a step, []."""
   switch = client.prepared
   return index >= switch if client.task.model.is_head(path) else index < switch

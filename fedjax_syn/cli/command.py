@@ -50,7 +50,7 @@ def run(name: str, argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def _loading() -> contextlib.AbstractContextManager[None]:
-  """Says on a terminal that modules are loaded."""
+  """Shows on a terminal that modules are being loaded."""
   if not (sys.stdout and sys.stdout.isatty()):
     return contextlib.nullcontext()
   from fedjax_syn.runs import display

@@ -1,4 +1,4 @@
-"""Says whether a run fits devices that are not there: its programs are compiled, nothing is run.
+"""Returns whether a run fits devices that are not there: its programs are compiled, nothing is run.
 
   python launch/fits.py --config=configs/X.py --target=v5e:2x2,h200 [--config.key=value ...]
 

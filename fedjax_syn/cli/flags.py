@@ -81,7 +81,7 @@ def read_settings(values: flags.FlagValues, argv: Sequence[str], help_text: str)
 
 
 def _as_setting(name: str) -> str:
-  """Says which settings an unknown flag may mean."""
+  """States which settings an unknown flag may mean."""
   from fedjax_syn.config import parsing
 
   if line := suggestions.hint(name):

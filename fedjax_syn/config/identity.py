@@ -121,7 +121,7 @@ def diff(old: Any, new: Any) -> list[str]:
 
 
 def same_place(a: str, b: str) -> bool:
-  """Says whether two paths, existing or not, are the same place, through links, `~` and `..`."""
+  """Returns whether two paths, existing or not, are the same place, through links, `~` and `..`."""
   return _path(a) == _path(b)
 
 
@@ -135,7 +135,7 @@ def _base_name(path: str) -> str:
 
 
 def same_data_folder(old: Mapping[str, Any], new: Resolved) -> bool:
-  """Says whether the data folders of a stored config and another, if they count, have one name."""
+  """Returns whether the data folders of two configs have one name; for other data sets, True."""
   if new.data.name not in OWN_FOLDERS:
     return True
   return _base_name(old['data']['dir']) == _base_name(new.data.dir)

@@ -235,7 +235,7 @@ def check_name(key: str, value: str, kind: str) -> None:
 
 
 def no_such(key: str, known: Iterable[str], outside: Iterable[str]) -> str:
-  """Says that a field does not exist, and which are near.
+  """States that a field does not exist, and which are near.
 
   Args:
     key: the dotted key.

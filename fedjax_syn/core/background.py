@@ -21,7 +21,7 @@ _ONE_BY_ONE = threading.Lock()  # in order, and leaving the other cores to the r
 
 
 def in_background() -> bool:
-  """Says whether the calling thread is one of these."""
+  """Returns whether the calling thread is one of these."""
   return getattr(_HERE, 'background', False)
 
 

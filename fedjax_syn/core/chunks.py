@@ -6,7 +6,7 @@ from fedjax_syn.core import processes
 
 
 class Chunks:
-  """Says how many iterations to run before looking at the clock again."""
+  """Returns how many iterations to run before looking at the clock again."""
 
   def __init__(self, seconds: float):
     """Starts the clock.

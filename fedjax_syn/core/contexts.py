@@ -84,7 +84,7 @@ class Task(NamedTuple):
     return jax.eval_shape(f, variables, x)
 
   def is_private(self, path: KeyPath) -> bool:
-    """Says whether a leaf of the parameters stays on the clients."""
+    """Returns whether a leaf of the parameters stays on the clients."""
     return self.chain.is_private(self.model, path)
 
 

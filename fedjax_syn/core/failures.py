@@ -30,7 +30,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def no_space(error: BaseException) -> str:
-  """Says in a line what could not be written to a full disk; '' if this is no such error.
+  """States in a line what could not be written to a full disk; '' if this is no such error.
 
   Args:
     error: an OSError, or what a library makes of one (Orbax says it in its text).
@@ -52,5 +52,5 @@ def pass_on(error: OSError, path: os.PathLike) -> None:
 
 
 def peer_lost(error: BaseException) -> bool:
-  """Says whether an error of a run of several processes means that another one is gone."""
+  """Returns whether an error of a run of several processes means that another one is gone."""
   return any(any(word in str(part) for word in GONE) for part in _chain(error))

@@ -106,7 +106,7 @@ def traced_fields(cls: type) -> tuple[str, ...]:
 
 
 def is_abstract(value: Any) -> bool:
-  """Says whether a traced field's value is a tracer, a shape or, as for `jax.vmap`, an array."""
+  """Returns whether a traced field's value is a tracer, a shape or, as for `jax.vmap`, an array."""
   if isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct):
     return True
   several = isinstance(value, jax.Array | np.ndarray) and value.ndim > 0

@@ -39,12 +39,12 @@ def backend_of(mesh: jax.sharding.Mesh) -> str:
 
 
 def is_present(mesh: Any) -> bool:
-  """Says whether programs can run on a mesh; for others they can only be compiled."""
+  """Returns whether programs can run on a mesh; for others they can only be compiled."""
   return mesh.devices.flat[0] in jax.devices()
 
 
 def _only_shapes(tree: PyTree, mesh: Any) -> bool:
-  """Says whether nothing can be placed: values are shapes, or the devices are not there."""
+  """Returns whether nothing can be placed: values are shapes, or the devices are not there."""
   if not is_present(mesh):
     return True
   return any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(tree))

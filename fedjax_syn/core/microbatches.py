@@ -43,14 +43,14 @@ class Microbatches(NamedTuple):
 
 
 def _is_shared(model: Model) -> bool:
-  """Says whether parts of a batch can and should be processed apart: see the table above."""
+  """Returns whether parts of a batch can and should be processed apart: see the table above."""
   variables = jax.eval_shape(model.init, jax.random.key(0))
   convolutions = any(leaf.ndim == 4 for leaf in jax.tree.leaves(variables.params))
   return convolutions and not variables.stats
 
 
 def _helps(model: Model, backend: str) -> bool:
-  """Says whether microbatches save time: on a CPU, for convolutions without batch statistics."""
+  """Returns whether microbatches save time: on a CPU, for convolutions without batch statistics."""
   return (backend or jax.default_backend()) == 'cpu' and _is_shared(model)
 
 

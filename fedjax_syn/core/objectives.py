@@ -165,5 +165,5 @@ multi_label = Objective(
 
 
 def objective_of(y: Array | np.ndarray) -> Objective:
-  """Says what labels are: [rows] have one class per row, [rows, labels] are multi-hot."""
+  """Returns the kind of labels: [rows] have one class per row, [rows, labels] are multi-hot."""
   return single_label if y.ndim == 1 else multi_label

@@ -59,12 +59,12 @@ def sampling_of(config: Any) -> Sampling:
 
 
 def promises(mechanism: Mechanism | None) -> TypeGuard[Mechanism]:
-  """Says whether a method adds noise, so that an epsilon is stated."""
+  """Returns whether a method adds noise, so that an epsilon is stated."""
   return mechanism is not None and mechanism.noise_multiplier != 0
 
 
 def neighbours(mechanism: Mechanism, sampling: Sampling) -> str:
-  """Says by what the data sets differ that epsilon is about."""
+  """States by what the data sets differ that epsilon is about."""
   if mechanism.unit == 'example':
     return 'one example exchanged for another of its class at the same client'
   if sampling.sampler == 'poisson':

@@ -79,14 +79,14 @@ def _exit_if_peer_is_gone() -> None:
 
 
 def environment_is_distributed() -> bool:
-  """Says whether the environment makes this process one of several: SLURM, or a TPU pod slice."""
+  """Returns whether the environment makes this process one of several: SLURM or a TPU pod slice."""
   # Of the step that srun began: a batch script by itself is one task, however many the job has.
   tasks = int(os.environ.get('SLURM_STEP_NUM_TASKS', '1'))
   return tasks > 1 or ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
 
 
 def is_distributed() -> bool:
-  """Says whether other processes take part."""
+  """Returns whether other processes take part."""
   return jax.process_count() > 1
 
 
@@ -96,7 +96,7 @@ def broadcast_from_process_0(value: Any) -> Any:
 
 
 def any_process(flag: bool) -> bool:
-  """Says whether the flag is set in any process."""
+  """Returns whether the flag is set in any process."""
   return bool(multihost_utils.process_allgather(np.array(flag)).any()) if is_distributed() else flag
 
 

@@ -53,7 +53,7 @@ def schedule(
 
 
 def ends(name: str) -> bool:
-  """Says whether a schedule depends on the number of rounds; a user's own may."""
+  """Returns whether a schedule depends on the number of rounds; a user's own may."""
   last = name.rpartition('+')[2]
   return ':' in last or re.fullmatch(r'cosine(\(.*\))?', last) is not None
 

@@ -44,7 +44,7 @@ class StopRequest:
     self.restore()
 
   def pause(self) -> None:
-    """Says that all is saved and something follows: a launcher that heard a signal ends here."""
+    """States that all is saved and something follows: a launcher that heard a signal ends here."""
     self.unsaved = False
 
   def restore(self) -> None:
@@ -166,7 +166,7 @@ def watched() -> Watch | None:
 
 
 def flags_read(alone: bool = True) -> None:
-  """Says that a launcher whose command continues where it was stopped has read its flags.
+  """States that a launcher whose command continues where it was stopped has read its flags.
 
   Args:
     alone: whether no other process trains with this one.

@@ -137,5 +137,5 @@ def _plain(name: str) -> str:
 
 
 def _alike(one: str, other: str) -> bool:
-  """Says whether two names differ only in case, separators or the order of their words."""
+  """Returns whether two names differ only in case, separators or the order of their words."""
   return _plain(one) == _plain(other) != '' or sorted(_parts(one)) == sorted(_parts(other)) != []

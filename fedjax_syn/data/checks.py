@@ -46,7 +46,7 @@ def wrong_order(x: np.ndarray, y: np.ndarray) -> str:
 
 
 def look_one_hot(train: np.ndarray, test: np.ndarray) -> bool:
-  """Says whether labels [n, labels] look one-hot: each row has exactly one."""
+  """Returns whether labels [n, labels] look one-hot: each row has exactly one."""
   return all(y.ndim == 2 and bool((y.sum(axis=1) == 1).all()) for y in (train, test))
 
 

@@ -298,7 +298,7 @@ def _with_proxy(
 
 
 def brings_validation(name: str, data_dir: str = '') -> bool:
-  """Says whether a data set has validation rows of its own: `data.validation` must then be 0."""
+  """Returns whether a data set has validation rows of its own: `data.validation` must then be 0."""
   return name in FLAIR or (name == FOLDER and folder_layout.has_validation(_folder(data_dir)))
 
 

@@ -18,7 +18,7 @@ _LOST = 1e-3  # the largest rounding error to float32, in standard deviations of
 
 
 def kind_of(x: Any) -> str:
-  """Says what the rows of an array are: 'images', 'tokens', 'table' or 'sequences'; '' for none."""
+  """Returns the kind of an array's rows: 'images', 'tokens', 'table', 'sequences' or ''."""
   if x.ndim == 2 and x.dtype.kind in 'iu':
     return TOKENS
   if x.ndim in (2, 3) and not np.issubdtype(x.dtype, np.floating):
@@ -27,7 +27,7 @@ def kind_of(x: Any) -> str:
 
 
 def has_columns(x: np.ndarray) -> bool:
-  """Says whether rows are those of a table or sequences."""
+  """Returns whether rows are those of a table or sequences."""
   return kind_of(x) in (TABLE, SEQUENCES)
 
 
@@ -148,12 +148,12 @@ def measure(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def channels_first(x: np.ndarray) -> bool:
-  """Says whether sequences look like [rows, channels, time]: far more channels than steps."""
+  """Returns whether sequences look like [rows, channels, time]: far more channels than steps."""
   return kind_of(x) == SEQUENCES and x.shape[2] > 4 * x.shape[1]
 
 
 def look_grey(x: np.ndarray) -> bool:
-  """Says whether sequences look like grey images: square, with all values in 0..1."""
+  """Returns whether sequences look like grey images: square, with all values in 0..1."""
   if kind_of(x) != SEQUENCES or x.shape[1] != x.shape[2] or x.shape[1] < 8:
     return False
   return bool(all(((part >= 0) & (part <= 1)).all() for part in _chunks(x)))

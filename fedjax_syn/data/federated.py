@@ -99,7 +99,7 @@ def from_partition(
 
 
 def placement_of(data: FederatedData) -> str:
-  """Says where the rows lie: 'device' or 'host'."""
+  """Returns where the rows are: 'device' or 'host'."""
   return 'host' if isinstance(data.x, np.ndarray) else 'device'
 
 

@@ -11,7 +11,7 @@ REFUSE, MEDIAN, DROP = RULES = ('', 'median', 'drop')  # values of `data.missing
 
 
 def is_missing(x: np.ndarray) -> np.ndarray:
-  """Says which rows lack a value, bool [rows]."""
+  """Returns which rows lack a value, bool [rows]."""
   return np.isnan(x).any(axis=tuple(range(1, x.ndim)))
 
 

@@ -130,12 +130,12 @@ def alike(names: Iterable[str]) -> list[list[str]]:
 
 
 def differ_in_case(group: Iterable[str]) -> bool:
-  """Says whether nothing but the case of letters tells a group of `alike` names apart."""
+  """Returns whether nothing but the case of letters tells a group of `alike` names apart."""
   return len({name.casefold() for name in group}) == 1
 
 
 def alike_clients(names: Iterable[str]) -> list[str]:
-  """Says which clients' names differ in case alone; clients are distinct even so.
+  """States which clients' names differ in case alone; clients are distinct even so.
 
   Raises:
     ValueError: if two names differ in spaces, the width of letters or invisible marks.

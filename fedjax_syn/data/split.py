@@ -131,7 +131,7 @@ def check_shapes(splits: Mapping[str, Split]) -> None:
 
 
 def _row_help(x: np.ndarray) -> str:
-  """Says what would turn x of another type or shape into rows, '' if that is unknown."""
+  """States what would turn x of another type or shape into rows, '' if that is unknown."""
   tokens = 'x.astype(np.int32) if they are tokens'
   if x.dtype.kind in 'OUS':
     return '; number or encode texts before, or use data.name=csv:PATH, which does'
@@ -144,7 +144,7 @@ def _row_help(x: np.ndarray) -> str:
 
 
 def _label_help(y: np.ndarray) -> str:
-  """Says what would turn y of another type or shape into labels, '' if that is unknown."""
+  """States what would turn y of another type or shape into labels, '' if that is unknown."""
   if y.dtype.kind == 'f' and not np.isfinite(y).all():
     return f'; row {np.argwhere(~np.isfinite(y))[0][0]} has no label: remove it'
   if y.dtype.kind in 'US':
@@ -180,7 +180,7 @@ def checksum(
 
 
 def same_rows(train: Split, test: Split) -> tuple[str, ...]:
-  """Says how many test rows equal a training row in every value; () for none."""
+  """States how many test rows equal a training row in every value; () for none."""
   digests = lambda x: [hashlib.blake2b(row.data, digest_size=16).digest() for row in x]
   seen = set(digests(train.x))
   count = sum(digest in seen for digest in digests(test.x))

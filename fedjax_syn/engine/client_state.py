@@ -154,7 +154,7 @@ def total_bytes(row: PyTree, num_clients: int) -> int:
 
 
 def outgrows(layout: Layout, state_bytes: int) -> bool:
-  """Says whether per-client state is larger than the layout's budget for it.
+  """Returns whether per-client state is larger than the layout's budget for it.
 
   Args:
     layout: with a budget, or 0 for none.

@@ -281,7 +281,7 @@ def make_rows(setting: Setting, chain: Chain, data: FederatedData) -> DeviceRows
 
 
 def reads_rows(function: Callable[[FederatedData], Any], data: FederatedData) -> bool:
-  """Says whether a function of the data may read their rows, and not only their index."""
+  """Returns whether a function of the data may read their rows, and not only their index."""
 
   def of_rows(x, y):
     return function(data._replace(x=x, y=y))

@@ -196,7 +196,7 @@ class Engine:
     return validation.next_stop(self.chain, done)
 
   def pending(self, state: State) -> bool:
-    """Says whether work between rounds is unfinished."""
+    """Returns whether work between rounds is unfinished."""
     return server_work.unfinished(self.chain, state) is not None
 
   def server_work(

@@ -233,7 +233,7 @@ def _run_queues(
 
 
 def _specs(inputs: RoundInputs) -> PyTree:
-  """Says what of the inputs is on every device: all but rows that lie with their clients' queue."""
+  """Returns which inputs are on every device: all but rows that are with their clients' queue."""
   if inputs.data.clients is None:
     return P()
   everywhere = jax.tree.map(lambda _: P(), inputs)

@@ -40,12 +40,12 @@ class Array(NamedTuple):
 
   @property
   def in_memory(self) -> bool:
-    """Says whether it lies in the device's main memory, S(0), and not on the chip or the host."""
+    """Returns whether it is in the device's main memory, S(0), and not on the chip or the host."""
     return 'S(' not in self.layout
 
   @property
   def on_host(self) -> bool:
-    """Says whether it lies in host memory, S(5)."""
+    """Returns whether it lies in host memory, S(5)."""
     return 'S(5)' in self.layout
 
   @property

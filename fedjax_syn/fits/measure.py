@@ -186,7 +186,7 @@ def roofline(
 
 
 def fits(need: Need, chip: Chip) -> bool:
-  """Says whether a program compiles and fits into the memory of its device."""
+  """Returns whether a program compiles and fits into the memory of its device."""
   return need.compiles and need.total <= chip.usable
 
 

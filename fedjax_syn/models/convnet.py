@@ -39,7 +39,7 @@ class ConvNet(nn.Module):
     return self.form.swap(z).reshape(x.shape[0], -1)
 
   def _fits_blocks(self, x: Array) -> bool:
-    """Says whether stages are asked for and every block is one of `blocks.block`."""
+    """Returns whether stages are asked for and every block is one of `blocks.block`."""
     kind = self.form is FORMS['chwn'] and (self.norm, self.pooling) == ('group', 'avg')
     asked = self.is_mutable_collection('stages') and not self.is_initializing()
     size = [n + 2 * self.first_padding - 2 for n in x.shape[1:3]]

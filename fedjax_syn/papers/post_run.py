@@ -53,7 +53,7 @@ def _generation_times(folder: pathlib.Path, seed: int, scale: Scale) -> None:
 
 
 def timed_on(results: Mapping[Key, Result]) -> list[str]:
-  """Says on which machines `GENERATION_TIMES` was computed."""
+  """States on which machines `GENERATION_TIMES` was computed."""
   files = [measures.left(r.folder / 'generation.json', {'machine': str}) for r in results.values()]
   return [f'timed on: {machine}' for machine in sorted({f['machine'] for f in files if f})]
 

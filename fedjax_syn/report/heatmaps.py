@@ -104,7 +104,7 @@ def confusions(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def without_confusions(runs: Sequence[Run]) -> str:
-  """Says of which runs no confusions are shown, and why."""
+  """States of which runs no confusions are shown, and why."""
   many = [run for run in runs if len(run.class_names()) > CLASSES]
   others = [run for run in runs if run not in many and not _measured(run, 'confusion')]
   texts = [f'{run.label} (more than {CLASSES} classes)' for run in many]

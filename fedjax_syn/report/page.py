@@ -124,7 +124,7 @@ def render(runs: Sequence[Run], commands: dict[str, str]) -> str:
 
 
 def _unlike(runs: Sequence[Run]) -> str:
-  """Says in what runs differ that makes their numbers hard to compare; '' if in nothing."""
+  """States in what runs differ that makes their numbers hard to compare; '' if in nothing."""
   data = {run.stored['dataset'].get('checksum'): run.stored['dataset']['title'] for run in runs}
   rounds = sorted({run.settings['rounds'] for run in runs})
   texts = []
@@ -197,7 +197,7 @@ def _set(run: Run) -> dict[str, Any]:
 
 
 def _learns(run: Run) -> bool:
-  """Says whether a run's server is to learn a set; own methods are not asked."""
+  """Returns whether a run's server is to learn a set; own methods are not asked."""
   layers = [algorithms.LAYERS.get(word) for word in run.settings['algorithm'].split('+')]
   return any(overrides(layer(), 'artifacts') for layer in layers if layer)
 

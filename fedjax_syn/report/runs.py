@@ -202,7 +202,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
 
 def why_not(runs: Sequence[Run]) -> str:
-  """Says of runs that lack what a finished seed of this version leaves why they do."""
+  """States why runs lack results that a finished seed of this version has."""
   whose: dict[str, list[str]] = {}
   for run in runs:
     whose.setdefault(_reason(run), []).append(run.label)

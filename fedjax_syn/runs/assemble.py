@@ -181,7 +181,7 @@ def round_measures(
 
 
 def describe_data(resolved: Resolved, problem: Problem) -> str:
-  """Says in one line what was read and how it is partitioned."""
+  """States in one line what was read and how it is partitioned."""
   dataset, d = problem.dataset, resolved.data
   shape = size_text(dataset.shape, dataset.kind)
   held = f', {len(dataset.validation.y)} held-out' if dataset.validation is not None else ''
@@ -202,7 +202,7 @@ def describe_data(resolved: Resolved, problem: Problem) -> str:
 
 
 def privacy_line(resolved: Resolved, jobs: Sequence[Job]) -> str:
-  """Says in one line what a run's epsilon covers and what it does not; '' without noise."""
+  """States in one line what a run's epsilon covers and what it does not; '' without noise."""
   noise = _noise(jobs)
   if not noise:
     return ''

@@ -23,7 +23,7 @@ def parameters_of(model: Model) -> int:
 
 
 def cohort(resolved: Resolved) -> str:
-  """Says who takes part in a round, as a part of a line."""
+  """States who takes part in a round, as a part of a line."""
   share, clients = resolved.client.participation, resolved.data.clients
   sampler, dropouts = resolved.client.sampler, resolved.client.dropouts
   lost = f' (each drops out with probability {dropouts:g})' if dropouts else ''
@@ -37,7 +37,7 @@ def cohort(resolved: Resolved) -> str:
 
 
 def training(resolved: Resolved, engine: Engine) -> str:
-  """Says in one line what is trained and how.
+  """States in one line what is trained and how.
 
   Args:
     resolved: a checked config.
@@ -64,7 +64,7 @@ def caution(
   over: bool = False,
   rounds: int = 5,
 ) -> str:
-  """Says in one line why differences may be chance; '' where nothing speaks for it.
+  """States in one line why differences may be chance; '' where nothing speaks for it.
 
   Args:
     test_rows: how many.

@@ -49,7 +49,7 @@ class Display(Progress):
     return self.live.is_started or self.ended is not None
 
   def tell(self, doing: str) -> None:
-    """Says what begins now; '' for nothing."""
+    """States what begins now; '' for nothing."""
     self.doing, self.since = texts.printable(doing), time.monotonic()
 
   def get_renderables(self) -> Iterable[RenderableType]:
@@ -101,10 +101,10 @@ class Display(Progress):
 
 
 class Heartbeat:
-  """Says at intervals what takes long, where no line moves: in pipes and logs."""
+  """Prints a line at intervals while something takes long, in pipes and logs."""
 
   def __init__(self, say: Callable[[str], None], every: float = LINE_SECONDS):
-    """Says nothing yet.
+    """Prints nothing yet.
 
     Args:
       say: shows a line.
@@ -116,7 +116,7 @@ class Heartbeat:
     self.ended: threading.Event | None = None  # set when the display ends
 
   def tell(self, doing: str) -> None:
-    """Says what begins now."""
+    """States what begins now."""
     self.doing, self.since = doing, time.monotonic()
     self.last = self.since
     if self.ended is None:
@@ -150,13 +150,13 @@ class Heartbeat:
 
 
 def moves(console: Console) -> bool:
-  """Says whether bars can move on a console."""
+  """Returns whether bars can move on a console."""
   return console.is_terminal or console.is_jupyter
 
 
 @contextlib.contextmanager
 def loading(what: str = 'loading JAX') -> Iterator[None]:
-  """Says what is being loaded, before imports that take seconds; in a pipe, if they take long."""
+  """States what is being loaded, before imports that take seconds; in a pipe, if they take long."""
   texts.forgive()
   console = Console(emoji=False)
   if not moves(console):

@@ -27,7 +27,7 @@ def best_line(lines: Sequence[metrics.Line], seed: int) -> metrics.Line | None:
 
 
 def is_over(lines: Sequence[metrics.Line], seed: int, patience: int) -> bool:
-  """Says whether so many evaluations of a seed have followed its best one.
+  """Returns whether so many evaluations of a seed have followed its best one.
 
   Args:
     lines: metrics lines, in the order of rounds.

@@ -104,7 +104,7 @@ def _run(config: Any, workdir: str | Path, config_name: str, show: progress.Repo
 
 
 def _refuse(error: Exception) -> int:
-  """Says in one line why a run is refused; a full disk is no refusal."""
+  """States in one line why a run is refused; a full disk is no refusal."""
   if failures.no_space(error):
     raise error
   print(texts.one_line(error), file=sys.stderr)

@@ -165,8 +165,8 @@ def save_safetensors(last: Mapping[str, np.ndarray], folder: Path) -> list[Path]
 FORMATS = {'npz': save_npz, 'png': save_pngs, 'safetensors': save_safetensors}
 
 
-def given_away(described: Mapping[str, Any]) -> dict[str, Any]:
-  """Says what an exported model's file tells of its run.
+def published(described: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns what the file of an exported model states of its run.
 
   Args:
     described: the run's config.json.
@@ -198,8 +198,8 @@ def given_away(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def note(described: Mapping[str, Any]) -> str:
-  """Says in one line what protects an exported model; '' without noise; refuses as `given_away`."""
-  if given_away(described)['config'] == described['config']:
+  """States in one line what protects an exported model, or ''; refuses as `published` does."""
+  if published(described)['config'] == described['config']:
     return ''
   seeds = ', '.join(map(str, described['config']['seeds']))
   return (
@@ -214,17 +214,17 @@ def save_model(variables: Variables, described: Mapping[str, Any], path: Path) -
   Args:
     variables: of the model.
     described: the run's config.json; the file's metadata keep what rebuilds the model and the names
-      of the classes (see `given_away`), not those of clients, as the file may be published.
+      of the classes (see `published`), not those of clients, as the file may be published.
     path: the file.
 
   Returns:
     The path.
 
   Raises:
-    ValueError: if the package safetensors is missing, or as `given_away`.
+    ValueError: if the package safetensors is missing, or as `published`.
   """
   arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(variables)}
-  metadata = {key: json.dumps(value) for key, value in given_away(described).items()}
+  metadata = {key: json.dumps(value) for key, value in published(described).items()}
   (written,) = replace(path.parent, 'model', {path.name: _safetensors().save(arrays, metadata)})
   return written
 
@@ -243,7 +243,7 @@ def save_client_models(
     ValueError: if the run adds noise for privacy, which does not protect these models, or as
       `save_model`.
   """
-  known = given_away(described)
+  known = published(described)
   if known['config'] != described['config']:
     raise ValueError("--clients: the run's noise protects the global model and no client's own")
   metadata = {key: json.dumps(value) for key, value in known.items()}

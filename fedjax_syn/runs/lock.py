@@ -73,7 +73,7 @@ def _name_in(file: IO[str]) -> str:
 
 
 def _is_alive(name: str) -> bool:
-  """Says whether the process named in a lock file is another living process of this machine."""
+  """Returns whether the process named in a lock file is another living process of this machine."""
   match = re.fullmatch(r'process (\d+) on (.*)', name)
   if not match or match[2] != socket.gethostname() or int(match[1]) == os.getpid():
     return False

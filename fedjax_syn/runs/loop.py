@@ -25,7 +25,7 @@ class Trainer(Protocol):
     """Returns the end of the phase that a round is in; None without one."""
 
   def pending(self, state: State) -> bool:
-    """Says whether the server works before the next round."""
+    """Returns whether the server works before the next round."""
 
   def server_work(
     self, seed: int, state: State, seconds: float

@@ -25,7 +25,7 @@ COMPILED_SECONDS = 1.0  # what was compiled in less is not worth a line
 
 
 class Reporter:
-  """Says nothing: processes other than the first, and calls from Python."""
+  """Shows nothing: for processes other than the first, and for calls from Python."""
 
   def say(self, text: str) -> None:
     """Shows one line."""
@@ -121,7 +121,7 @@ class Plain(Reporter):
     return f'{self.label}: {text}' if self.label else text
 
   def _compiled(self) -> None:
-    """Says how long the last program took to compile and run once."""
+    """States how long the last program took to compile and run once."""
     since, self.compiled_since = self.compiled_since, None
     if since is not None and (took := time.monotonic() - since) >= COMPILED_SECONDS:
       self.say(self._of_label(f'compiled and run for the first time in {duration(took)}'))
@@ -288,7 +288,7 @@ def of_python(wanted: bool) -> Reporter:
 
 
 def label(algorithm: str, seeds: Sequence[int], all_seeds: Sequence[int]) -> str:
-  """Says what is at work: 'dynafed, seed 1 (2 of 3)'.
+  """States what is at work: 'dynafed, seed 1 (2 of 3)'.
 
   Args:
     algorithm: its word.
@@ -320,7 +320,7 @@ def _named(report: Mapping[str, float]) -> dict[str, float]:
 
 
 def _work(report: Mapping[str, float], round: int) -> str:
-  """Says how far work between rounds is: 'synthesis after round 3: iteration 9 of 20, loss 0.5'."""
+  """States the progress between rounds: 'synthesis after round 3: iteration 9 of 20, loss 0.5'."""
   named = _named(report)
   of = f' of {named.pop("iterations"):.0f}' if 'iterations' in named else ''
   done = [f'iteration {named.pop("iteration"):.0f}{of}'] if 'iteration' in named else []

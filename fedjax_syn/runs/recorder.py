@@ -213,7 +213,7 @@ class Recorder:
     return line
 
   def due(self, step: Step) -> bool:
-    """Says whether to save now: at ends of phases, by rounds and by time, limited by the cost."""
+    """Returns whether to save now: at ends of phases, by rounds and by time, limited by cost."""
     waited = time.monotonic() - self.saved_at
     if step.phase_end or waited > max(SAVE_SECONDS, self.save_cost / SHARE):
       return True

@@ -83,7 +83,7 @@ def _text(text: str) -> Text:
 
 
 def diverged_text(seed: int | str, status: Mapping[str, Any]) -> str:
-  """Says in one line where a seed diverged, and from where one could continue."""
+  """States in one line where a seed diverged, and from where one could continue."""
   number = status.get('client')
   client = '' if number is None else f', client {status.get("client_name", number)}'
   reason = f' ({status["reason"]})' if 'reason' in status else ''
@@ -94,7 +94,7 @@ def diverged_text(seed: int | str, status: Mapping[str, Any]) -> str:
 
 
 def stopped_text(seed: int | str, status: Mapping[str, Any]) -> str:
-  """Says in one line when a seed ended early, and where its best model is."""
+  """States in one line when a seed ended early, and where its best model is."""
   return (
     f'seed {seed} stopped early, after round {status["round"]}; its best round on held-out rows:'
     f' {status["best_round"]}, kept as best/seed_{seed}.npz'
@@ -102,7 +102,7 @@ def stopped_text(seed: int | str, status: Mapping[str, Any]) -> str:
 
 
 def epsilon_text(summary: Mapping[str, Any]) -> str:
-  """Says in one line what epsilon a run states, and of what."""
+  """States in one line what epsilon a run states, and of what."""
   private, seeds = summary['privacy'], len(summary['seeds'])
   at = f'at delta {private["delta"]:g}, for one {private["unit"]}'
   if seeds == 1:
@@ -115,7 +115,7 @@ def epsilon_text(summary: Mapping[str, Any]) -> str:
 
 
 def collapsed_text(seed: int | str, since: int) -> str:
-  """Says in one line that a model gives all test rows one class."""
+  """States in one line that a model gives all test rows one class."""
   return f'seed {seed}: since round {since} the model gives all test rows one class'
 
 

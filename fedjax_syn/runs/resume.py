@@ -61,7 +61,7 @@ def _check_compared(folder: Path, planned: Sequence[Path]) -> None:
 
 
 def _damages(folder: Path, config: Resolved) -> list[str]:
-  """Says, a line each, what of a finished run is damaged or missing.
+  """States, one line each, what of a finished run is damaged or missing.
 
   Raises:
     DamagedError: for the summary or the metrics, if no checkpoint can restore them.
@@ -81,7 +81,7 @@ def _damages(folder: Path, config: Resolved) -> list[str]:
 
 
 def has_begun(folder: Path) -> bool:
-  """Says whether a folder holds anything of a round; before that, it is bound to no settings."""
+  """Returns whether a folder holds anything of a round; before that, it is bound to no settings."""
   if checkpoint.list_unsorted(folder / 'checkpoints') or (folder / 'summary.json').exists():
     return True
   try:
@@ -168,7 +168,7 @@ def _before(folder: Path) -> dict[str, Any]:
 
 
 def data_moved(folder: Path, resolved: Resolved) -> bool:
-  """Says whether a run's data lie elsewhere than before, by its config."""
+  """Returns whether a run's data lie elsewhere than before, by its config."""
   before = _before(folder).get('config', {}).get('data', {})
   return not identity.same_place(before.get('dir', resolved.data.dir), resolved.data.dir)
 
@@ -276,7 +276,7 @@ def rename_old_summary(folder: Path, rounds: int) -> None:
 
 
 def lost_models(folder: Path, summary: Mapping[str, Any]) -> list[str]:
-  """Says, a line each, which finished seeds have no last checkpoint, and so no model."""
+  """States, one line each, which finished seeds have no last checkpoint, and so no model."""
   saved = checkpoint.list_sorted(folder / 'checkpoints')
   newest = {checkpoint.seed_of(path): int(path.parent.name) for path in saved}
   return [

@@ -160,7 +160,7 @@ def digest_of(value: Any) -> str:
 
 
 def fault(value: Any, shape: Any, where: str = '') -> str:
-  """Says in what JSON values differ from a shape; '' if in nothing.
+  """States in what JSON values differ from a shape; '' if in nothing.
 
   Args:
     value: as parsed.

@@ -29,7 +29,7 @@ def measures(engine: Engine, dataset: Dataset) -> tuple[Measure, ...]:
 
 
 def line(dataset: Dataset, methods: Mapping[str, Chain]) -> str:
-  """Says which methods, by label, have no accuracy on clients that never train; '' for none."""
+  """States which methods, by label, have no accuracy on clients that never train; '' for none."""
   without = [label for label, chain in methods.items() if _keeps_private(chain)]
   if dataset.unseen is None or not without:
     return ''

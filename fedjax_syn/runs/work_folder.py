@@ -250,7 +250,7 @@ def misfit(
   clients: Iterable[Mapping[str, np.ndarray]],
   sets: Iterable[Mapping[str, np.ndarray]],
 ) -> str:
-  """Says in what the arrays of a run do not fit together; '' if in nothing.
+  """States in what the arrays of a run do not fit together; '' if in nothing.
 
   Args:
     described: config.json.
@@ -290,7 +290,7 @@ def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def faults(folder: Path, files: Mapping[str, str]) -> list[str]:
-  """Says, a line each, which files are missing or damaged.
+  """States, one line each, which files are missing or damaged.
 
   Args:
     folder: the run's.
@@ -313,7 +313,7 @@ def faults(folder: Path, files: Mapping[str, str]) -> list[str]:
 
 
 def is_picture(content: bytes) -> bool:
-  """Says whether bytes are a whole PNG file: its parts carry checksums."""
+  """Returns whether bytes are a whole PNG file: its parts carry checksums."""
   from PIL import Image
 
   try:

@@ -189,7 +189,7 @@ def _grouped(pairs: Iterable[tuple[Group, str]]) -> dict[Group, list[str]]:
 
 
 def captions(entry: Entry, columns: Iterable[Column]) -> str:
-  """Says what the cells show, by column where columns differ."""
+  """States what the cells show, by column where columns differ."""
   titles = _grouped((measure_of(entry, column).caption, column.title) for column in columns)
   if len(titles) > 1:
     return '; '.join(f'{", ".join(names)}: {what}' for what, names in titles.items()) + '.'
@@ -197,7 +197,7 @@ def captions(entry: Entry, columns: Iterable[Column]) -> str:
 
 
 def changes(table: Table, rows: Iterable[Row], columns: Iterable[Column]) -> list[str]:
-  """Says which columns run at the paper's setting, and what is changed in the others."""
+  """States which columns run at the paper's setting, and what is changed in the others."""
   plain, rows = table._replace(settings=()), tuple(rows)
 
   def changed(column: Column) -> tuple[str, ...]:
@@ -227,7 +227,7 @@ def initial_weights(columns: Iterable[Column], results: Mapping[Key, Result]) ->
 
 
 def seeds(cells: Iterable[Cell]) -> list[str]:
-  """Says how many seeds each cell has."""
+  """States how many seeds each cell has."""
   pairs = ((', '.join(map(str, c.values)), f'{c.row}/{c.column}') for c in cells if c.values)
   groups = _grouped(pairs)
   common = max(groups, key=lambda which: len(groups[which]), default='')

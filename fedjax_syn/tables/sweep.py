@@ -163,7 +163,7 @@ def draw_scores(records: Sequence[Record], path: pathlib.Path) -> None:
 
 
 def has_validation(config: ml_collections.ConfigDict | config_lib.Resolved) -> bool:
-  """Says whether a run has rows to select by."""
+  """Returns whether a run has rows to select by."""
   data = config.data
   return bool(data.validation) or datasets.brings_validation(data.name, data.dir)
 

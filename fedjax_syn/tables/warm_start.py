@@ -69,7 +69,7 @@ def checkpoint(
 
 
 def is_there(start_from: str, seed: int) -> bool:
-  """Says whether a run can begin."""
+  """Returns whether a run can begin."""
   return (pathlib.Path(start_from) / f'seed_{seed}').is_dir()
 
 

@@ -44,7 +44,7 @@ _CHOICES = {  # keys of meta.json, and values
 
 
 def is_folder(folder: Path) -> bool:
-  """Says whether a folder is meant as a folder of arrays: it holds one of the two files."""
+  """Returns whether a folder is meant as a folder of arrays: it holds one of the two files."""
   return any((folder / file).exists() for file in FILES)
 
 
@@ -191,7 +191,7 @@ def _count_classes(train: np.ndarray, test: np.ndarray, where: Path) -> int:
 
 
 def _label_notes(train: np.ndarray, test: np.ndarray, said: bool) -> list[str]:
-  """Says which labels [n, labels] have no row, and that they look one-hot unless meta.json says."""
+  """States which labels [n, labels] have no row, and whether they look one-hot; see meta.json."""
   if train.ndim != 2:
     return []
   missing = [str(label) for label in np.flatnonzero(~train.any(axis=0))]

@@ -72,12 +72,12 @@ class Column:
 
 
 def is_number(cell: str) -> bool:
-  """Says whether a cell is a decimal number, as '1', '-2.5' or '1e-3'."""
+  """Returns whether a cell is a decimal number, as '1', '-2.5' or '1e-3'."""
   return _NUMBER.fullmatch(cell) is not None
 
 
 def is_missing(cell: str) -> bool:
-  """Says whether a cell has no value."""
+  """Returns whether a cell has no value."""
   return cell.lower() in MISSING
 
 

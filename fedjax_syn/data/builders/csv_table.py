@@ -161,7 +161,7 @@ def _look(path: Path) -> File:
 
 
 def _layout(file: File, choice: Choice, single: bool) -> tuple[Layout, list[str]]:
-  """Says which columns are what; refuses features that are no numbers or categories."""
+  """States which columns are what; refuses features that are no numbers or categories."""
   path, header, columns = file.path, file.header, file.columns
   for key in ('label_column', 'client_column'):
     if (name := getattr(choice, key)) and name not in columns:

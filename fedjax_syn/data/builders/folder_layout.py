@@ -40,7 +40,7 @@ def role(name: str) -> str:
 
 
 def has_validation(root: Path) -> bool:
-  """Says whether a folder has validation and test images, on top or below a client's folder."""
+  """Returns whether a folder has validation and test images, on top or below a client's folder."""
   top = [path for path in (root.iterdir() if root.is_dir() else ()) if path.is_dir()]
   below = [path for folder in top if not role(folder.name) for path in folder.iterdir()]
   return any({VALIDATION, TEST} <= {role(path.name) for path in paths} for paths in (top, below))

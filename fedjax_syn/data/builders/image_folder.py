@@ -117,7 +117,7 @@ def _held_out(owners: np.ndarray, y: np.ndarray, train: np.ndarray) -> np.ndarra
 
 
 def _summary(files: Files, rows: Sequence[folder_layout.Row]) -> str:
-  """Says how many files were read, and how many were left out and why."""
+  """States how many files were read, and how many were left out and why."""
   clients = len({row.client for row in rows if row.split == TRAIN} - {''})
   of = Counter(row.split for row in rows)
   line = f'read {len(rows)} images' + (f' of {clients} clients' if clients else '')
@@ -133,7 +133,7 @@ def _summary(files: Files, rows: Sequence[folder_layout.Row]) -> str:
 
 
 def _file_notes(files: Files) -> list[str]:
-  """Says which folders have several Unicode spellings, and how many images are one file twice."""
+  """States which folders have several Unicode spellings, and how many images are one file twice."""
   names = respelled(name for path in files.spelled for name in path[:-1])
   notes = [f'{listed(names)}: two Unicode spellings, taken as one name'] if names else []
   inodes = [(info.st_dev, info.st_ino) for info in (path.stat() for path in files.paths)]

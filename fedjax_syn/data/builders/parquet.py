@@ -199,7 +199,7 @@ def _names(splits: Mapping[str, Any], choice: Choice, where: str) -> tuple[str, 
 
 
 def _columns(schema: pa.Schema, choice: Choice, where: str) -> Columns:
-  """Says which columns are images, labels and clients."""
+  """States which columns are images, labels and clients."""
   said = _features(schema)
   kind = lambda name: said.get(name, {}).get('_type', '')
   structs = [
@@ -307,7 +307,7 @@ def _classes(
 
 
 def every_fifth(groups: np.ndarray) -> np.ndarray:
-  """Says which rows test: of each group the fifth, the tenth, ... in the order of the rows.
+  """States which rows test: of each group the fifth, the tenth, ... in the order of the rows.
 
   Args:
     groups: integers or texts [rows].

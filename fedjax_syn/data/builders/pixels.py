@@ -69,7 +69,7 @@ class Pixels(NamedTuple):
 
 
 def is_image(path: Path) -> bool:
-  """Says by a file's first bytes, whatever its name, whether it is an image of `FORMATS`.
+  """States by a file's first bytes, whatever its name, whether it is an image of `FORMATS`.
 
   Args:
     path: a regular file.
@@ -86,7 +86,7 @@ def is_image(path: Path) -> bool:
 
 
 def _is_tiff(path: Path, head: bytes) -> bool:
-  """Says whether a file is a TIFF, and no raw file (DNG, NEF, CR2), whose image is a preview."""
+  """Returns whether a file is a TIFF, and no raw file (DNG, NEF, CR2), whose image is a preview."""
   if head[8:10] == b'CR':
     return False
   try:

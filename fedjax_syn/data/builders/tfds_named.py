@@ -124,7 +124,7 @@ def _splits_read(
   splits: dict[str, Split],
   chosen: bool,
 ) -> list[str]:
-  """Says which splits were read, and which were not."""
+  """States which splits were read, and which were not."""
   rows = {name: len(split.y) for name, split in splits.items()}
   notes = [f'read {rows["train"]} images of split {trained} and {rows["test"]} of split {tested}']
   if tested != TESTS[0] and not chosen:
@@ -147,7 +147,7 @@ def _keys(builder: tfds.core.DatasetBuilder) -> tuple[str, str] | None:
 
 
 def _labelled(builder: tfds.core.DatasetBuilder, split: str, key: str) -> bool:
-  """Says whether any row has a label; publishers write -1 for those that they keep."""
+  """Returns whether any row has a label; publishers write -1 for those that they keep."""
   label = tfds.features.FeaturesDict({key: builder.info.features[key]})
   rows = builder.as_data_source(split, deserialize_method=_RAW)
   return any(label.deserialize_example_np(row)[key] >= 0 for row in rows)

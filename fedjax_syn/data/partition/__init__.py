@@ -191,7 +191,7 @@ def names() -> dict[str, str]:
 
 
 def is_natural(name: str) -> bool:
-  """Says whether a partition follows the data set's own clients."""
+  """Returns whether a partition follows the data set's own clients."""
   return name in PARTITIONERS and PARTITIONERS[name].result == 'natural'
 
 
