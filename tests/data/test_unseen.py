@@ -1,18 +1,22 @@
 """Clients that never train, and label noise: which rows go where, by counts and by hand."""
 
 import dataclasses
+import types
 
 import numpy as np
 import pytest
 
 import fedjax_syn as fs
+from fedjax_syn import config as config_lib
+from fedjax_syn.cli import report
 from fedjax_syn.config import check
 from fedjax_syn.core.fields import ConfigError
 from fedjax_syn.data import datasets, label_noise, unseen
 from fedjax_syn.data.dataset import make
 from fedjax_syn.data.settings import Data
 from fedjax_syn.data.split import Split
-from fedjax_syn.runs import assemble
+from fedjax_syn.runs import assemble, experiment, metrics, stored_files
+from fedjax_syn.runs import unseen as of_runs
 
 CLIENTS = 10
 
@@ -118,8 +122,8 @@ def test_unseen_clients_are_measured_by_the_global_model():
   data = make(
     'mine', '', Split(x, y), Split(x, y), 2, 'unit', clients=clients, test_clients=clients
   )
-  run = lambda method: fs.run(
-    method,
+  result = fs.run(
+    fs.FedAvg(lr=0.5, optimizer='sgd'),
     data,
     'mlp',
     rounds=20,
@@ -128,7 +132,6 @@ def test_unseen_clients_are_measured_by_the_global_model():
     unseen_clients=0.25,
     progress=False,
   )
-  result = run(fs.FedAvg(lr=0.5, optimizer='sgd'))
   last = result.history[-1]
   assert last['test/accuracy'] == 1  # of the three that train
   model = result.engine
@@ -136,8 +139,16 @@ def test_unseen_clients_are_measured_by_the_global_model():
   right = model.evaluator(*held)(*result.variables[0])['accuracy']
   assert last['unseen/test/accuracy'] == last['unseen/test/accuracy_worst_decile'] == right
   assert last['unseen/test/accuracy_std'] == 0
-  # A head of its own is what an unseen client does not have.
-  assert not any(key.startswith('unseen/') for key in run(fs.FedRep()).history[-1])
+
+
+def test_methods_that_keep_a_part_at_each_client_have_no_accuracy_on_unseen_ones():
+  """A head of its own is what an unseen client does not have."""
+  data, chain = unseen.hold_out(dataset(), 0.3, 0), fs.chain(fs.FedRep())
+  assert of_runs.measures(types.SimpleNamespace(chain=chain), data) == ()
+  methods = {'fedavg': fs.chain(fs.FedAvg()), 'fedrep': chain, 'ditto': fs.chain(fs.Ditto())}
+  said = 'unseen/test/accuracy is not measured for fedrep: '
+  assert of_runs.line(data, methods).startswith(said)
+  assert of_runs.line(dataset(), methods) == ''
 
 
 def test_label_noise_by_counts():
@@ -178,3 +189,23 @@ def test_noise_does_not_move_rows_between_clients():
     for s, n in zip(b.data.start, b.data.size, strict=True)
   ]
   assert np.array_equal(b.counts, counts) and b.dataset.train.y is not None
+
+
+def test_a_run_says_logs_sums_up_and_reports_unseen_clients(tmp_path, capsys):
+  folder, page = tmp_path / 'w', tmp_path / 'page.html'
+  config = config_lib.get_default()
+  config.data.name, config.data.partition, config.data.clients = 'digits_styles', 'natural', 2
+  config.data.unseen_clients, config.data.label_noise = 0.3, 0.2
+  config.client.participation, config.rounds, config.compare = 1.0, 2, ''
+  config.algorithm, config.model.width, config.layout.devices = 'fedavg', 8, 1
+  assert experiment.run_experiment(config, folder) == 0
+  said = capsys.readouterr().out
+  assert '1 of 3 clients never train (' in said and 'rows have the label of another class' in said
+  last = metrics.read(folder / 'metrics.jsonl')[-1]
+  summary = stored_files.read_json(folder / 'summary.json')
+  found = summary['unseen']['test/accuracy']['mean']
+  assert found == last['unseen/test/accuracy'] == last['unseen/test/accuracy_worst_decile']
+  assert f'fedavg: accuracy on unseen clients {found:.4f}, worst tenth {found:.4f}' in said
+  pytest.importorskip('jinja2')  # in the extras report and test
+  assert report.main(['report.py', str(folder), f'--output={page}']) == 0
+  assert 'unseen/test/accuracy' in page.read_text()
