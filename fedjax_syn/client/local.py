@@ -28,6 +28,7 @@ from fedjax_syn.data import federated
 from fedjax_syn.layer import Layer, Numbers
 
 SHUFFLE, STEP, AUGMENT, STRAGGLE = 0, 1, 2, 7  # uses of a client's key in a round
+RANDOM_LAYERS = 7  # use of a local step's key: dropout
 # The mean loss of a client from which on it has diverged: in float32 it would stay finite for many
 # rounds more.
 LARGEST_LOSS = 1e6
@@ -222,7 +223,9 @@ class LocalClient:
     task = self.task
 
     def loss_fn(params, step):
-      out = task.model.apply(Variables(params, step.stats), step.x, train=True, mask=step.mask)
+      drawn = {'key': fold(step.key, 0, RANDOM_LAYERS)} if task.model.keyed else {}
+      w = Variables(params, step.stats)
+      out = task.model.apply(w, step.x, train=True, mask=step.mask, **drawn)
       return task.loss(out.logits, step.y, step.mask), out
 
     with_loss = self.having('loss', client)
@@ -231,7 +234,7 @@ class LocalClient:
     # A layer's loss may look at the whole batch's output, and differentiate it.
     image, dtype = task.data.x.shape[1:], task.data.mean.dtype
     number = 1
-    if not with_loss:
+    if not with_loss and not task.model.keyed:  # random layers draw for the whole batch
       size = self.batch_size
       number = microbatches.num_microbatches(task.model, image, dtype, size, task.backend)
     grad_fn = microbatches.value_and_grad(loss_fn, number)

@@ -51,6 +51,15 @@ class Model:
   conv: str = field(
     'auto', "form of the convolutions: 'xla', 'patches', 'chwn'; 'auto': the fastest"
   )
+  dropout: float = field(
+    0.0,
+    'rate of the values that hidden layers drop in local training; of mlp, convnet1d and own'
+    ' modules with such a field',
+    low=0,
+    high=0.99,
+    static=True,
+    added=True,
+  )
   activations: str = field(
     'float32',
     "type of a network's activations; 'bfloat16' (half the bytes) with precision=bfloat16",

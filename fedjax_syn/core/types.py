@@ -41,6 +41,9 @@ class Model(NamedTuple):
   # (params, x) -> real-valued inputs, which `apply` takes in place of x; None: x is real-valued
   # itself
   embed: Callable[[Params, Array], Array] | None = None
+  # whether `apply` also takes `key`: layers such as dropout draw with it in training, and do
+  # nothing without it
+  keyed: bool = False
 
 
 class Step(NamedTuple):

@@ -48,6 +48,7 @@ TAKES: dict[str, tuple[str, ...]] = {
   'mlp': (IMAGES, TABLE, SEQUENCES),
   'text': (TOKENS,),
 }
+DROPPING = ('mlp', 'convnet1d')  # those that have `dropout`
 TEXT = tuple(name for name, kinds in TAKES.items() if TOKENS in kinds)
 # The fastest form for vmapped or scanned clients; measured, for the paper's CIFAR-10 round on an
 # H200 with tensorfloat32: patches 0.144 s, XLA's grouped convolutions 0.206 s. Other backends take
@@ -72,6 +73,7 @@ def create(
   init: str = 'torch',
   conv: str = 'auto',
   kind: str = '',
+  dropout: float = 0.0,
   activations: str = 'float32',
 ) -> Model:
   """Builds a model; a network ignores what it has no use for (an MLP the pooling, say).
@@ -91,6 +93,8 @@ def create(
     conv: form of the convolutions: 'xla', 'patches', 'chwn', or 'auto', the fastest here.
     kind: what rows are, `Dataset.kind`; '' follows from the shape, a single size being that of
       tokens for models of texts and of a table for others.
+    dropout: rate of the values that a hidden layer drops in local training, of the MLP and of
+      sequences' ConvNet, and of own modules with such a field, whose default 0 leaves.
     activations: 'float32', or 'bfloat16' (`models.activations`), of which a function outside the
       package is not told.
 
@@ -108,6 +112,8 @@ def create(
   for argument, value in given.items():
     _one_of(argument, value, known[argument])
   _one_of('activations', activations, TYPES)
+  if not 0 <= dropout < 1:
+    raise ValueError(f'dropout = {dropout}: it must lie in 0 <= p < 1')
   kind = _kind(name, shape, kind)
   sizes = {'num_classes': num_classes, 'width': width, 'depth': depth}
   for argument, size in sizes.items():
@@ -117,6 +123,12 @@ def create(
   if conv == 'auto':
     given['conv'] = FASTEST.get(jax.default_backend(), 'xla')
   given |= {'shape': tuple(shape), **sizes}
+  if dropout:  # other functions outside the package need not know it
+    given['dropout'] = float(dropout)
+    if ':' not in name and name not in DROPPING:
+      raise ValueError(
+        f'dropout = {dropout}: is for {", ".join(DROPPING)}, not {name}; 0 would work'
+      )
   model = _own(name, kind, given) if ':' in name else _built_in(name, **given)
   return in_bfloat16(model) if activations == 'bfloat16' else model
 
@@ -138,7 +150,8 @@ def _built_in(
 ) -> Model:
   weights = INITS[init]
   body = MODELS[name][0](shape=shape, form=FORMS[conv], weights=weights, **options)
-  model = as_model(name, body, shape, num_classes, weights, tokens=name in TEXT)
+  keyed = bool(options.get('dropout'))
+  model = as_model(name, body, shape, num_classes, weights, tokens=name in TEXT, keyed=keyed)
   return model._replace(embed=embed) if name in TEXT else model
 
 

@@ -40,6 +40,7 @@ def as_model(
   num_classes: int,
   init: Init,
   tokens: bool = False,
+  keyed: bool = False,
 ) -> Model:
   """Closes a body into a `Model`, whose parameters are {'body': ..., 'head': {'kernel', 'bias'}}.
 
@@ -50,6 +51,7 @@ def as_model(
     num_classes: size of the output.
     init: one of `INITS`, for the head.
     tokens: whether rows are integers.
+    keyed: whether the body draws random numbers in training (`dropout`).
 
   Returns:
     The model. Beyond what `Model` promises, `apply(..., stages=True)` returns the Output and a
@@ -71,10 +73,13 @@ def as_model(
     train: bool = False,
     mask: Array | None = None,
     stages: bool = False,
+    key: PRNGKey | None = None,
   ) -> Output | tuple[Output, tuple[Array, ...]]:
     collections = {'params': variables.params, 'batch_stats': variables.stats}
     mutable = ['batch_stats', 'stages'] if stages else ['batch_stats']
-    (logits, features), changed = network.apply(collections, x, train, mask, mutable=mutable)
+    rngs = None if key is None else {'dropout': key}
+    outputs, changed = network.apply(collections, x, train, mask, mutable=mutable, rngs=rngs)
+    logits, features = outputs
     output = Output(logits, features, changed.get('batch_stats', {}) if train else variables.stats)
     return (output, changed['stages']['body']['outputs']) if stages else output
 
@@ -84,7 +89,7 @@ def as_model(
   def is_head(path: tuple) -> bool:
     return getattr(path[0], 'key', path[0]) == 'head'
 
-  return Model(name, initialise, apply, head, is_head)  # type: ignore[arg-type]
+  return Model(name, initialise, apply, head, is_head, keyed=keyed)  # type: ignore[arg-type]
 
 
 def check_fits(shape: tuple[int, int, int], name: str, *layers: tuple[int, int, int]) -> None:

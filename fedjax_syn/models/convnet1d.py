@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from fedjax_syn.core.types import Array
 from fedjax_syn.models.init import Init
-from fedjax_syn.models.network_layers import FORMS, NORMS, Dense, GroupNorm
+from fedjax_syn.models.network_layers import FORMS, NORMS, Dense, GroupNorm, dropout
 
 WINDOW = 5  # steps of a convolution
 GROUPS = 8  # of channels, in the norm 'group'
@@ -29,6 +29,7 @@ class ConvNet1D(nn.Module):
   norm: str
   pooling: str
   weights: Init
+  dropout: float = 0.0
 
   @nn.compact
   def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
@@ -39,7 +40,7 @@ class ConvNet1D(nn.Module):
       z = nn.relu(norm(z[:, :, None], train, mask)[:, :, 0])  # norms are for images
       z = POOLINGS[self.pooling](z)
       self.sow('stages', 'outputs', z)
-    return z.mean(axis=1)
+    return dropout(self, self.dropout, z.mean(axis=1))
 
 
 def _norm(name: str, width: int) -> Callable[..., Callable[..., Array]]:
@@ -75,6 +76,7 @@ def convnet1d(
   norm: str,
   pooling: str,
   weights: Init,
+  dropout: float = 0.0,
   **unused: Any,
 ) -> ConvNet1D:
   """Returns the body of a ConvNet for sequences. Defaults: 64 wide, 3 blocks.
@@ -88,4 +90,4 @@ def convnet1d(
       f"model.name = 'convnet1d' does not fit sequences of {shape[0]} steps: {depth} poolings by 2"
       ' leave nothing; use a smaller depth, or pooling "none"'
     )
-  return ConvNet1D(width or 64, depth, norm, pooling, weights)
+  return ConvNet1D(width or 64, depth, norm, pooling, weights, dropout)

@@ -13,12 +13,12 @@ STREAM = 2**20  # of the initial key, far from the numbers that a network folds 
 
 
 @functools.cache  # compiled programs are looked up by the model
-def with_extra_outputs(model: Model, shape: tuple[int, int, int]) -> Model:
+def with_extra_outputs(model: Model, shape: tuple[int, ...]) -> Model:
   """Doubles the outputs of a model: `extra_logits` gives the additional ones.
 
   Args:
     model: the network with C classes.
-    shape: (height, width, channels) of an image.
+    shape: of a row.
 
   Returns:
     The model with a linear layer of C more outputs in `params['extra']`. Logits, and with them loss
@@ -42,7 +42,7 @@ def with_extra_outputs(model: Model, shape: tuple[int, int, int]) -> Model:
   def is_head(path):
     return getattr(path[0], 'key', path[0]) == NAME or model.is_head(path)
 
-  return Model(model.name, init, apply, model.head, is_head)
+  return model._replace(init=init, apply=apply, is_head=is_head)
 
 
 def check(params: Params, size: int) -> None:

@@ -6,7 +6,7 @@ import flax.linen as nn
 
 from fedjax_syn.core.types import Array
 from fedjax_syn.models.init import Init
-from fedjax_syn.models.network_layers import Dense
+from fedjax_syn.models.network_layers import Dense, dropout
 
 
 class MLP(nn.Module):
@@ -15,6 +15,7 @@ class MLP(nn.Module):
   width: int
   depth: int
   weights: Init
+  dropout: float = 0.0
 
   @nn.compact
   def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
@@ -22,9 +23,10 @@ class MLP(nn.Module):
     for i in range(self.depth):
       z = nn.relu(Dense(self.width, self.weights, name=f'dense_{i}')(z))
       self.sow('stages', 'outputs', z)
+      z = dropout(self, self.dropout, z)
     return z
 
 
-def mlp(*, width: int, depth: int, weights: Init, **unused: Any) -> MLP:
+def mlp(*, width: int, depth: int, weights: Init, dropout: float = 0.0, **unused: Any) -> MLP:
   """Returns the body of an MLP. Defaults: 128 wide, 2 hidden layers."""
-  return MLP(width or 128, depth or 2, weights)
+  return MLP(width or 128, depth or 2, weights, dropout)

@@ -163,6 +163,13 @@ class Dense(nn.Module):
     return x @ kernel + jnp.expand_dims(bias, tuple(range(x.ndim - 1)))
 
 
+def dropout(module: nn.Module, rate: float, x: Array) -> Array:
+  """Drops values at a rate and scales the others by 1 / (1 - rate), where the module has a key."""
+  if not rate or not module.has_rng('dropout'):
+    return x
+  return nn.Dropout(rate, deterministic=False, parent=module)(x)
+
+
 class GroupNorm(nn.Module):
   """Normalises each sample over space and groups of channels, then scales and shifts each channel.
 

@@ -38,7 +38,7 @@ def with_projection(model: Model, shape: tuple[int, ...], size: int) -> Model:
 
   Args:
     model: the network; its own classifier is not used any more.
-    shape: (height, width, channels) of an image, or (length,) of a row of tokens.
+    shape: of a row.
     size: of the projected features, which become the model's features.
 
   Returns:
@@ -59,9 +59,9 @@ def with_projection(model: Model, shape: tuple[int, ...], size: int) -> Model:
     head = projection.init(fold(key, 0, 1), jnp.zeros((1, features)))
     return Variables({**variables.params, 'projection': head['params']}, variables.stats)
 
-  def apply(variables, x, train=False, mask=None):
+  def apply(variables, x, **options):
     own = {k: v for k, v in variables.params.items() if k != 'projection'}
-    out = model.apply(Variables(own, variables.stats), x, train=train, mask=mask)
+    out = model.apply(Variables(own, variables.stats), x, **options)
     logits, z = projection.apply({'params': variables.params['projection']}, out.features)
     return Output(logits, z, out.stats)
 
@@ -72,4 +72,4 @@ def with_projection(model: Model, shape: tuple[int, ...], size: int) -> Model:
     keys = [getattr(part, 'key', part) for part in path[:2]]
     return keys == ['projection', 'classifier']
 
-  return Model(model.name, init, apply, head, is_head, model.embed)
+  return model._replace(init=init, apply=apply, head=head, is_head=is_head)
