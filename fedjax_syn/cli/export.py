@@ -4,7 +4,7 @@
                              [--clients] [--trusted]
 
   W         the run's folder
-  --format  one or more of npz, png, safetensors; all by default
+  --format  one or more of npz, png (of images), safetensors; all by default
   --output  the folder of the files; W/export by default
   --seed    which seed; by default the first one that did not diverge
   --best    the model with the best accuracy on held-out rows instead of the last one; the run must
@@ -94,14 +94,17 @@ def export(
   if loaded.synthetic is not None:
     names = stored['dataset'].get('class_names', ())  # an older run says none
     last = export_lib.last_set(loaded.synthetic, names)
+    if 'pixels' not in last and kinds == [*KINDS]:  # all by default
+      kinds = [kind for kind in KINDS if kind != 'png']
     export_lib.check_shown(last, kinds)
   with lock.hold(target):  # two exports at the same time would write each other's files
-    lines = []
+    lines: list[str] = []
+    images = 'images' if loaded.synthetic is None or 'pixels' in last else 'rows'
     if loaded.synthetic is not None:
       for kind in kinds:
         paths = export_lib.FORMATS[kind](last, target)
         what = str(paths[0]) if len(paths) == 1 else f'{paths[0].parent}/*.png'
-        lines.append(f'{what}: {len(last["x"])} synthetic images')
+        lines.append(f'{what}: {len(last["x"])} synthetic {images}')
     elif kinds != ['safetensors']:
       finished = (folder / 'summary.json').exists()
       why = 'this run learned none' if finished else 'this run is not finished'

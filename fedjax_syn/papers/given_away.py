@@ -100,10 +100,11 @@ def measure(own: Set, steps: int) -> dict[str, Any]:
   key = stream(run.seed, Purpose.EVALUATE, 1)
   synthetic, noise = np.asarray(x), np.asarray(jax.random.normal(fold(key, 4), x.shape))
   near = lambda x, references: privacy_check.nearest_distances(data, x, references)
-  nearest = privacy_check.nearness(near(synthetic, train.x), near(test.x, train.x))
+  seen = [privacy_check.as_seen(data, split) for split in (train, test)]
+  nearest = privacy_check.nearness(near(synthetic, seen[0].x), near(seen[1].x, seen[0].x))
 
   def by_distance(references):
-    scores = [-near(split.x, references) for split in (train, test)]
+    scores = [-near(split.x, references) for split in seen]
     return privacy_check.membership(*scores)._asdict()
 
   def by_loss(variables):

@@ -15,7 +15,7 @@ from fedjax_syn.data.normalisation import Normalisation
 from fedjax_syn.plotting import canvas
 from fedjax_syn.plotting.canvas import label_of
 from fedjax_syn.plotting.canvas import save as save
-from fedjax_syn.plotting.numbers import curve, metric_title, mosaic, percent
+from fedjax_syn.plotting.numbers import as_images, curve, metric_title, mosaic, percent
 from fedjax_syn.plotting.style import COLOURS, method_name, styles
 
 BUBBLES = 4000  # more than that takes long and shows nothing
@@ -127,7 +127,8 @@ def synthetic_sets(
   """Draws a learned set before, during and after learning, one row of images per class.
 
   Args:
-    x_snapshots: [snapshots, images, height, width, channels], normalised as the model sees them.
+    x_snapshots: [snapshots, images, height, width, channels], normalised as the model sees them; or
+      rows of a table [..., features] or sequences [..., time, channels], drawn as `as_images`.
     y: soft labels, [snapshots, images, classes]; a class's images are those with the most weight
       on it in the last snapshot, in all panels, so that an image keeps its position.
     iterations: of each snapshot.
@@ -146,11 +147,14 @@ def synthetic_sets(
   columns = min(columns, max(np.sum(labels == c) for c in rows))
   width, height = max(3, 0.3 + 0.38 * columns * len(shown)), 0.6 + 0.38 * len(rows)
   figure, panels = canvas.begin(width, height, len(shown), len(shown))
+  x = np.asarray(x_snapshots)
+  x = pixels(x, normalisation) if x.ndim == 5 else as_images(x)
   for axes, snapshot in zip(panels, shown, strict=True):
-    images = pixels(np.asarray(x_snapshots[snapshot]), normalisation)
-    _show(axes, mosaic(images, labels, rows, columns, background=1))
+    _show(axes, mosaic(x[snapshot], labels, rows, columns, background=1))
     axes.set_title(f'iteration {int(iterations[snapshot])}', fontsize=8)
-  height = np.shape(x_snapshots)[2] + 1
+    if np.ndim(x_snapshots) < 5:
+      axes.set_aspect('auto')
+  height = x.shape[2] + 1
   names = [caption(class_names[c] if class_names else c, 24) for c in rows]
   panels[0].set_yticks([(i + 0.5) * height for i in range(len(rows))], names, fontsize=7)
   return canvas.finish(figure, path, title, grid='')

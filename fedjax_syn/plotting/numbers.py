@@ -50,6 +50,26 @@ def metric_title(key: str) -> str:
   return re.sub('[/_]', ' ', key) + (' (%)' if percent(key) == 100 else '')
 
 
+def as_images(x: np.ndarray) -> np.ndarray:
+  """Turns rows of a table or sequences into grey images; images are returned as they are.
+
+  A row becomes a column of pixels, one for each feature; a sequence an image with a line for each
+  channel. Grey is 0, white and black are the largest value of either sign, up to the 99 % quantile.
+
+  Args:
+    x: [snapshots, rows, features] or [snapshots, rows, time, channels], scaled as the model sees
+      them; or images [snapshots, images, height, width, channels].
+
+  Returns:
+    Images [snapshots, rows, height, width, 1] in 0..1.
+  """
+  if x.ndim == 5:
+    return x
+  wide = x[..., None] if x.ndim == 3 else np.swapaxes(x, 2, 3)  # features, or channels, go down
+  most = max(float(np.quantile(np.abs(wide), 0.99)), 1e-9)
+  return np.clip(0.5 + wide / (2 * most), 0, 1)[..., None]
+
+
 def mosaic(
   images: np.ndarray,
   labels: np.ndarray,

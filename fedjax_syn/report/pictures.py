@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_syn.plotting.numbers import mosaic
+from fedjax_syn.plotting.numbers import as_images, mosaic
 
 ROWS, COLUMNS = 20, 10  # classes, and images of each, that are shown at most
 PIXELS = 48  # images with more a side are thinned out
@@ -39,8 +39,8 @@ def montage(learned: Mapping[str, np.ndarray]) -> Montage:
 
   Args:
     learned: as in synthetic.npz: 'x' [snapshots, images, height, width, channels] as the model
-      sees them, 'y' [snapshots, images, classes], 'iterations' [snapshots], 'mean' and 'std' per
-      channel.
+      sees them, or rows of a table or sequences (see `as_images`), 'y' [snapshots, images,
+      classes], 'iterations' [snapshots], 'mean' and 'std' per channel.
 
   Returns:
     The pictures.
@@ -49,9 +49,11 @@ def montage(learned: Mapping[str, np.ndarray]) -> Montage:
   present = np.unique(labels)
   classes = present[:ROWS]
   columns = min(COLUMNS, max(int(np.sum(labels == c)) for c in classes))
-  thin = -(-max(learned['x'].shape[2:4]) // PIXELS)
-  x = learned['x'][:, :, ::thin, ::thin]
-  shown = np.clip(x * learned['std'] + learned['mean'], 0, 1)
+  x = as_images(learned['x'])
+  thin = -(-max(x.shape[2:4]) // PIXELS)
+  x = x[:, :, ::thin, ::thin]
+  images = learned['x'].ndim == 5
+  shown = np.clip(x * learned['std'] + learned['mean'] if images else x, 0, 1)
   shown = (255 * shown + 0.5).astype(np.uint8)[..., : 3 if shown.shape[-1] >= 3 else 1]
   # What no image covers shows the page's own colour.
   opaque = np.concatenate([shown, np.full_like(shown[..., :1], 255)], axis=-1)

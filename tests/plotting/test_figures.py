@@ -139,6 +139,15 @@ def test_synthetic_sets(tmp_path, channels, snapshots):
   assert_picture(tmp_path / 's.png')
 
 
+@pytest.mark.parametrize('shape', [(6,), (12, 3)])
+def test_sets_of_a_table_and_of_sequences(tmp_path, shape):
+  x = np.random.default_rng(0).normal(size=(2, 20, *shape))
+  y = np.tile(np.eye(4)[np.arange(20) % 4], (2, 1, 1))
+  normalisation = Normalisation('auto', (7.0,) * shape[-1], (3.0,) * shape[-1])
+  figures.synthetic_sets(x, y, [0, 9], normalisation, tmp_path / 's.png', 'a table')
+  assert_picture(tmp_path / 's.png')
+
+
 def test_pixels_undo_the_normalisation():
   """x = 2 with mean 0.5 and std 0.25 is 1.0; x = 9 is cut off there; x = -2 is 0."""
   normalisation = Normalisation('n', (0.5,), (0.25,))

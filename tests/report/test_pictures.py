@@ -41,6 +41,24 @@ def test_montage():
   assert (after[:, :, 1][3:, 3:] == 0).all()  # no image there
 
 
+def test_montage_of_a_table_and_of_sequences():
+  """A row is a column of its features, a sequence has a line for each channel; 0 is grey."""
+  x = np.array([[[0, 2, -2], [-1, 0, 1]]], np.float32)  # one snapshot of two rows
+  learned = {'y': np.eye(2)[None], 'iterations': np.array([0]), 'mean': [5, 5, 5], 'std': [9, 9, 9]}
+  made = pictures.montage({'x': x, **learned})
+  shown = decoded(made.pictures[0])
+  assert (made.width, made.height, made.columns) == (2, 8, 1)
+  most = np.quantile([0, 2, 2, 1, 0, 1], 0.99)
+  grey = lambda v: (255 * np.clip(0.5 + v / (2 * most), 0, 1) + 0.5).astype(int)
+  np.testing.assert_array_equal(shown[:3, 0, 0], grey(np.array([0, 2, -2])))
+  np.testing.assert_array_equal(shown[4:7, 0, 0], grey(np.array([-1, 0, 1])))
+  sequences = np.zeros((1, 2, 5, 3), np.float32)
+  sequences[0, 1, 4, 2] = 1  # the last step of the last channel
+  made = pictures.montage({'x': sequences, **learned})
+  shown = decoded(made.pictures[0])
+  assert (made.width, made.height) == (6, 8) and shown[6, 4, 0] == shown[:, :, 0].max() > 128
+
+
 def test_of_many_clients_a_picture_shows_all_and_a_table_the_first(opened):
   counts = np.arange(100)[:, None] * np.array([1, 0])
   run = opened[1]._replace(counts=counts, stored={'dataset': {'num_classes': 2}})

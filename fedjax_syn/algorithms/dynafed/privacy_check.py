@@ -16,6 +16,7 @@ from sklearn.metrics import pairwise_distances_argmin_min, roc_auc_score
 
 from fedjax_syn.core.types import Model, Variables
 from fedjax_syn.data import federated
+from fedjax_syn.data.split import Split
 
 QUANTILE = 0.05
 
@@ -37,6 +38,18 @@ class Attack(NamedTuple):
   std_error: float
 
 
+def as_seen(data: federated.FederatedData, split: Split) -> Split:
+  """Returns rows of a data set as `nearest_distances` takes them: floats scaled, uint8 as they are.
+
+  Args:
+    data: gives the constants.
+    split: of the data set.
+  """
+  if split.x.dtype == np.uint8:
+    return split
+  return split._replace(x=np.asarray(federated.normalise(data, jnp.asarray(split.x))))
+
+
 def nearest_distances(
   data: federated.FederatedData, x: np.ndarray, references: np.ndarray, chunk: int = 10_000
 ) -> np.ndarray:
@@ -44,8 +57,8 @@ def nearest_distances(
 
   Args:
     data: gives the normalisation of uint8 images.
-    x: images [n, height, width, channels], uint8 or normalised.
-    references: the same, [m, height, width, channels].
+    x: images [n, height, width, channels], uint8 or normalised, or other rows, scaled.
+    references: the same, [m, ...].
     chunk: images of either kind that are floats at the same time.
 
   Returns:

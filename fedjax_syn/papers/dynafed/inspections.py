@@ -3,7 +3,6 @@
 import functools
 import math
 import pathlib
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -193,19 +192,21 @@ def privacy(finished: FinishedRun, figures: pathlib.Path, trained: Variables) ->
   synthetic = np.asarray(finished.sets['synthetic'].x)
   before = np.asarray(run.state.server[DynaFed.name].snapshots.x[0])
   near = functools.partial(privacy_check.nearest_distances, data)
-  distances = {'synthetic': near(synthetic, train.x), 'held out': near(test.x, train.x)}
+  seen = [privacy_check.as_seen(data, split) for split in (train, test)]
+  distances = {'synthetic': near(synthetic, seen[0].x), 'held out': near(seen[1].x, seen[0].x)}
   nearest = privacy_check.nearness(distances['synthetic'], distances['held out'])
   diagnostics.privacy(distances, nearest.held_out_low, figures / 'privacy.png', run.title)
 
-  def attack(score: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, float]:
-    return privacy_check.membership(score(*train), score(*test))._asdict()
+  def by_distance(references: np.ndarray) -> dict[str, float]:
+    return privacy_check.membership(*(-near(s.x, references) for s in seen))._asdict()
 
   def by_loss(variables: Variables) -> dict[str, float]:
-    return attack(lambda x, y: -privacy_check.sample_losses(model, data, variables, x, y))
+    losses = functools.partial(privacy_check.sample_losses, model, data, variables)
+    return privacy_check.membership(*(-losses(*split) for split in (train, test)))._asdict()
 
   membership = {
-    'distance': attack(lambda x, y: -near(x, synthetic)),
-    'distance, set before learning': attack(lambda x, y: -near(x, before)),
+    'distance': by_distance(synthetic),
+    'distance, set before learning': by_distance(before),
     'loss': by_loss(trained),
     'loss, network before training': by_loss(model.init(fold(finished.key, 2))),
   }
