@@ -100,6 +100,8 @@ class Layer:
   name: ClassVar[str] = ''
   # Backends where devices that no client needs share a client's work (`core.clients.in_group`).
   shares_on: ClassVar[tuple[str, ...]] = ()
+  # Whether it changes no model while its server state began as zeros (`engine.round_programs`).
+  idles: ClassVar[bool] = False
 
   def __init_subclass__(cls, **options: Any):
     super().__init_subclass__(**options)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_syn.core.programs import loop
+from fedjax_syn.core.programs import Once, loop
 from fedjax_syn.core.types import Array, PRNGKey, PyTree, Shard
 from fedjax_syn.data import partition as partition_lib
 
@@ -174,24 +174,25 @@ def draw(data: FederatedData, key: PRNGKey, count: int) -> FederatedData:
   Returns:
     Data of these rows alone, x [count, ...] and y [count, ...], on the device; no clients.
   """
-  rows = _row_numbers(key, count, data.order.shape[0])
   if placement_of(data) == 'host':
-    numbers = np.sort(data.order)[jax.device_get(rows)]  # rows of clients that take part
+    rows = jax.device_get(_row_numbers(key, count, data.order.shape[0]))
+    numbers = np.sort(data.order)[rows]  # rows of clients that take part
     x, y = jax.device_put((np.asarray(data.x)[numbers], np.asarray(data.y)[numbers]))
   else:
-    x, y = _rows(data.x, data.y, rows)
+    x, y = _drawn_rows(data.x, data.y, key, count, data.order.shape[0])
   nothing: Any = dict.fromkeys(('order', 'start', 'size', 'class_counts', 'positions', 'proxy'))
   return data._replace(x=x, y=y, **nothing)
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2))
+@functools.partial(Once, static_argnums=(1, 2))
 def _row_numbers(key: PRNGKey, count: int, rows: int) -> Array:
   return jax.random.randint(key, (count,), 0, rows)
 
 
-@jax.jit
-def _rows(x: Array, y: Array, rows: Array) -> tuple[Array, Array]:
-  return x[rows], y[rows]
+@functools.partial(Once, static_argnums=(3, 4))
+def _drawn_rows(x: Array, y: Array, key: PRNGKey, count: int, rows: int) -> tuple[Array, Array]:
+  drawn = jax.random.randint(key, (count,), 0, rows)
+  return x[drawn], y[drawn]
 
 
 def all_clients(data: FederatedData) -> Shard:

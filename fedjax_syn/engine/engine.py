@@ -13,7 +13,6 @@ from fedjax_syn.algorithms import chain
 from fedjax_syn.chains import Chain
 from fedjax_syn.client.local import seen_by
 from fedjax_syn.core import programs
-from fedjax_syn.core.background import Background
 from fedjax_syn.core.contexts import ClientContext, Message, State, Task
 from fedjax_syn.core.mesh import place, replicated, shapes_on
 from fedjax_syn.core.privacy import Mechanism, promises
@@ -26,6 +25,7 @@ from fedjax_syn.engine.evaluate import Evaluator, make_evaluator
 from fedjax_syn.engine.layout import Layout
 from fedjax_syn.engine.personal import Personal, make_split, measure_all
 from fedjax_syn.engine.round_metrics import each_numbers, numbers
+from fedjax_syn.engine.round_programs import RoundPrograms
 from fedjax_syn.engine.static_setting import make_setting
 from fedjax_syn.layer import Layer, overrides
 
@@ -42,6 +42,7 @@ class Engine:
     data: the training set, on the devices or (`federated.placement_of`) in host memory.
     client_state_place: 'device', or 'host': `State.clients` are numpy arrays, changed in place.
       Where training rows are in host memory, it is there too.
+    round_programs: of its rounds, or those of a longer method (`round_programs.share`).
   """
 
   def __init__(
@@ -92,7 +93,7 @@ class Engine:
     self.data, self._data = self._rows.whole, self._rows.data  # the latter: shapes of rows on hosts
     self._chain = place(self.chain.traced(), self._everywhere)
     programs.keep(setting, (self._chain, self._data))
-    self._warm: dict[tuple[int, int], Background] = {}  # by runs side by side, first round
+    self.round_programs = RoundPrograms(setting, self._chain, self._data, self._shapes)
     if self.mechanism is not None:  # now and not in round 1: this traces what clients send
       self._check_noise(self.mechanism)
     elif any(overrides(layer, 'server_init') for layer in self.chain):
@@ -132,7 +133,7 @@ class Engine:
       number = int(jax.device_get(state.round)) + 1
       given = self._rows.of_round(seed, number), self._number(count)
       arguments = self._chain, self._number(seed), place(state, self._everywhere), *given
-      return self._call(rounds.many_rounds, 1, first_round, *arguments)
+      return self.round_programs.run(first_round, *arguments)
 
     sample = functools.partial(self._rows.sampled, seed)
     state, report = self.setting.clients.run(advance, sample, self._rows.sizes, state, count)
@@ -169,8 +170,7 @@ class Engine:
     first_round = validation.phase_of(self.chain, done.pop(), count)
     method = self._chain if chains is None else place(chains.traced(), self._everywhere)
     given = place(tuple(states), self._everywhere), self._data, self._number(count)
-    arguments = len(seeds), first_round, method, self._number(seeds), *given
-    new, report = self._call(rounds.many_rounds_side_by_side, *arguments)
+    new, report = self.round_programs.run(first_round, method, self._number(seeds), *given)
     return new, each_numbers(jax.device_get(report), len(seeds))
 
   def with_values(self, method: Chain | Layer) -> 'Engine':
@@ -187,8 +187,9 @@ class Engine:
       reason = 'a static field differs, or only one of the two adds noise'
       raise ValueError(f'{method.name}: {reason}; make another Engine')
     other = copy.copy(self)
-    other.chain, other.mechanism, other._warm = method, mechanism, {}
+    other.chain, other.mechanism = method, mechanism
     other._chain = place(method.traced(), self._everywhere)
+    other.round_programs = RoundPrograms(self.setting, other._chain, self._data, other._shapes)
     return other
 
   def next_stop(self, done: int) -> int | None:
@@ -212,9 +213,7 @@ class Engine:
 
   def warm_up(self, runs: int = 1) -> None:
     """Compiles the rounds of every phase in the background, for so many runs side by side."""
-    for first_round in (1, *(phase + 1 for phase in self.chain.phases)):
-      arguments = self.setting, first_round, self._chain, self._shapes(), self._data, runs
-      self._warm[runs, first_round] = Background(functools.partial(rounds.compiled, *arguments))
+    self.round_programs.warm_up(runs)
 
   def programs(self, splits: Mapping[str, int], size: np.ndarray) -> list[Program]:
     """Returns the programs of a run, lowered from shapes: the devices need not be there.
@@ -321,15 +320,6 @@ class Engine:
   def _number(self, value: int | Sequence[int]) -> Array:
     """Puts numbers on the devices explicitly: implicit transfers may be forbidden."""
     return place(np.asarray(value, np.int32), self._everywhere)
-
-  def _call(
-    self, program: Callable[..., Any], runs: int, first_round: int, chain: Chain, *others: Any
-  ) -> Any:
-    arguments, data = (chain, *others), others[2]
-    same = chain is self._chain and data.x.shape == self._data.x.shape
-    if same and (runs, first_round) in self._warm:
-      return self._warm[runs, first_round].result()(*arguments)
-    return program(self.setting, first_round, *arguments)
 
   def _shapes(self) -> State:
     state = rounds.init.eval_shape(self.setting, self._chain, np.int32(0), self._data)

@@ -5,7 +5,7 @@ import itertools
 import jax
 import numpy as np
 
-from fedjax_syn.core.keys import TAGS, Purpose, fold, stream
+from fedjax_syn.core.keys import TAGS, Purpose, fold, stream, threefry
 from tests.debug_checks import recorded_keys
 
 
@@ -23,6 +23,29 @@ def test_keys_are_distinct():
   )
   data = np.asarray(draw(*asked.T))
   assert len({tuple(row) for row in data}) == len(asked)
+
+
+def test_threefry_has_its_published_values():
+  """The known answers of the authors: zeros, ones, digits of pi (Salmon et al., 2011)."""
+  ones = (2**32 - 1,) * 2
+  assert threefry((0, 0), (0, 0)) == (0x6B200159, 0x99BA4EFE)
+  assert threefry(ones, ones) == (0x1CB996FC, 0xBB002BE7)
+  pi = threefry((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3))
+  assert pi == (0xC4923A9C, 0x483DF7A0)
+
+
+def test_keys_outside_of_programs_are_those_inside():
+  key = lambda seed, round, number: fold(stream(seed, Purpose.SERVER_WORK, round), number, 3)
+  inside = jax.jit(key)
+  for numbers in np.array([[0, 0, 0], [7, 60, 5], [-1, 2**31 - 1, -4], [2**31 - 1, 1, 2**28]]):
+    words = [jax.random.key_data(f(*numbers.astype(np.int32))) for f in (key, inside)]
+    np.testing.assert_array_equal(*words)
+
+
+def test_a_known_key_is_folded_in_a_traced_function():
+  known = stream(3, Purpose.COMMON)
+  inside = jax.jit(lambda: jax.random.key_data(fold(fold(known, 2), 1)))()
+  np.testing.assert_array_equal(inside, jax.random.key_data(fold(fold(known, 2), 1)))
 
 
 def test_keys_do_not_depend_on_how_many_are_drawn():

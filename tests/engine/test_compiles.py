@@ -2,13 +2,14 @@
 
 import contextlib
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fedjax_syn as fs
 from fedjax_syn.core.keys import Purpose, fold, stream
-from fedjax_syn.engine import rounds
+from fedjax_syn.engine import round_programs, rounds
 from tests import tiny
 
 ARGUMENTS = {
@@ -100,10 +101,44 @@ def test_a_static_field_compiles():
   assert events
 
 
-def test_a_key_outside_a_program_compiles_two_programs():
-  """Work between rounds makes its keys so, and each operation alone would be a program."""
-  stream.clear_cache()
-  fold.clear_cache()
+def test_a_key_outside_a_program_compiles_nothing():
   with compiled() as events:
     fold(stream(np.int32(3), Purpose.SERVER_WORK, np.int32(7)), 1)
-  assert len(events) <= 2
+  assert not events
+
+
+def engines(*methods):
+  """Returns engines of methods on the same data and network."""
+  data, model = tiny.federated([3, 5, 4]), tiny.net(4, 3)
+  return [tiny.build(method, model, data) for method in methods]
+
+
+def test_a_method_runs_by_the_program_of_a_longer_one():
+  """FedAvg's rounds are those of its own program, beyond the round of DynaFed's synthesis too."""
+  alone, fedavg, longer = engines(BASE, BASE, fs.chain(BASE, dynafed(0.05)))
+  round_programs.share([fedavg, longer])
+  rounds.many_rounds.clear_cache()
+  state, expected = fedavg.init(0), alone.init(0)
+  for count in (2, 3):
+    state, report = fedavg.run(0, state, count)
+  longer.run(0, longer.init(0), 2)
+  assert rounds.many_rounds._cache_size() == 1
+  expected, numbers = alone.run(0, expected, 5)
+  assert report.keys() == numbers.keys()
+  np.testing.assert_allclose(report['train/loss'], numbers['train/loss'], rtol=1e-6)
+  chex.assert_trees_all_close(state, expected, rtol=1e-6)
+  both, _ = fedavg.run_side_by_side((0, 1), [fedavg.init(0), fedavg.init(1)], 5)
+  chex.assert_trees_all_close(both[0], expected, rtol=1e-5)
+
+
+def test_other_methods_have_their_own_program():
+  dyna = dynafed(0.05)
+  methods = fs.chain(BASE, fs.FedProx()), fs.chain(BASE, fs.SCAFFOLD(), dyna), fs.chain(BASE, dyna)
+  for other in (*methods[:2], fs.chain(BASE, fs.FedAvgM()), fs.FedAvg(lr=0.1, batch_size=64)):
+    both = engines(other, methods[2])
+    before = [engine.round_programs for engine in both]
+    round_programs.share(both)
+    assert [engine.round_programs for engine in both] == before
+  scaffold, longer = engines(fs.chain(BASE, fs.SCAFFOLD()), methods[1])
+  round_programs.share([longer, scaffold])
+  assert isinstance(scaffold.round_programs, round_programs.Borrowed)

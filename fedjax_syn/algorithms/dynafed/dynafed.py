@@ -26,7 +26,7 @@ from fedjax_syn.core.chunks import Chunks
 from fedjax_syn.core.contexts import Task
 from fedjax_syn.core.fields import field
 from fedjax_syn.core.keys import fold
-from fedjax_syn.core.mesh import place, replicated
+from fedjax_syn.core.mesh import place, replicated, zeros_like
 from fedjax_syn.core.microbatches import Microbatches
 from fedjax_syn.core.optimizers import training_step
 from fedjax_syn.core.programs import Once, bounded
@@ -59,6 +59,8 @@ class DynaFed(Layer):
   distance divided by ||w^t - w*||^2 (code; the paper leaves d open). alpha is learned with X and y
   (code). The fields say where each default comes from.
   """
+
+  idles = True
 
   length: int = field(20, 'L, rounds before synthesis (paper 20, code 24)', low=1, high=10**5)
   segment: int = field(5, 's, rounds from w^t to w^{t+s} (paper 5, code 3)', low=1, high=10**5)
@@ -101,7 +103,8 @@ class DynaFed(Layer):
 
   def server_update(self, round, new):
     model, state = round.task.model, round.state
-    recording = round.round <= self.length  # one program for all rounds: clients do the same
+    # One program for all rounds: clients do the same. Without a set no model changes (`idles`).
+    recording = (round.round <= self.length) | (state.iteration == 0)
     # Algorithm 2, line 14. Round c records the w^{c-1} it sent: later layers may change its w^c.
     number = jnp.where(recording, round.round - 1, self.length + 1)
     w = Variables(new, round.stats)  # Algorithm 2, lines 11 and 12
@@ -113,9 +116,8 @@ class DynaFed(Layer):
 
   def server_work(self, task, key, state, w, seconds):  # Algorithm 2, line 9: DataSyn
     if int(state.iteration) == 0:
-      state = _record(state, self.length, w.params)  # w^L
-      # d divides by ||w^t - w*||^2, which must not be 0.
-      move = float(_smallest_move(state.trajectory, self._first_t, self.length, self.segment))
+      state, move = _with_last(self, state, w.params)
+      move = float(move)  # d divides by ||w^t - w*||^2, which must not be 0
       if not 0 < move < np.inf:
         moved = f'(smallest squared move {move})'
         reason = f'the trajectory does not move or is not finite {moved}: nothing to match'
@@ -123,17 +125,17 @@ class DynaFed(Layer):
     batches, *fixed, state = self._placed(task, key, state, w)
     chunks, ok = Chunks(seconds), True
     while ok and (count := chunks.next(self.iterations - int(state.iteration))):
-      state, ok = _chunk(self, task.model, batches, *fixed, state, jnp.int32(count))
+      state, ok = _chunk(self, task.model, batches, *fixed, state, np.int32(count))
       ok = bool(ok)
     state = state._replace(trajectory=fixed[-1])
     done = int(state.iteration)
     if done == self.iterations:  # zeros take no space in a checkpoint
-      state = state._replace(opt_state=jax.tree.map(jnp.zeros_like, state.opt_state))
+      state = state._replace(opt_state=jax.tree.map(zeros_like, state.opt_state))
     report = {
       'synthesis/iteration': done,
       'synthesis/iterations': self.iterations,
       'synthesis/loss': float(np.asarray(state.losses)[max(done - 1, 0)]),
-      'synthesis/step_size': float(jnp.exp(state.syn.log_step)),
+      'synthesis/step_size': float(np.exp(np.asarray(state.syn.log_step))),
     }
     if not ok:
       report |= self._diverged(f'synthesis diverged in iteration {done}')
@@ -289,14 +291,17 @@ class DynaFed(Layer):
     return {'diverged_round': self.length, 'diverged_client': -1, 'reason': reason}
 
 
-@functools.partial(jax.jit, inline=True)  # one program where it is not traced
 def _record(state: Synthesis, number: Array | int, w: Params) -> Synthesis:
   """Writes w^number into the trajectory; a number beyond it writes nothing."""
   put = lambda path, leaf: path.at[number].set(leaf, mode='drop')
   return state._replace(trajectory=jax.tree.map(put, state.trajectory, w))
 
 
-_smallest_move = Once(smallest_move, static_argnums=(1, 2, 3))
+@Once
+def _with_last(layer: DynaFed, state: Synthesis, w: Params) -> tuple[Synthesis, Array]:
+  """Writes w^L; returns the state, and the smallest squared move along the trajectory, []."""
+  state = _record(state, layer.length, w)
+  return state, smallest_move(state.trajectory, layer._first_t, layer.length, layer.segment)
 
 
 @bounded

@@ -114,8 +114,10 @@ def batch(syn: SyntheticSet, key: PRNGKey, batch_size: int, step: Array) -> tupl
 
 def to_numpy(sets: SyntheticSet) -> dict[str, np.ndarray]:
   """Returns images and label probabilities of one set, or of several stacked, as numpy arrays."""
+  logits = np.asarray(sets.y)
+  weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
   return {
     'x': np.asarray(sets.x),
-    'y': np.asarray(jax.nn.softmax(sets.y)),
+    'y': weights / weights.sum(axis=-1, keepdims=True),
     'step_size': np.exp(np.asarray(sets.log_step)),
   }
