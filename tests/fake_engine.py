@@ -46,6 +46,9 @@ class FakeEngine:
       lanes=layout.lanes or 1, form=layout.form or 'blocks', devices=layout.devices or 1
     )
 
+  def share_programs(self, engines):
+    """Has no programs."""
+
   def init(self, seed, begin=None):
     server = {}
     if self.learns:

@@ -25,7 +25,7 @@ from fedjax_syn.engine.evaluate import Evaluator, make_evaluator
 from fedjax_syn.engine.layout import Layout
 from fedjax_syn.engine.personal import Personal, make_split, measure_all
 from fedjax_syn.engine.round_metrics import each_numbers, numbers
-from fedjax_syn.engine.round_programs import RoundPrograms
+from fedjax_syn.engine.round_programs import RoundPrograms, shared
 from fedjax_syn.engine.static_setting import make_setting
 from fedjax_syn.layer import Layer, overrides
 
@@ -42,7 +42,7 @@ class Engine:
     data: the training set, on the devices or (`federated.placement_of`) in host memory.
     client_state_place: 'device', or 'host': `State.clients` are numpy arrays, changed in place.
       Where training rows are in host memory, it is there too.
-    round_programs: of its rounds, or those of a longer method (`round_programs.share`).
+    round_programs: of its rounds, or those of a longer method (`share_programs`).
   """
 
   def __init__(
@@ -214,6 +214,15 @@ class Engine:
   def warm_up(self, runs: int = 1) -> None:
     """Compiles the rounds of every phase in the background, for so many runs side by side."""
     self.round_programs.warm_up(runs)
+
+  def share_programs(self, engines: Sequence['Engine']) -> None:
+    """Runs rounds by the program of another method of the run, if its layers include all of these.
+
+    Args:
+      engines: of all methods of the run, on the same data; see `round_programs.shared`.
+    """
+    others = (engine.round_programs for engine in engines)
+    self.round_programs = shared(self.round_programs, others)
 
   def programs(self, splits: Mapping[str, int], size: np.ndarray) -> list[Program]:
     """Returns the programs of a run, lowered from shapes: the devices need not be there.

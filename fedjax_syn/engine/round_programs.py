@@ -7,8 +7,8 @@ two compiles one program.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,9 +23,6 @@ from fedjax_syn.engine import rounds
 from fedjax_syn.engine.client_state import total_bytes
 from fedjax_syn.engine.static_setting import Setting
 from fedjax_syn.layer import LOCAL_HOOKS, overrides
-
-if TYPE_CHECKING:
-  from fedjax_syn.engine.engine import Engine
 
 LARGEST = 2**26  # bytes of zeros that may stand for a layer's state
 # A layer with one of these may change what clients do, or what becomes of their messages.
@@ -117,18 +114,17 @@ class Borrowed(RoundPrograms):
     return place(zeros, replicated(self._longer.setting.mesh))
 
 
-def share(engines: Sequence['Engine']) -> None:
-  """Lets the methods of a run use each other's programs where their rounds stay the same.
+def shared(own: RoundPrograms, others: Iterable[RoundPrograms]) -> RoundPrograms:
+  """Returns one of the others for a method whose rounds they leave the same, or its own programs.
 
   On a CPU only, where compilation takes a large part of a small run.
 
   Args:
-    engines: of the methods, on the same data.
+    own: of the method.
+    others: of the other methods of its run, on the same data.
   """
-  for engine in engines:
-    own = engine.round_programs
-    if longer := next((o for o in engines if _serves(o.round_programs, own)), None):
-      engine.round_programs = Borrowed(own, longer.round_programs)
+  longer = next((other for other in others if _serves(other, own)), None)
+  return own if longer is None else Borrowed(own, longer)
 
 
 def _serves(longer: RoundPrograms, own: RoundPrograms) -> bool:

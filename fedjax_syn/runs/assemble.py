@@ -18,7 +18,7 @@ from fedjax_syn.data import partition as partition_lib
 from fedjax_syn.data.features import size_text
 from fedjax_syn.data.settings import Data
 from fedjax_syn.data.split import Split
-from fedjax_syn.engine import Engine, Layout, personal, round_programs
+from fedjax_syn.engine import Engine, Layout, personal
 from fedjax_syn.engine.evaluate import Evaluator
 from fedjax_syn.engine.measures import Measure, of_rounds
 from fedjax_syn.runs import descriptions, progress, resume, unseen, work_folder
@@ -291,7 +291,8 @@ def jobs(resolved: Resolved, folder: Path, problem: Problem, show: progress.Repo
     bound.append(one._replace(label=run.label, problem=problem))
   noise = _noise(bound)
   check_noise(noise, problem, privacy.sampling_of(resolved))
-  round_programs.share([job.engine for job in bound])
+  for one in bound:
+    one.engine.share_programs([other.engine for other in bound])
   return [*bound[:-1], bound[-1]._replace(beside=tuple(noise[:-1]))]
 
 

@@ -116,7 +116,7 @@ def engines(*methods):
 def test_a_method_runs_by_the_program_of_a_longer_one():
   """FedAvg's rounds are those of its own program, beyond the round of DynaFed's synthesis too."""
   alone, fedavg, longer = engines(BASE, BASE, fs.chain(BASE, dynafed(0.05)))
-  round_programs.share([fedavg, longer])
+  fedavg.share_programs([fedavg, longer])
   rounds.many_rounds.clear_cache()
   state, expected = fedavg.init(0), alone.init(0)
   for count in (2, 3):
@@ -137,8 +137,9 @@ def test_other_methods_have_their_own_program():
   for other in (*methods[:2], fs.chain(BASE, fs.FedAvgM()), fs.FedAvg(lr=0.1, batch_size=64)):
     both = engines(other, methods[2])
     before = [engine.round_programs for engine in both]
-    round_programs.share(both)
+    for engine in both:
+      engine.share_programs(both)
     assert [engine.round_programs for engine in both] == before
   scaffold, longer = engines(fs.chain(BASE, fs.SCAFFOLD()), methods[1])
-  round_programs.share([longer, scaffold])
+  scaffold.share_programs([longer, scaffold])
   assert isinstance(scaffold.round_programs, round_programs.Borrowed)
