@@ -210,10 +210,11 @@ def check_together(values: Mapping[str, Any], name: Callable[[str], str] = str) 
       " data.validation=0 and data.proxy='' would work"
     )
   unseen = values.get('data.unseen_clients', 0)
-  if unseen and partition not in ('natural', 'natural_sample'):
+  if unseen and partition.startswith('file:'):
     raise ConfigError(
-      f"{name('data.unseen_clients')}={unseen}: needs the data set's own clients:"
-      f' {name("data.partition")}=natural or natural_sample'
+      f'{name("data.unseen_clients")}={unseen}: the rows of'
+      f' {name("data.partition")}={shown(partition)} are those of the whole training set; natural'
+      ' would work'
     )
   for key in ('patience', 'keep_best'):
     if values.get(key) and not values.get('data.validation'):

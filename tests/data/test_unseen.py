@@ -103,10 +103,9 @@ def test_unseen_clients_are_refused_in_one_line(change, share, line):
 
 
 def test_settings_of_unseen_clients_are_refused():
-  with pytest.raises(
-    ConfigError, match="data.unseen_clients=0.1: needs the data set's own clients"
-  ):
-    check({'data.unseen_clients': 0.1})
+  with pytest.raises(ConfigError, match='data.unseen_clients=0.1: the rows of data.partition='):
+    check({'data.unseen_clients': 0.1, 'data.partition': 'file:mine.npz'})
+  check({'data.unseen_clients': 0.1, 'data.partition': 'iid'})  # of the clients that train
   held, data = unseen.hold_out(dataset(), 0.2, 0), Data(partition='natural', unseen_clients=0.2)
   with pytest.raises(ValueError, match='data.clients=10: .* 8 clients of mine train: use 8'):
     assemble.problem_of(held, dataclasses.replace(data, clients=10), lambda: None)
