@@ -4,7 +4,7 @@
 |---------|--------------|-------|---------------------------------------------------------|
 | cpu     | one per core | 1     | a client's state stays in cache; nothing is padded      |
 | gpu     | all          | 32    | one wide step instead of 32 launches                    |
-| tpu     | all          | 32    | the same                                                |
+| tpu     | all          | 32    | the same; not measured (docs/speed.md has its bytes)    |
 """
 
 from collections.abc import Sequence
