@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from fedjax_syn.config import Resolved
-from fedjax_syn.data import datasets, facts, held_out, partition
+from fedjax_syn.data import datasets, facts, held_out, partition, unseen
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.data.dataset import Dataset, make
@@ -153,6 +153,8 @@ def _small(resolved: Resolved, given: Facts) -> Dataset:
     parts['test_domains'] = numbers(given.test_natural)
   name = given.normalisation if len(given.shape) == 3 else 'unit'
   dataset = make(d.name, d.name, train, test, given.num_classes, name, **parts)
+  if d.unseen_clients and given.natural:
+    dataset = unseen.hold_out(dataset, d.unseen_clients, d.seed)
   if d.validation:
     dataset = held_out.hold_out(dataset, 'validation', d.validation, d.seed)
   if d.proxy == datasets.HELD_OUT:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from fedjax_syn.data import features
 from fedjax_syn.data.builders import bounded
 
-BATCH = 20_000  # rows that are read from a file at once
+BATCH = 2**19  # numbers that are read from a file at once
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -32,10 +32,10 @@ class Table:
 
   def fill(self, files: Sequence[Path], columns: Sequence[str], tested: np.ndarray) -> None:
     """Reads the features of a split; tested says which of its rows are test rows."""
-    row = 0
+    row, rows = 0, max(1, BATCH // len(columns))
     for path in files:
       with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
-        for batch in file.iter_batches(BATCH, columns=list(columns), use_threads=False):
+        for batch in file.iter_batches(rows, columns=list(columns), use_threads=False):
           block = self._block(batch, columns, path)
           of = tested[row : row + len(block)]
           for part in (0, 1):
