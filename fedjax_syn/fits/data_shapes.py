@@ -109,7 +109,7 @@ def problem_of(resolved: Resolved, stated: Facts | None) -> AbstractProblem:
     given = Facts((len(dataset.train.y), len(dataset.test.y)), dataset.shape, dataset.num_classes)
   else:
     dataset = _small(resolved, given)
-  build = lambda: assemble.build_model(resolved, given.shape, given.num_classes)
+  build = lambda: assemble.build_model(resolved, given.shape, given.num_classes, dataset.kind)
   problem = assemble.problem_of(dataset, resolved.data, build)
   data = problem.data
   size = np.asarray(data.size)

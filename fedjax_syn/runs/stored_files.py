@@ -208,8 +208,8 @@ def read_arrays(path: Path, shapes: Mapping[str, str] | None = None) -> dict[str
 
   Args:
     path: the file.
-    shapes: by name, an array's kinds of dtype and number of axes, 'iu2'; 'name?' may be absent.
-      Other arrays may exist too.
+    shapes: by name, an array's kinds of dtype and numbers of axes, 'iu2' or 'f345'; 'name?' may be
+      absent. Other arrays may exist too.
 
   Returns:
     The arrays by name; {} if nothing has this name.
@@ -237,7 +237,7 @@ def read_arrays(path: Path, shapes: Mapping[str, str] | None = None) -> dict[str
   for name, what in (shapes or {}).items():
     key, optional = name.removesuffix('?'), name.endswith('?')
     array = arrays.get(key)
-    fits = array is not None and array.dtype.kind in what[:-1] and array.ndim == int(what[-1])
+    fits = array is not None and array.dtype.kind in what and str(array.ndim) in what
     if not fits and not (optional and array is None):
       raise DamagedError(f'{path} is damaged: it holds no array {key!r} as it should')
   return arrays

@@ -216,7 +216,7 @@ HOLD = {
     'global_accuracy?': 'f1',
     'personal_accuracy?': 'f1',
   },
-  'synthetic': {'x': 'f5', 'y': 'f3', 'iterations': 'iu1', 'mean': 'f1', 'std': 'f1'},
+  'synthetic': {'x': 'f345', 'y': 'f3', 'iterations': 'iu1', 'mean': 'f1', 'std': 'f1'},
 }
 
 

@@ -9,6 +9,7 @@ import fedjax_syn as fs
 from fedjax_syn import models
 from fedjax_syn.core.keys import Purpose, stream
 from fedjax_syn.data.split import Split
+from fedjax_syn.runs import export, stored_files, work_folder
 
 ROWS, CLASSES = 24, 3
 
@@ -78,3 +79,69 @@ def test_what_needs_images_says_so():
   ):
     with pytest.raises(ValueError, match=words):
       fs.run(method, data, 'mlp', rounds=4, clients=2)
+
+
+def sequences():
+  """Five steps of two channels, around the label."""
+  rng = np.random.default_rng(1)
+  y = rng.permutation(np.arange(ROWS) % CLASSES)
+  x = rng.normal(y[:, None, None], 1, (ROWS, 5, 2))
+  return fs.Dataset('s', 'S', Split(x[:16], y[:16]), Split(x[16:], y[16:]), None, CLASSES)
+
+
+SGD = lambda: fs.FedAvg(lr=0.1, optimizer='sgd', batch_size=8)
+LEARN = {'images_per_class': 2, 'iterations': 2}
+METHODS = {
+  'dynafed': lambda: fs.chain(SGD(), fs.DynaFed(length=2, segment=1, targets=1, **LEARN)),
+  'feddm': lambda: fs.FedDM(least=1, server_steps=2, real_batch=4, **LEARN),
+  'feddualmatch': lambda: fs.FedDualMatch(**LEARN),
+  'fedcog': lambda: fs.chain(SGD(), fs.FedCOG(start=1, samples=6, steps=2, kd_batch=4)),
+  'fedmix': lambda: fs.chain(SGD(), fs.FedMix()),
+  'fedreg': lambda: fs.chain(SGD(), fs.FedReg(iterations=2)),
+  'fedgen': lambda: fs.chain(SGD(), fs.FedGen(steps=2)),
+  'moon': lambda: fs.chain(SGD(), fs.MOON()),
+  'ditto': lambda: fs.chain(SGD(), fs.Ditto()),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('make, model', [(table, 'mlp'), (sequences, 'convnet1d')])
+@pytest.mark.parametrize('name', METHODS)
+def test_matching_and_generation(name, make, model):
+  """Every number is finite, also with dropout; a learned set has the shape of the rows."""
+  data = make()
+  of = {'shape': data.shape, 'num_classes': CLASSES, 'width': 6, 'depth': 1}
+  network, more = models.create(model, dropout=0.3, **of), {'layout': fs.Layout(devices=1)}
+  result = fs.run(METHODS[name](), data, network, rounds=3, clients=2, progress=False, **more)
+  assert all(np.isfinite(v) for line in result.history for v in line.values())
+  if (learned := result.synthetic[0]) is not None:
+    assert learned['x'].shape[2:] == data.shape and np.isfinite(learned['x']).all()
+
+
+def test_bytes_of_a_sent_table():
+  """Two classes with two rows of four float32 features each, and a byte for each class."""
+  method = fs.FedDM(least=5, images_per_class=2)
+  counts = np.array([[5, 4, 6]])
+  task = type('T', (), {'data': type('D', (), {'x': np.zeros((9, 4), np.float32)})})
+  assert method.message_bytes(task, counts).tolist() == [2 * 2 * 4 * 4 + 3]
+
+
+@pytest.mark.parametrize('shape', [(4,), (5, 2), (6, 6, 3)])
+def test_a_learned_set_in_a_run_folder(tmp_path, shape):
+  """Its file is read back; what is exported are values before scaling, or pixels."""
+  columns = shape[-1]
+  x = np.random.default_rng(0).normal(size=(2, 3, *shape)).astype(np.float32)
+  mean, std = np.arange(columns, dtype=np.float32), np.full(columns, 2, np.float32)
+  more = {'iterations': np.array([0, 2]), 'mean': mean, 'std': std}
+  y = np.full((2, 3, 2), 0.5, np.float32)
+  stored_files.write_arrays(tmp_path / 'synthetic' / 'synthetic.npz', {'x': x, 'y': y, **more})
+  learned = work_folder.arrays(tmp_path, 'synthetic/synthetic.npz', None)
+  described = {'dataset': {'num_classes': 2}}
+  assert work_folder.misfit(described, None, (), [learned]) == ''
+  last = export.last_set(learned)
+  if len(shape) == 3:
+    assert last['pixels'].dtype == np.uint8 and 'values' not in last
+    return
+  np.testing.assert_allclose(last['values'], x[-1] * 2 + mean, rtol=1e-6)
+  with pytest.raises(ValueError, match='format=png: the set has no images'):
+    export.check_shown(last, ('npz', 'png'))
