@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
-from absl import app, flags
+from absl import app, flags, logging
 
 from tools import series as series_lib
 from tools import series_show
@@ -37,9 +37,15 @@ def measured(series: Series, name: str) -> Json | None:
 
 def measure(folder: pathlib.Path, data_dir: str | None, steps: int) -> Json | None:
   """Measures the sets of all seeds of a run; None if its method makes no data."""
+  import jax
+
+  from fedjax_syn.cli import jax_setup
   from fedjax_syn.papers import given_away  # slow to import
   from fedjax_syn.runs import restore
 
+  logging.set_verbosity(logging.WARNING)
+  jax_setup.prepare_jax(1)
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
   config = restore.read(folder).config
   if not set(config.algorithm.split('+')) & set(given_away.NAMES):
     return None

@@ -6,6 +6,7 @@ far from every image and still reveal much. Both attacks know the set alone, not
 result at chance is no proof of privacy; a result above chance is a leak.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -118,16 +119,16 @@ def sample_losses(
   Returns:
     Losses [rows].
   """
-
-  @jax.jit
-  def losses(variables, xb, yb):
-    logits = model.apply(variables, federated.normalise(data, xb), train=False).logits
-    return optax.softmax_cross_entropy_with_integer_labels(logits, yb)
-
   rows, batch_size = len(y), min(batch_size, len(y))
   padded = np.arange(-(-rows // batch_size) * batch_size) % rows  # one shape, one program
-  out = [losses(variables, x[i], y[i]) for i in padded.reshape(-1, batch_size)]
+  out = [_losses(model, data, variables, x[i], y[i]) for i in padded.reshape(-1, batch_size)]
   return np.concatenate(out)[:rows]
+
+
+@functools.partial(jax.jit, static_argnums=0)  # one program for all models of a network
+def _losses(model, data, variables, x, y):
+  logits = model.apply(variables, federated.normalise(data, x), train=False).logits
+  return optax.softmax_cross_entropy_with_integer_labels(logits, y)
 
 
 def membership(members: np.ndarray, others: np.ndarray) -> Attack:
