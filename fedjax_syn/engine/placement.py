@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedjax_syn.client.local import DirectClient, LocalClient
 from fedjax_syn.core.contexts import ClientContext, Messages
+from fedjax_syn.core.mesh import replicated
 from fedjax_syn.core.programs import loop
 from fedjax_syn.core.types import Array, PyTree
 from fedjax_syn.engine.inputs import RoundInputs, client_context
@@ -177,6 +178,8 @@ def run_clients(
   else:
     cost = make_client(inputs).steps(size)
     *queues, steps = schedule(cost, *queues_of(layout, mesh))
+    if mesh.devices.size > 1:  # every device makes the queues of all: no step of it communicates
+      queues = jax.lax.with_sharding_constraint(queues, replicated(mesh))
 
     def one_block(inputs, positions):
       contexts = jax.vmap(lambda position: client_context(inputs, position))(positions)
