@@ -42,7 +42,6 @@ class Engine:
     data: the training set, on the devices or (`federated.placement_of`) in host memory.
     client_state_place: 'device', or 'host': `State.clients` are numpy arrays, changed in place.
       Where training rows are in host memory, it is there too.
-    round_programs: of its rounds, or those of a longer method (`share_programs`).
   """
 
   def __init__(
@@ -89,6 +88,7 @@ class Engine:
     self.setting, self.model, self.client_state_place = setting, setting.model, setting.store
     self.layout = setting.layout._replace(client_state_bytes=layout.client_state_bytes)
     self._everywhere, self._rounds = replicated(setting.mesh), rounds
+    self._bytes: tuple[int, int] | None = None  # of a round
     self._rows = make_rows(setting, self.chain, data)
     self.data, self._data = self._rows.whole, self._rows.data  # the latter: shapes of rows on hosts
     self._chain = place(self.chain.traced(), self._everywhere)
@@ -221,8 +221,7 @@ class Engine:
     Args:
       engines: of all methods of the run, on the same data; see `round_programs.shared`.
     """
-    others = (engine.round_programs for engine in engines)
-    self.round_programs = shared(self.round_programs, others)
+    self.round_programs = shared(self.round_programs, [one.round_programs for one in engines])
 
   def programs(self, splits: Mapping[str, int], size: np.ndarray) -> list[Program]:
     """Returns the programs of a run, lowered from shapes: the devices need not be there.
@@ -304,9 +303,11 @@ class Engine:
 
   def bytes_per_round(self) -> tuple[int, int]:
     """Returns the bytes up and down of a round of the last phase, all sampled clients together."""
-    last = self.chain.first_round(max(self.chain.phases, default=0))
-    task = self.setting.task(self._chain, self._data, last)
-    return communication.bytes_per_round(task, self._shapes(), self._rows.whole.class_counts)
+    if self._bytes is None:  # a round is traced for it
+      last = self.chain.first_round(max(self.chain.phases, default=0))
+      task, counts = self.setting.task(self._chain, self._data, last), self._rows.whole.class_counts
+      self._bytes = communication.bytes_per_round(task, self._shapes(), counts)
+    return self._bytes
 
   @property
   def bytes_before(self) -> int:
