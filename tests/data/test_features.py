@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_syn.core import privacy
 from fedjax_syn.data import datasets, features, missing
 from fedjax_syn.data.dataset import Dataset
 from fedjax_syn.data.facts import Choice
@@ -173,6 +174,13 @@ def test_missing_values_in_arrays(tmp_path):
   data = datasets.load('arrays', str(tmp_path), choice=Choice(missing='drop'))
   np.testing.assert_array_equal(data.train.x, HOLES[[0, 3]])
   assert data.train.y.tolist() == [0, 1] and len(data.test.y) == 1 and not data.filled
+
+
+def test_medians_are_outside_of_epsilon():
+  noise = privacy.Mechanism(1.0, 1e-5)
+  privacy.check_data(noise, 'unit')
+  with pytest.raises(ValueError, match="data.missing='median': medians of .*; 'drop' would work"):
+    privacy.check_data(noise, 'unit', filled=True)
 
 
 def test_missing_values_without_a_rule():
