@@ -7,6 +7,7 @@ import optax
 from fedjax_syn.core.fields import field
 from fedjax_syn.data import federated
 from fedjax_syn.layer import Layer
+from fedjax_syn.models.blocks import layers_one_by_one
 
 ROWS = 128  # samples of a client that are summed at once
 
@@ -48,7 +49,8 @@ class FedMix(Layer):
       return own, (value, out)
 
     x_g = jnp.broadcast_to(images[g], step.x.shape)
-    own, along, (value, out) = jax.jvp(per_sample, (scaled.x,), (x_g,), has_aux=True)
+    with layers_one_by_one():
+      own, along, (value, out) = jax.jvp(per_sample, (scaled.x,), (x_g,), has_aux=True)
     y_g = jnp.broadcast_to(labels[g], out.logits.shape)
     other = optax.softmax_cross_entropy(out.logits, y_g)
     mean = lambda v: jnp.sum(v * step.mask) / jnp.maximum(step.mask.sum(), 1)

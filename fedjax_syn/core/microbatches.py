@@ -16,7 +16,7 @@ Which steps on synthetic images the devices share, those of several processes to
 What is not shared, one device does between rounds, and every device in a round's program.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +29,8 @@ from fedjax_syn.core.types import Array, GradFn, LossFn, Model, Output, Params, 
 # The fewest images of a microbatch, of a local batch and of a synthetic set: with fewer, loops cost
 # more time than caches save (docs/speed.md).
 LEAST_LOCAL, LEAST_SYNTHETIC = 16, 5
+LEAST_OF_BLOCKS = 8  # of a local batch, where images are not the fastest axis (`models.blocks`)
+BLOCK = 'custom_vjp_call'  # what a block is in a program
 CACHE = 2**20  # bytes of the largest array of a step that a core keeps beside the others, about
 
 ImageLosses = Callable[[Params, Array, Array], Array]  # (w, images, labels) -> [images]
@@ -67,17 +69,28 @@ def num_microbatches(
     backend: 'cpu', 'gpu' or 'tpu'; '' is JAX's default.
 
   Returns:
-    A divisor of the batch size; microbatches have at least `LEAST_LOCAL` images.
+    A divisor of the batch size; microbatches have at least `LEAST_LOCAL` images, or
+    `LEAST_OF_BLOCKS`.
   """
   if not _helps(model, backend):
     return 1
   variables = jax.eval_shape(model.init, jax.random.key(0))
   batch = jax.ShapeDtypeStruct((batch_size, *shape), dtype)
   program = jax.make_jaxpr(lambda v, x: model.apply(v, x, train=True))(variables, batch).jaxpr
-  if max(v.aval.size * v.aval.dtype.itemsize for e in program.eqns for v in e.outvars) <= CACHE:
+  equations = list(_equations(program))
+  if max(v.aval.size * v.aval.dtype.itemsize for e in equations for v in e.outvars) <= CACHE:
     return 1
-  fit = range(1, batch_size // LEAST_LOCAL + 1)
+  blocks = any(e.primitive.name == BLOCK for e in equations)
+  fit = range(1, batch_size // (LEAST_OF_BLOCKS if blocks else LEAST_LOCAL) + 1)
   return max((n for n in fit if batch_size % n == 0), default=1)
+
+
+def _equations(program: Any) -> Iterator[Any]:
+  """Yields the equations of a program and of its blocks (`models.blocks`)."""
+  for equation in program.eqns:
+    yield equation
+    if equation.primitive.name == BLOCK:
+      yield from equation.params['call_jaxpr'].eqns
 
 
 def synthetic_microbatches(

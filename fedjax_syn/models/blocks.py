@@ -1,112 +1,112 @@
-"""A block of a ConvNet as one function with a derivative of its own, for frozen networks on a CPU.
+"""A block of a ConvNet as one function with a derivative of its own, for CPUs.
 
 The block is a convolution 3x3, a norm of each channel of each image, ReLU and pooling of 2 x 2
-pixels. The pixels of an output are kept in four arrays, one for each place in a window of the
-pooling. So pooling and its gradient are sums and copies of whole arrays, channels lie side by side
-in memory, and a tile of Winograd's convolution has one pixel in each array. The backward pass reads
-the output of the convolution twice: the sums that the norm needs follow from the pooled output.
+pixels; channels lie side by side in memory. The backward pass reads the output of the convolution
+twice: the sums that the norm needs follow from the pooled output. A gradient of weights is a
+convolution too, of images that are the channels of one another (XLA's own form is slow on a CPU).
 
-Reverse mode differentiates it once; training takes the layers of `network_layers`. Second
-derivatives are refused: compiled by XLA for a CPU (jaxlib 0.10.2) they came out wrong, by a third
-for images of 16 x 16 pixels and more, where the same operations run one by one were right.
+Reverse mode and its derivatives of all orders work; forward mode over the block itself does not,
+and needs `layers_one_by_one`.
 """
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fedjax_syn.core.types import Array
 from fedjax_syn.models.network_layers import EPSILON
 
-# Winograd's F(2 x 2, 3 x 3): y = A' [(G k G') * (B' d B)] A for tiles d of 4 x 4 pixels. Source:
-# Lavin and Gray (2016), Section 4.1. `WINDOW` is A (x) A, [pixel of the output, pixel of a tile].
-G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
-A = np.array([[1, 1, 1, 0], [0, 1, -1, -1]])
-WINDOW = np.einsum('ai,bj->abji', A, A).reshape(4, 16)
-LEAST_CHANNELS = 8  # of Winograd's form; with fewer its sums take longer than its products save
-# In padded images, pixel i of tile k is pixel k + offset of the rows of one parity.
-PARITIES = (1, 0), (0, 1), (1, 1), (0, 2)  # (parity, offset)
+FEW_CHANNELS = 8  # fewer inputs than this: XLA's convolution has too few columns
+_LAYOUT = 'NHWC', 'HWIO', 'NHWC'
+_BORDER = (0, 0), (1, 1), (1, 1), (0, 0), (0, 0), (0, 0)
+_PLACES = [(i, j) for i in range(3) for j in range(3)]  # in a kernel
+_separate = contextvars.ContextVar('separate', default=False)
 
 
-def _split(x: Array) -> Array:
-  """[batch, height, width, channels] -> [2, 2, batch, height / 2, width / 2, channels]."""
-  return jnp.stack([jnp.stack([x[:, a::2, b::2] for b in (0, 1)]) for a in (0, 1)])
+@contextlib.contextmanager
+def layers_one_by_one() -> Iterator[None]:
+  """Networks called within take no blocks, so that forward mode can differentiate them."""
+  token = _separate.set(True)
+  try:
+    yield
+  finally:
+    _separate.reset(token)
 
 
-def _join(parts: Array) -> Array:
-  _, _, batch, height, width, channels = parts.shape
-  return parts.transpose(2, 3, 0, 4, 1, 5).reshape(batch, 2 * height, 2 * width, channels)
+def wanted() -> bool:
+  """Returns whether networks may take blocks."""
+  return not _separate.get()
 
 
-def _padded(parts: Array) -> Array:
-  return jnp.pad(parts, ((0, 0),) * 3 + ((1, 1), (1, 1), (0, 0)))
+def _plain_product(x: Array, kernel: Array, padding: int) -> Array:
+  border = [(padding, padding)] * 2
+  return jax.lax.conv_general_dilated(x, kernel, (1, 1), border, dimension_numbers=_LAYOUT)
 
 
-def _winograd(parts: Array, kernel: Array) -> Array:
-  """Convolves, padded by one pixel: [2, 2, batch, h, w, in] -> [4, batch, h * w, out]."""
-  _, _, batch, h, w, channels = parts.shape
-  g, window = jnp.asarray(G, kernel.dtype), jnp.asarray(WINDOW, kernel.dtype)
-  weights = jnp.einsum('ia,jb,abco->jico', g, g, kernel).reshape(16, channels, -1)
-  tile = lambda d: jnp.stack([d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]])  # B' d
-  padded = _padded(parts)
-  rows = tile([padded[a, :, :, r : r + h] for a, r in PARITIES])
-  tiles = tile([rows[:, b, :, :, s : s + w] for b, s in PARITIES]).reshape(16, -1, channels)
-  products = jnp.einsum('btc,bco->bto', tiles, weights).reshape(16, -1)
-  return (window @ products).reshape(4, batch, h * w, -1)
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _convolve(x: Array, kernel: Array, padding: int) -> Array:
+  """Convolves [batch, h, w, in], with a border of zeros; XLA would group vmapped kernels."""
+  one = functools.partial(_plain_product, padding=padding)
+  return jax.custom_batching.sequential_vmap(one)(x, kernel)
 
 
-def _by_window(parts: Array, kernel: Array) -> Array:
-  """`_winograd` for few channels: one product with what each window sees."""
-  _, _, batch, h, w, channels = parts.shape
-  padded = _padded(parts)
-  at = [[padded[a, b, :, r : r + h, s : s + w] for b, s in PARITIES] for a, r in PARITIES]
-  places = [(i, j) for i in range(3) for j in range(3)]
-  seen = [[at[a + i][b + j] for i, j in places] for a in (0, 1) for b in (0, 1)]
-  windows = jnp.stack([jnp.concatenate(arrays, axis=-1) for arrays in seen])
-  y = windows.reshape(-1, 9 * channels) @ kernel.reshape(9 * channels, -1)
-  return y.reshape(4, batch, h * w, -1)
+@_convolve.defjvp
+def _convolve_jvp(padding, primals, tangents):
+  (x, kernel), (dx, dkernel) = primals, tangents
+  tangent = _plain_product(dx, kernel, padding) + _plain_product(x, dkernel, padding)
+  return _convolve(x, kernel, padding), tangent
 
 
-def _convolve(parts: Array, kernel: Array) -> Array:
-  return (_winograd if min(kernel.shape[2:]) >= LEAST_CHANNELS else _by_window)(parts, kernel)
+def _of_kernel(x: Array, dy: Array) -> Array:
+  """The gradient of a convolution by the kernel."""
+  h, w = dy.shape[1:3]
+  if x.shape[3] < FEW_CHANNELS:
+    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = jnp.stack([padded[:, i : i + h, j : j + w] for i, j in _PLACES])
+    return jnp.einsum('tbhwc,bhwo->tco', windows, dy).reshape(3, 3, x.shape[3], -1)
+  # A convolution whose kernel is dy: images are channels, and channels of x are images. XLA would
+  # compute x, the output of the block before, again for the transpose.
+  x = jax.lax.optimization_barrier(x)
+  dkernel = _convolve(x.transpose(3, 1, 2, 0), dy.transpose(1, 2, 0, 3), 1)
+  return dkernel.transpose(1, 2, 0, 3)
 
 
-def _of_images(dy: Array, kernel: Array, shape: tuple[int, ...]) -> Array:
-  """The gradient of a convolution's input, [2, 2, batch, h, w, in]; dy [4, batch, h * w, out]."""
-  _, _, batch, h, w, channels = shape
-  if channels >= LEAST_CHANNELS:  # a convolution with the kernel turned
-    turned = kernel[::-1, ::-1].transpose(0, 1, 3, 2)
-    return _convolve(dy.reshape(2, 2, batch, h, w, -1), turned).reshape(shape)
-  # The four pixels of an output each have their place in a tile of 4 x 4; tiles are added up.
-  place = lambda a, b: jnp.pad(kernel, ((a, 1 - a), (b, 1 - b), (0, 0), (0, 0)))
-  kernels = jnp.stack([place(a, b) for a in (0, 1) for b in (0, 1)])
-  kernels = kernels.transpose(0, 4, 3, 1, 2).reshape(4, kernel.shape[3], -1)
-  tiles = _over(jnp.einsum('pto,pok->ptk', dy.reshape(4, -1, kernel.shape[3]), kernels))
-  tiles = tiles.reshape(batch, h, w, channels, 4, 4)
-  rows = _overlap([tiles[..., i, :] for i in range(4)], axis=1)
-  return jnp.stack([jnp.stack(_overlap([r[..., j] for j in range(4)], axis=2)) for r in rows])
+def _of_images(dy: Array, kernel: Array) -> Array:
+  """The gradient of a convolution by the images."""
+  if kernel.shape[2] >= FEW_CHANNELS:  # a convolution with the kernel turned
+    return _convolve(dy, kernel[::-1, ::-1].transpose(0, 1, 3, 2), 1)
+  # What each pixel of dy adds to the nine around it; shifted arrays are added up.
+  each = jnp.pad(jnp.einsum('bhwo,ijco->bhwijc', dy, kernel), _BORDER)
+  h, w = dy.shape[1:3]
+  moved = [each[:, 2 - i : 2 - i + h, 2 - j : 2 - j + w, i, j] for i, j in _PLACES]
+  return sum(moved[1:], moved[0])
 
 
-def _overlap(t: list[Array], axis: int) -> tuple[Array, Array]:
-  """Adds up the pixels of overlapping tiles along an axis: those at even and at odd places."""
-
-  def moved(v, steps):
-    ends = [(0, 0)] * v.ndim
-    ends[axis] = (max(steps, 0), max(-steps, 0))
-    start, size = max(-steps, 0), v.shape[axis]
-    return jax.lax.slice_in_dim(jnp.pad(v, ends), start, start + size, axis=axis)
-
-  return t[1] + moved(t[3], 1), t[2] + moved(t[0], -1)
+def _windows(z: Array) -> Array:
+  """Adds up 2 x 2 pixels: [batch, h, w, channels] -> [batch, h / 2, w / 2, channels]."""
+  return z[:, ::2, ::2] + z[:, ::2, 1::2] + z[:, 1::2, ::2] + z[:, 1::2, 1::2]
 
 
-def _over(parts: Array) -> Array:
-  """Adds up the four arrays; XLA's reduction over this axis took ten times as long."""
-  return parts[0] + parts[1] + parts[2] + parts[3]
+def _spread(z: Array) -> Array:
+  """Copies each pixel to its window, the transpose of `_windows`."""
+  batch, h, w, channels = z.shape
+  wide = jnp.broadcast_to(z[:, :, None, :, None], (batch, h, 2, w, 2, channels))
+  return wide.reshape(batch, 2 * h, 2 * w, channels)
 
 
-def _sum(parts: Array) -> Array:
-  """Sums over an image's pixels: [4, batch, pixels, channels] -> [batch, channels]."""
-  return _over(parts.sum(2))
+def _sum(z: Array) -> Array:
+  """Sums over an image's pixels: [batch, h, w, channels] -> [batch, 1, 1, channels].
+
+  Rows are added up first, as vectors; XLA joins the two sums if it may, and takes three times as
+  long.
+  """
+  batch, h, w, channels = z.shape
+  rows = jax.lax.optimization_barrier(z.reshape(batch, h, w * channels).sum(1))
+  return rows.reshape(batch, 1, w, channels).sum(2, keepdims=True)
 
 
 @jax.custom_vjp
@@ -128,53 +128,37 @@ def block(x: Array, kernel: Array, scale: Array, shift: Array) -> Array:
 
 
 def _forward(x, kernel, scale, shift):
-  parts = _split(x)
-  y = _convolve(parts, kernel)
-  share = 1 / (4 * y.shape[2])
+  y = _convolve(x, kernel, 1)
+  share = 1 / (y.shape[1] * y.shape[2])
   mean = _sum(y) * share
-  inverse = jax.lax.rsqrt(_sum(jnp.square(y - mean[:, None])) * share + EPSILON)
+  variance = _sum(jnp.square(y - mean)) * share
+  inverse = jax.lax.rsqrt(variance + EPSILON)
   slope, offset = _affine(mean, inverse, scale, shift)
-  out = _over(jnp.maximum(y * slope + offset, 0)) / 4
-  _, _, batch, h, w, _ = parts.shape
-  return out.reshape(batch, h, w, -1), (parts, kernel, scale, shift, y, mean, inverse, out)
+  out = _windows(jnp.maximum(y * slope + offset, 0)) / 4
+  return out, (x, kernel, scale, shift, y, mean, inverse, out)
 
 
 def _affine(mean, inverse, scale, shift):
-  """The norm as y * slope + offset, [batch, 1, channels] both."""
-  slope = (inverse * scale)[:, None]
-  return slope, shift - mean[:, None] * slope
-
-
-@jax.custom_jvp
-def _differentiated_once(gradients):
-  return gradients
-
-
-@_differentiated_once.defjvp
-def _refuse(primals, tangents):
-  raise NotImplementedError(
-    "a ConvNet's stages have no second derivative in the form 'chwn'; use model.conv='xla'"
-  )
+  """The norm as y * slope + offset, [batch, 1, 1, channels] both."""
+  slope = inverse * scale
+  return slope, shift - mean * slope
 
 
 def _backward(residuals, cotangent):
-  parts, kernel, scale, shift, y, mean, inverse, out = residuals
-  cotangent = cotangent.reshape(out.shape) / 4  # of each pixel of a window
+  x, kernel, scale, shift, y, mean, inverse, out = residuals
+  each = cotangent / 4  # of each pixel of a window
   slope, offset = _affine(mean, inverse, scale, shift)
-  passed = jnp.where(y * slope + offset > 0, cotangent, 0)
-  share = 1 / (4 * y.shape[2])
+  passed = jnp.where(y * slope + offset > 0, _spread(each), 0)
+  share = 1 / (y.shape[1] * y.shape[2])
   # Where ReLU passes, normalised * scale + shift is what it passes, so `with_normalised` is the sum
   # of passed * normalised * scale.
   total = _sum(passed)
-  with_normalised = 4 * (cotangent * out).sum(1) - shift * total
-  curve = (with_normalised * inverse**2 * share)[:, None]
-  dy = slope * passed - (slope * total[:, None] * share - mean[:, None] * curve) - y * curve
-  dx = _join(_of_images(dy, kernel, parts.shape))
-  # Weights of a frozen network need no gradient: XLA removes what nobody uses.
-  (dkernel,) = jax.linear_transpose(lambda k: _convolve(parts, k), kernel)(dy)
-  normalised = (y - mean[:, None]) * inverse[:, None]
-  dscale = _sum(passed * normalised).sum(0)
-  return _differentiated_once((dx, dkernel, dscale, total.sum(0)))
+  with_normalised = 4 * (each * out).sum((1, 2), keepdims=True) - shift * total
+  curve = with_normalised * inverse**2 * share
+  dy = slope * passed - (slope * total * share - mean * curve) - y * curve
+  # Gradients that nobody uses, as those of a frozen network's weights, XLA removes.
+  dscale = (inverse * (_sum(passed * y) - mean * total)).sum((0, 1, 2))
+  return _of_images(dy, kernel), _of_kernel(x, dy), dscale, total.sum((0, 1, 2))
 
 
 block.defvjp(_forward, _backward)

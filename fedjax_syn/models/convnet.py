@@ -1,6 +1,7 @@
 """The ConvNet of DynaFed and of data-set distillation: blocks of conv 3x3, norm, ReLU, pooling."""
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from fedjax_syn.core.types import Array
@@ -13,8 +14,8 @@ from fedjax_syn.models.network_layers import FORMS, NORMS, POOLINGS, Conv, Form
 class ConvNet(nn.Module):
   """Equal blocks; the features are the flattened last activations.
 
-  If its stages are asked for, in the form 'chwn', a block is one function (`blocks.block`), whose
-  gradient by the images takes less than half the time, and which has no forward mode.
+  In the form 'chwn' a block is one function (`blocks.block`) where its sizes and norm allow it. It
+  has no forward mode, for which see `blocks.layers_one_by_one`.
   """
 
   width: int
@@ -39,15 +40,17 @@ class ConvNet(nn.Module):
     return self.form.swap(z).reshape(x.shape[0], -1)
 
   def _fits_blocks(self, x: Array) -> bool:
-    """Returns whether stages are asked for and every block is one of `blocks.block`."""
+    """Returns whether every block is one of `blocks.block`."""
     kind = self.form is FORMS['chwn'] and (self.norm, self.pooling) == ('group', 'avg')
-    asked = self.is_mutable_collection('stages') and not self.is_initializing()
     size = [n + 2 * self.first_padding - 2 for n in x.shape[1:3]]
-    return kind and asked and all(n % 2**self.depth == 0 for n in size)
+    fits = kind and x.dtype != jnp.bfloat16 and all(n % 2**self.depth == 0 for n in size)
+    return fits and blocks.wanted() and not self.is_initializing()
 
   def _by_blocks(self, z: Array) -> Array:
     border = self.first_padding - 1  # a block pads by one pixel
-    z = jnp.pad(z, ((0, 0), (border, border), (border, border), (0, 0)))
+    if border:  # apart: XLA's fast convolution knows no wider padding than a kernel needs
+      z = jnp.pad(z, ((0, 0), (border, border), (border, border), (0, 0)))
+      z = jax.lax.optimization_barrier(z)
     weights = self.variables['params']
     for i in range(self.depth):
       norm = weights[f'norm_{i}']
