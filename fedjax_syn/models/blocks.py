@@ -21,6 +21,8 @@ from fedjax_syn.core.types import Array
 from fedjax_syn.models.network_layers import EPSILON
 
 FEW_CHANNELS = 8  # fewer inputs than this: XLA's convolution has too few columns
+# Older versions of XLA run a convolution in a loop on a CPU naively.
+FAST = jax.__version_info__ >= (0, 10)
 _LAYOUT = 'NHWC', 'HWIO', 'NHWC'
 _BORDER = (0, 0), (1, 1), (1, 1), (0, 0), (0, 0), (0, 0)
 _PLACES = [(i, j) for i in range(3) for j in range(3)]  # in a kernel
@@ -39,7 +41,7 @@ def layers_one_by_one() -> Iterator[None]:
 
 def wanted() -> bool:
   """Returns whether networks may take blocks."""
-  return not _separate.get()
+  return FAST and not _separate.get()
 
 
 def _plain_product(x: Array, kernel: Array, padding: int) -> Array:

@@ -10,6 +10,8 @@ from fedjax_syn.core import microbatches
 from fedjax_syn.core.types import Variables
 from fedjax_syn.models import blocks
 
+pytestmark = pytest.mark.skipif(not blocks.FAST, reason='an older JAX takes no blocks')
+
 
 def stages_loss(conv, shape, width, depth):
   """A loss of all stages, as (params, images) -> value; its point, in float64."""

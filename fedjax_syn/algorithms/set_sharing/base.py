@@ -1,6 +1,5 @@
 """Common parts of methods whose clients send sets of images (FedDM, FedDualMatch)."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,6 +8,7 @@ import numpy as np
 import optax
 
 from fedjax_syn.algorithms.set_sharing.class_sets import ClassSet, bytes_of, gather
+from fedjax_syn.algorithms.set_sharing.distribution_matching import Losses
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.contexts import Message, Task
 from fedjax_syn.core.fields import field
@@ -16,9 +16,6 @@ from fedjax_syn.core.keys import fold
 from fedjax_syn.core.optimizers import optimize
 from fedjax_syn.core.types import Array, Measured, Params, PRNGKey, Stats, Variables
 from fedjax_syn.layer import Layer, Numbers
-
-# (images of a class [images, ...], class number, iteration) -> its loss, []
-ClassLoss = Callable[[Array, Array, Any], Array]
 
 
 class SetSharing(Layer):
@@ -43,10 +40,11 @@ class SetSharing(Layer):
     """Returns the classes that a client sends images of; [..., classes] both."""
     raise NotImplementedError
 
-  def _message(self, own: ClassSet, loss: ClassLoss, iterations: int) -> tuple[Message, Numbers]:
+  def _message(self, own: ClassSet, losses: Losses, iterations: int) -> tuple[Message, Numbers]:
     """Returns the message with a set, and numbers: the mean loss after distillation among them."""
     classes = jnp.arange(len(own.present), dtype=jnp.int32)
-    left = jnp.where(own.present, jax.lax.map(lambda c: loss(own.x[c], c, iterations), classes), 0)
+    loss = losses(iterations)
+    left = jnp.where(own.present, jax.lax.map(lambda c: loss(own.x[c], c), classes), 0)
     numbers: Numbers = {
       # A client with too few samples of every class has distilled nothing.
       'loss': Measured(left.sum() / jnp.maximum(own.present.sum(), 1), own.present.any()),

@@ -1,11 +1,11 @@
 """Distribution matching: a small set whose mean features by class are those of a client's data.
 
-`FedDM._loss` and `FedDualMatch._loss` are the losses that are minimised. Source: FedDualMatch,
+`FedDM._losses` and `FedDualMatch._losses` are the losses that are minimised. Source: FedDualMatch,
 Section 4.1 (Eqs. 2 and 3); FedDM (Xiong et al., 2023); Zhao and Bilen (2023).
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,9 @@ from fedjax_syn.core.keys import fold
 from fedjax_syn.core.types import Array, Model, PRNGKey, Shard, Variables
 from fedjax_syn.data import federated
 
+# (images of a class [images, ...], class number) -> its loss, []
+ClassLoss = Callable[[Array, Array], Array]
+Losses = Callable[[Any], ClassLoss]  # iteration -> the loss of a class
 Layers = tuple[Array, ...]  # [samples, features of the layer] each, from the first to the last
 
 
@@ -204,7 +207,7 @@ def privatise(key: PRNGKey, grads: Array, present: Array, noise: Noise) -> Array
 
 
 def descend(
-  loss: Callable[[Array, Array, Array], Array],
+  losses: Losses,
   start: ClassSet,
   steps: int,
   *,
@@ -215,7 +218,7 @@ def descend(
   """Optimises a client's set by SGD; each class has its own loss, and absent classes cost no time.
 
   Args:
-    loss: (images of a class [images, ...], class number, step) -> its loss, [].
+    losses: step -> the loss of a class at it; what all classes share is computed once a step.
     start: the initial set.
     steps: iterations.
     lr: SGD's rate.
@@ -228,7 +231,8 @@ def descend(
 
   def iterate(i, carry):
     x, velocity = carry
-    add = lambda c, grads: grads.at[c].set(jax.grad(loss)(x[c], c, i))
+    slope = jax.grad(losses(i))
+    add = lambda c, grads: grads.at[c].set(slope(x[c], c))
     grads = over_present(start.present, add, jnp.zeros_like(x))
     if noise is not None:
       grads = noise(grads, i)

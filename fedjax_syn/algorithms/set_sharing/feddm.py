@@ -56,9 +56,9 @@ class FedDM(SetSharing):
     classes = jnp.arange(client.task.num_classes, dtype=jnp.int32)
     first = jax.vmap(functools.partial(self._first, client, real))(classes)
     start = blank(first, self._present(shard.class_counts))
-    loss = functools.partial(self._loss, client, real)
-    own = dm.descend(loss, start, self.iterations, lr=self.lr, momentum=self.momentum)
-    message, numbers = self._message(own, loss, self.iterations)
+    losses = functools.partial(self._losses, client, real)
+    own = dm.descend(losses, start, self.iterations, lr=self.lr, momentum=self.momentum)
+    message, numbers = self._message(own, losses, self.iterations)
     return message, None, numbers
 
   def _first(self, client: ClientContext, real: Real, c: Array) -> Array:
@@ -68,15 +68,19 @@ class FedDM(SetSharing):
       return jax.random.normal(key, (self.images_per_class, *client.task.data.x.shape[1:]))
     return real(key, c, self.images_per_class)
 
-  def _loss(self, client: ClientContext, real: Real, x: Array, c: Array, i: Array) -> Array:
-    """Returns the squared distances of a class's mean features and logits at a drawn w, []."""
+  def _losses(self, client: ClientContext, real: Real, i: Array) -> dm.ClassLoss:
+    """Returns the squared distances of a class's mean features and logits at a drawn w."""
     key = fold(client.key, i)
     w = Variables(perturb_weights(fold(key, 0), client.params, self.radius), client.stats)
     embed = lambda x: dm.layers(client.task.model, w, x, 'last+logits')
-    goal = dm.means(real(fold(key, c, 1), c, self.real_batch), embed, client.task.backend)
-    pairs = zip(goal, embed(x), strict=True)
-    distances = (dm.distance(jax.lax.stop_gradient(a), b.mean(0), True) for a, b in pairs)
-    return sum(distances, jnp.zeros(()))
+
+    def loss(x, c):
+      goal = dm.means(real(fold(key, c, 1), c, self.real_batch), embed, client.task.backend)
+      pairs = zip(goal, embed(x), strict=True)
+      distances = (dm.distance(jax.lax.stop_gradient(a), b.mean(0), True) for a, b in pairs)
+      return sum(distances, jnp.zeros(()))
+
+    return loss
 
   def _present(self, class_counts):
     return class_counts >= self.least

@@ -107,14 +107,14 @@ class FedDualMatch(SetSharing):
       goal = dm.noised_means(fold(client.key, 0, 2), goal, shard.class_counts, self._noise)
     iterations = self._iterations(client.task)
     positions = dm.by_class(data, shard) if self.real_batch else None
-    loss = functools.partial(self._loss, client, embed, goal, positions)
+    losses = functools.partial(self._losses, client, embed, goal, positions)
     noised = None
     if self.clip and self.clipping == 'set':  # lines 13-16
       noised = lambda g, i: dm.privatise(fold(client.key, i, 2), g, present, self._noise)
     start = blank(self._first(client), present)
     rates = {'lr': self.lr, 'momentum': self.momentum}
-    own = dm.descend(loss, start, iterations, **rates, noise=noised)
-    message, numbers = self._message(own, loss, iterations)
+    own = dm.descend(losses, start, iterations, **rates, noise=noised)
+    message, numbers = self._message(own, losses, iterations)
     return message, None, numbers
 
   def _first(self, client: ClientContext) -> Array:
@@ -140,31 +140,34 @@ class FedDualMatch(SetSharing):
     size = dm.at_a_time(client.task.backend)
     return dm.class_means(client.task.data, client.shard, embed, size)
 
-  def _loss(
+  def _losses(
     self,
     client: ClientContext,
     embed: Embedding,
     goal: dm.Layers | None,
     positions: tuple[Array, Array] | None,
-    x: Array,
-    c: Array,
     i: Array,
-  ) -> Array:
+  ) -> dm.ClassLoss:
     """Returns Eq. 3 for a class: its means' distances in the layers of the stage of i."""
     task, key = client.task, fold(client.key, i, 4)
     if self.resample:
       embed = self._embedding(client, fold(client.key, i, 1))
-    if positions is not None:
-      own = fold(key, c), task.data, client.shard, positions, c, self.real_batch
-      real = dm.means(dm.draw(*own), embed, task.backend)
-    else:
-      means = self._means(client, embed) if goal is None or self.resample else goal
-      real = tuple(z[c] for z in means)
-    pairs = zip(real, embed(x), strict=True)
-    distances = [dm.distance(a, b.mean(0), self.squared) for a, b in pairs]
-    stages, total = self._stages(len(distances)), self._iterations(task)
-    stage = stages[jnp.minimum(i * len(stages) // total, len(stages) - 1)]
-    return jnp.dot(stage.astype(distances[0].dtype), jnp.stack(distances))
+      goal = None
+    means = self._means(client, embed) if goal is None and positions is None else goal
+
+    def loss(x, c):
+      if positions is not None:
+        own = fold(key, c), task.data, client.shard, positions, c, self.real_batch
+        real = dm.means(dm.draw(*own), embed, task.backend)
+      else:
+        real = tuple(z[c] for z in means)
+      pairs = zip(real, embed(x), strict=True)
+      distances = [dm.distance(a, b.mean(0), self.squared) for a, b in pairs]
+      stages, total = self._stages(len(distances)), self._iterations(task)
+      stage = stages[jnp.minimum(i * len(stages) // total, len(stages) - 1)]
+      return jnp.dot(stage.astype(distances[0].dtype), jnp.stack(distances))
+
+    return loss
 
   def _present(self, class_counts):
     return class_counts > 0

@@ -93,10 +93,10 @@ def test_matching_moves_present_classes_towards_their_means_and_leaves_absent_on
   own = ClassSet(own.x[0], own.present[0])
   goal = jnp.arange(3.0)
 
-  def loss(x, c, i):
-    return (x.mean() - goal[c]) ** 2
+  def losses(i):
+    return lambda x, c: (x.mean() - goal[c]) ** 2
 
-  moved = dm.descend(loss, own, 400, lr=2.0, momentum=0.5)
+  moved = dm.descend(losses, own, 400, lr=2.0, momentum=0.5)
   np.testing.assert_allclose(moved.x[0].mean(), 0, atol=1e-3)
   np.testing.assert_allclose(moved.x[2].mean(), 2, atol=1e-3)
   np.testing.assert_array_equal(moved.x[1], own.x[1])
@@ -105,7 +105,7 @@ def test_matching_moves_present_classes_towards_their_means_and_leaves_absent_on
 def test_momentum_of_matching_by_hand():
   """x from 1 under x^2 / 2, rate 0.1, momentum 0.5: v = 1, x = 0.9; v = 1.4, x = 0.76."""
   own = ClassSet(jnp.ones((1, 1, 1, 1, 1)), jnp.ones(1, bool))
-  moved = dm.descend(lambda x, c, i: (x**2).sum() / 2, own, 2, lr=0.1, momentum=0.5)
+  moved = dm.descend(lambda i: lambda x, c: (x**2).sum() / 2, own, 2, lr=0.1, momentum=0.5)
   np.testing.assert_allclose(moved.x, 0.76, rtol=1e-6)
 
 

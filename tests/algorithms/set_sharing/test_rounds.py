@@ -223,7 +223,7 @@ def test_the_order_of_the_layers_in_time(monkeypatch):
     strict=True,
   ):
     parts.append(float(((real.mean(0) - synthetic.mean(0)) ** 2).sum()))
-  value = lambda i: float(caught['loss'](x, jnp.int32(3), jnp.int32(i)))
+  value = lambda i: float(caught['loss'](jnp.int32(i))(x, jnp.int32(3)))
   assert caught['steps'] == 30
   for i in (0, 14):
     np.testing.assert_allclose(value(i), parts[1], rtol=1e-3)
