@@ -264,6 +264,7 @@ def test_training_on_the_union_in_pieces_is_training_on_it_at_once(monkeypatch):
 
     monkeypatch.setattr(microbatches, 'CACHE', 0)
     monkeypatch.setattr(microbatches, 'LEAST_LOCAL', 5)
+    monkeypatch.setattr(microbatches, 'LEAST_OF_BLOCKS', 5)
     assert microbatches.num_microbatches(model, (8, 8, 1), x.dtype, 20) == 4
     apart = train()
     monkeypatch.undo()
