@@ -67,9 +67,9 @@ class Series(NamedTuple):
     method = self.spec['methods'][cell.method]
     own = [f'--config.algorithm={cell.method}', *method.get('settings', ())]
     own.append(f'--config.{self.spec["axis"]}={cell.value}')
-    words = [*self.spec['base'], *own, *self.spec[cell.kind]]
+    words = [*self.spec['base'], *own, *self.spec[cell.kind], *method.get(cell.kind, ())]
     if cell.kind == 'tune':
-      grid = {key: text for key, text in method.items() if key != 'settings'}
+      grid = {key: text for key, text in method.items() if isinstance(text, str)}
       tries = [word for key, text in grid.items() for word in ('--grid', f'{key}={text}')]
       return ['python', 'launch/sweep.py', *words, *tries]
     tuned = self.result(cell._replace(kind='tune'))

@@ -25,6 +25,7 @@ reference = "fedavg"
 
 [methods."scaffold+dynafed"]
 settings = ["--config.scaffold.option=1"]
+tune = ["--config.dynafed.length=5"]
 "client.lr" = "0.1,0.2"
 """
 
@@ -57,6 +58,7 @@ def test_a_sweep_comes_first_and_its_best_try_is_run(finished):
     '--config.scaffold.option=1',
     '--config.data.alpha=0.1',
     '--config.data.validation=0.1',
+    '--config.dynafed.length=5',
     '--grid',
     'client.lr=0.1,0.2',
   ]
