@@ -91,17 +91,20 @@ def processor_seconds() -> float:
   return sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
 
 
-def run(name: str, method: str, work: pathlib.Path) -> None:
-  """Runs a cell, as its two commands would, and writes its file."""
+def run(name: str, method: str, work: pathlib.Path) -> int:
+  """Runs a cell, as its two commands would, and writes its file; returns the exit status."""
   began = processor_seconds()
   select = sweep.CLIENTS if METHODS[method].personal else sweep.GLOBAL
   folder, of = work / f'{name}@{method}', config_of(commands(name, method))
   cells = [sweep.make_cell(of, {'client.lr': rate}, folder) for rate in RATES.split(',')]
-  tries = {r['values']['client.lr']: r['mean'] for r in sweep.sweep(cells, folder, name, select)}
+  records = sweep.sweep(cells, folder, name, select)
+  if len(records) < len(cells) or any(r['status'] == exit_status.INTERRUPTED for r in records):
+    return exit_status.INTERRUPTED
+  tries = {record['values']['client.lr']: record['mean'] for record in records}
   rate = max(tries, key=lambda rate: tries[rate] or 0)
   tuned, test, folder = processor_seconds(), commands(name, method, rate), work / f'{folder}.test'
   if status := experiment.run_experiment(config_of(test), folder, config_name=name):
-    raise RuntimeError(f'{name}@{method}: exit status {status}')
+    return status
   seconds = {'tune': round(tuned - began, 1), 'test': round(processor_seconds() - tuned, 1)}
   commit = subprocess.run(
     ('git', 'rev-parse', '--short', 'HEAD'), cwd=ROOT, check=True, capture_output=True, text=True
@@ -111,6 +114,7 @@ def run(name: str, method: str, work: pathlib.Path) -> None:
   content |= figures(name, method, folder)
   path_of(name, method).parent.mkdir(parents=True, exist_ok=True)
   path_of(name, method).write_text(f'{json.dumps(content, indent=1)}\n')
+  return exit_status.FINISHED
 
 
 def config_of(command: Sequence[str]) -> Any:
@@ -215,7 +219,8 @@ def main(argv: Sequence[str]) -> int:
     for method in METHODS:
       if ONLY.value in f'{name}@{method}' and not path_of(name, method).exists():
         print(f'{name}@{method}', flush=True)
-        run(name, method, work)
+        if status := run(name, method, work):
+          return status
   return exit_status.FINISHED
 
 

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from fedjax_syn.core import exit_status
 from tools import federations
 
 
@@ -53,6 +54,18 @@ def test_figures_of_centralised_training(tmp_path, three_clients):
     'test': [0.1, 0.2, 0.3],
     'unseen': [0.4, 0.5, 0.6],
   }
+
+
+def test_an_interrupted_sweep_ends_the_cell(tmp_path, monkeypatch):
+  """Nothing is trained after it, and no file is written."""
+  monkeypatch.setattr(federations, 'ROOT', tmp_path)
+  monkeypatch.setattr(federations, 'config_of', lambda command: None)
+  monkeypatch.setattr(federations.sweep, 'make_cell', lambda *of: None)
+  record = {'values': {'client.lr': '0.1'}, 'mean': None, 'status': exit_status.INTERRUPTED}
+  for records in ([record], [{**record, 'status': 0}] * 3):  # of four
+    monkeypatch.setattr(federations.sweep, 'sweep', lambda *of, records=records: records)
+    assert federations.run('watch', 'fedavg', tmp_path) == exit_status.INTERRUPTED
+  assert not list(tmp_path.rglob('*.json'))
 
 
 def test_a_page_gets_its_tables_again_and_again():
