@@ -67,12 +67,15 @@ def table(series: Series) -> str:
     'membership by loss (untrained)',
     'accuracy of the set alone',
   )
-  rows = [head, ('---',) * len(head)]
+  rows, left = [head, ('---',) * len(head)], []
   for name, run in series.runs.items():
     result = series.result(Cell(name, '', 'run'))
-    if result is not None:
+    if result is None:
+      left.append(run['title'])
+    else:
       rows.append(_row(run['title'], result, measured(series, name)))
-  return '\n'.join('| ' + ' | '.join(row) + ' |' for row in rows) + '\n'
+  note = f'\nNot run: {"; ".join(left)}.\n' if left else ''
+  return '\n'.join('| ' + ' | '.join(row) + ' |' for row in rows) + f'\n{note}'
 
 
 def _row(title: str, result: Json, sets: Json | None) -> tuple[str, ...]:
