@@ -49,7 +49,7 @@ def test_windows_by_hand():
   assert test.x[:, 0, 0].tolist() == [300]
   assert (train.x[1, :, 5] == np.arange(50, 150)).all() and train.x.dtype == np.float32
   assert train.y.tolist() == [3] * 5 + [5] and test.y.tolist() == [3]
-  assert train.person.tolist() == [1] * 5 + [0] and test.person.tolist() == [1]
+  assert train.client.tolist() == [1] * 5 + [0] and test.client.tolist() == [1]
 
 
 class Calls:
@@ -85,18 +85,23 @@ def test_bytes_as_python_2_wrote_them():
 
 def test_ratings_by_hand():
   """Columns share one numbering: lecturers 1, 2; semesters 3, 4; terms 5, 6; service 7, 8; ..."""
-  rows = inst_eval.parse(RATINGS.encode())
-  assert rows.x.tolist() == [[1, 3, 6, 7, 9], [2, 4, 5, 8, 10], [1, 3, 6, 7, 9], [2, 3, 6, 7, 9]]
-  assert rows.y.tolist() == [1, 0, 1, 0] and rows.student.tolist() == [0, 0, 1, 1]
+  train, test = inst_eval.parse(RATINGS.encode())
+  rows = [(*r.x[i].tolist(), r.y[i], r.client[i]) for r in (train, test) for i in range(len(r.y))]
+  assert sorted(rows) == [
+    (1, 3, 6, 7, 9, 1, 0),
+    (1, 3, 6, 7, 9, 1, 1),
+    (2, 3, 6, 7, 9, 0, 1),
+    (2, 4, 5, 8, 10, 0, 0),
+  ]
 
 
 def test_people_by_hand():
-  rows = vietnam.parse(PEOPLE.encode())
+  rows, _ = vietnam.parse(PEOPLE.encode())
   assert rows.x.tolist() == [
     [2.5, 3.5, 1, 1, 0, 7, 3, 0, 1, 0, 1],
     [1.5, 2.5, 0, 0, 1, 0, 0, 1, 0, 1, 0],
   ]
-  assert rows.y.tolist() == [0, 1] and rows.commune.tolist() == [1, 0]
+  assert rows.y.tolist() == [0, 1] and rows.client.tolist() == [1, 0]
 
 
 def test_other_tables_are_refused_in_a_line():

