@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import app, flags
+from absl import app
 
 from fedjax_syn.cli import jax_setup
 from fedjax_syn.config import files
@@ -36,13 +36,10 @@ from fedjax_syn.data import datasets
 from fedjax_syn.plotting import canvas
 from fedjax_syn.runs import experiment
 from fedjax_syn.tables import sweep
+from tools.series_flags import DATA_DIR, ONLY, SHOW, WORK
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS, PAGE, PICTURE = 'results/federations', 'docs/federations.md', 'docs/federations.svg'
-DATA_DIR = flags.DEFINE_string('data_dir', '', 'where the archives lie')
-WORK = flags.DEFINE_string('work', 'runs/federations', 'the folder of runs')
-ONLY = flags.DEFINE_string('only', '', 'cells whose name contains the text')
-SHOW = flags.DEFINE_bool('show', False, 'writes tables and picture')
 SETS = ('watch', 'vietnam')
 RATES = '0.03,0.1,0.3,1'
 TUNE = ('--config.seeds=3,', '--config.data.validation=0.2')
@@ -214,7 +211,7 @@ def main(argv: Sequence[str]) -> int:
     draw(ROOT / PICTURE)
     return exit_status.FINISHED
   jax_setup.prepare_jax(1)
-  work = pathlib.Path(WORK.value).resolve()
+  work = pathlib.Path(WORK.value or 'runs/federations').resolve()
   for name in SETS:
     for method in METHODS:
       if ONLY.value in f'{name}@{method}' and not path_of(name, method).exists():

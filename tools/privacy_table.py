@@ -21,8 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 from absl import app, flags, logging
 
-from tools import series as series_lib
-from tools import series_show
+from tools import series_flags, series_show
 from tools.series_cells import ROOT, Cell, Json, Series, load
 
 STEPS = flags.DEFINE_integer('steps', 500, 'of training on a set')
@@ -108,13 +107,13 @@ def main(argv: Sequence[str]) -> int:
   """Measures runs, or shows what was measured."""
   series = load(pathlib.Path(argv[1]))
   name = series.folder.resolve().name
-  if not series_lib.SHOW.value:
-    work = pathlib.Path(series_lib.WORK.value or ROOT / 'runs/series' / name)
+  if not series_flags.SHOW.value:
+    work = pathlib.Path(series_flags.WORK.value or ROOT / 'runs/series' / name)
     for run in series.runs:
       folder = work / f'{run}.run'
       finished = (folder / 'summary.json').exists()
       if finished and measured(series, run) is None:
-        sets = measure(folder, series_lib.DATA_DIR.value or None, STEPS.value)
+        sets = measure(folder, series_flags.DATA_DIR.value or None, STEPS.value)
         if sets is not None:
           path = series.folder / f'{run}.privacy.json'
           path.write_text(json.dumps(sets, indent=1) + '\n')

@@ -39,15 +39,12 @@ from absl import app, flags
 
 from fedjax_syn.core import exit_status
 from tools.series_cells import ROOT, Cell, Json, Series, load
+from tools.series_flags import DATA_DIR, ONLY, SHOW, WORK
 
-DATA_DIR = flags.DEFINE_string('data_dir', '', 'where the data lie')
-WORK = flags.DEFINE_string('work', '', 'the folder of runs')
-ONLY = flags.DEFINE_string('only', '', 'cells whose name contains the text')
 LIMIT = flags.DEFINE_float('limit', float('inf'), 'begins no cell after so many seconds')
 STOP = flags.DEFINE_float('stop', float('inf'), 'interrupts what runs after so many seconds')
 SMOKE = flags.DEFINE_bool('smoke', False, 'with small settings, to W')
 PLAN = flags.DEFINE_bool('plan', False, 'prints what is left')
-SHOW = flags.DEFINE_bool('show', False, 'writes the table and the figure')
 
 
 def run(series: Series, cell: Cell, work: pathlib.Path, seconds: float = float('inf')) -> int:

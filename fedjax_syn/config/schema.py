@@ -23,7 +23,7 @@ class Client(LocalTraining):
 
   participation: float = field(0.4, 'share of the clients in a round, 1 for all', above=0, high=1)
   sampler: str = field(
-    'fixed', "draw of the clients: 'fixed', 'poisson' or module:function, FILE.py:function"
+    'fixed', "draw of the clients: 'fixed', 'poisson', module:function or FILE.py:function"
   )
 
 

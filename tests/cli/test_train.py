@@ -226,7 +226,7 @@ def test_list_prints_a_line_each(kind, runs, capsys):
   assert any(line.startswith(expected[kind]) for line in lines) and not runs
   if kind == 'fields':
     (sampler,) = (line for line in lines if line.startswith('client.sampler='))
-    assert sampler.endswith("'fixed', 'poisson' or package.module:function")
+    assert sampler.endswith("'fixed', 'poisson', module:function or FILE.py:function")
 
 
 def test_an_interruption_before_the_run_is_one_line(runs, tmp_path, capsys):

@@ -170,7 +170,7 @@ def test_what_a_run_could_not_state_is_refused_before_it(monkeypatch):
   for mechanism in (None, noised._replace(noise_multiplier=0.0)):
     privacy.check_config(branch, {'dp': mechanism})
   privacy.check_config(config, {'dp': noised})
-  with pytest.raises(ValueError, match="start_from='W/checkpoints/5'.*leave out"):
+  with pytest.raises(ValueError, match="start_from='W/checkpoints/5'.*begin with noise in round 1"):
     privacy.check_config(branch, {'dp': noised})
   monkeypatch.setitem(sys.modules, 'dp_accounting', None)
   with pytest.raises(ValueError, match='privacy extra'):

@@ -126,7 +126,7 @@ def test_a_client_that_has_distilled_nothing_has_no_loss():
 
   def measured(present):
     own = ClassSet(jnp.zeros((2, 1, 2, 2, 1)), jnp.array(present))
-    _, report = fs.FedDM()._message(own, lambda x, c, iterations: 3.0 + 0.0 * x.sum(), 1)
+    _, report = fs.FedDM()._message(own, lambda iterations: lambda x, c: 3.0 + 0.0 * x.sum(), 1)
     return report['loss']
 
   assert numbers({'loss': measured([False, True])}) == {'loss': 3}

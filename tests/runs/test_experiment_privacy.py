@@ -265,7 +265,7 @@ def test_a_run_says_what_its_epsilon_does_not_cover(tmp_path, fake, capsys):
   noise = {'dp.noise_multiplier': 4.0, 'client.sampler': 'poisson'}
   assert experiment.run_experiment(config_of(**DP | noise), tmp_path / 'run') == 0
   stated = privacy.epsilon(Mechanism(4.0, 1e-5), Sampling('poisson', 4, 0.4, 2, 2))
-  (line,) = [t for t in capsys.readouterr().out.splitlines() if 'covers the models' in t]
+  (line,) = [t for t in capsys.readouterr().out.splitlines() if 'covers all models' in t]
   assert (
     line.startswith(f'epsilon {stated:.3f} at delta 1e-05') and 'not protected: config.json' in line
   )

@@ -289,6 +289,6 @@ def test_a_report_overwrites_reports_and_nothing_else(copied, tmp_path):
   assert write(tmp_path / 'page.html') == write(tmp_path / 'page.html') == 1
   for name in ('config.json', 'summary.json', 'metrics.jsonl'):
     before = (copied / name).read_bytes()
-    with pytest.raises(ValueError, match='is no report'):
+    with pytest.raises(ValueError, match='is not a report'):
       write(copied / name)
     assert (copied / name).read_bytes() == before

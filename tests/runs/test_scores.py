@@ -102,7 +102,7 @@ def test_what_is_no_metric_is_refused(own):
   for word, line in (
     (f'{own}:accuracy', 'is a metric of the library; rename it'),
     (f'{own}:margins', "did you mean 'margin'"),
-    ('margin', 'must be package.module:function'),
+    ('margin', 'must be module:function or FILE.py:function'),
   ):
     with pytest.raises(ConfigError, match=line):
       check({'algorithm': 'fedavg', 'compare': '', 'metrics': (word,)})

@@ -21,9 +21,11 @@ SOURCES = sorted(
 )
 MODULES = {'pickle', 'cloudpickle', 'dill', 'marshal', 'shelve', 'joblib', 'yaml'}
 NETWORK = {'urllib', 'requests', 'pooch', 'http', 'ftplib', 'smtplib', 'wandb', 'mlflow'}
-# The module that downloads, the modules that name this host, and the trackers a config may name.
+# The module that downloads, an unpickler of arrays alone, the modules that name this host, and the
+# trackers a config may name.
 MAY = {
   'fedjax_syn/data/builders/archives.py': NETWORK,
+  'fedjax_syn/data/builders/watch.py': {'pickle'},
   'fedjax_syn/runs/lock.py': {'socket'},
   'fedjax_syn/runs/config_json.py': {'socket'},
   'fedjax_syn/runs/trackers.py': {'wandb', 'mlflow'},
