@@ -1,9 +1,10 @@
 """Natural federations: tiny files of the published form, and what is refused.
 
-With the packages in $FEDERATIONS, the published files themselves.
+With the extra `federations`, the published files themselves.
 """
 
 import hashlib
+import importlib.util
 import io
 import os
 import pickle
@@ -153,11 +154,11 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.skipif('FEDERATIONS' not in os.environ, reason='needs the published packages')
+@pytest.mark.skipif(importlib.util.find_spec('seglearn') is None, reason='extra federations')
 @pytest.mark.parametrize('name', PUBLISHED)
-def test_published_files(name):
+def test_published_files(name, tmp_path):
   rows, clients, sizes, share = PUBLISHED[name]
-  data = datasets.load(name, os.environ['FEDERATIONS'])
+  data = datasets.load(name, str(tmp_path))
   counts = np.bincount(data.clients)
   assert (len(data.train.y), len(data.test.y)) == rows and len(counts) == clients
   assert (counts.min(), counts.max()) == sizes

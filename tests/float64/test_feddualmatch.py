@@ -19,6 +19,21 @@ MATCHES, MATCH_STEPS, MATCH_LR = 2, 2, 0.2
 STEPS, BATCH, SERVER_LR = 3, 5, 0.05
 
 
+SETTINGS = dict(
+  images_per_class=PER_CLASS,
+  iterations=ITERATIONS,
+  lr=LR,
+  momentum=MOMENTUM,
+  layers='pooled+logits',
+  squared=False,
+  radius=RADIUS,
+  radius_lr=RADIUS_LR,
+  server_steps=STEPS,
+  server_batch=BATCH,
+  server_lr=SERVER_LR,
+)
+
+
 def distil(number, k, w, radius, real_batch=0, resample=False):
   """LDM: stage 1 has the last layer (logits), stage 2 both; norms are not squared, as in Eq. 3."""
   key, own = lib.client_key(number, k), {}
@@ -68,20 +83,10 @@ def match(own, w_g, target):
 
 def test_a_round_with_batches_of_real_samples_and_models_drawn_in_every_iteration():
   method = fs.FedDualMatch(
-    images_per_class=PER_CLASS,
-    iterations=ITERATIONS,
-    lr=LR,
-    momentum=MOMENTUM,
-    layers='pooled+logits',
-    squared=False,
-    radius=RADIUS,
-    radius_lr=RADIUS_LR,
+    **SETTINGS,
     real_batch=3,
     resample=True,
     matches=0,
-    server_steps=STEPS,
-    server_batch=BATCH,
-    server_lr=SERVER_LR,
   )
   (_, (state, _)) = lib.rounds(method, 1)
   own = [distil(1, k, lib.W0, RADIUS, 3, True) for k in lib.sampled(1, 1.0)]
@@ -98,20 +103,10 @@ def test_noised_means_are_those_of_all_samples():
 
 def test_two_rounds():
   method = fs.FedDualMatch(
-    images_per_class=PER_CLASS,
-    iterations=ITERATIONS,
-    lr=LR,
-    momentum=MOMENTUM,
-    layers='pooled+logits',
-    squared=False,
-    radius=RADIUS,
-    radius_lr=RADIUS_LR,
+    **SETTINGS,
     matches=MATCHES,
     match_steps=MATCH_STEPS,
     match_lr=MATCH_LR,
-    server_steps=STEPS,
-    server_batch=BATCH,
-    server_lr=SERVER_LR,
   )
   path = lib.rounds(method, 2)
   w, radius = lib.W0, RADIUS
