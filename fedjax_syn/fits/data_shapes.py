@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from fedjax_syn.config import Resolved
-from fedjax_syn.data import datasets, facts, held_out, partition, unseen
+from fedjax_syn.data import datasets, facts, features, held_out, partition, unseen
 from fedjax_syn.data.builders.domain_sources import DOMAIN_SOURCES
 from fedjax_syn.data.builders.sources import SOURCES
 from fedjax_syn.data.dataset import Dataset, make
@@ -27,7 +27,7 @@ class Facts(NamedTuple):
   rows: tuple[int, int]
   """Training and test rows."""
   shape: tuple[int, ...]
-  """Height, width and channels of an image, or the length of a row of tokens."""
+  """Of a row: height, width, channels; time, channels; features; or how many tokens."""
   num_classes: int
   natural: tuple[int, ...] = ()
   """Training rows of each natural client; (): it has none."""
@@ -35,6 +35,8 @@ class Facts(NamedTuple):
   """Test rows of each domain."""
   multi_label: bool = False
   normalisation: str = 'unit'
+  kind: str = ''
+  """See `features.kind_of`; '': images, or tokens where a row has one axis."""
 
 
 class AbstractProblem(NamedTuple):
@@ -62,10 +64,21 @@ def known(name: str) -> Facts | None:
   if name == 'digits_domains':
     train, test = zip(*(SOURCES[n].rows for n in ('mnist', 'usps')), (1198, 599), strict=True)
     return Facts((sum(train), sum(test)), (28, 28, 1), 10, train, test)
-  return FORTUNES if name == 'fortunes' else None
+  return NATURAL.get(name)
 
 
-FORTUNES = Facts((7586, 1896), (32,), 12, natural=tuple(np.bincount(np.arange(7586) % 12)))
+def _of_clients(rows: tuple[int, int], shape: tuple[int, ...], classes: int, clients: int, **more):
+  """Returns the facts of a natural federation whose clients are taken to be equally large."""
+  natural = tuple(np.bincount(np.arange(rows[0]) % clients))
+  return Facts(rows, shape, classes, natural, **more)
+
+
+NATURAL = {
+  'fortunes': _of_clients((7586, 1896), (32,), 12, 12),
+  'watch': _of_clients((3455, 1010), (100, 6), 7, 10, kind=features.SEQUENCES),
+  'vietnam': _of_clients((22_212, 5553), (20,), 2, 194, kind=features.TABLE),
+  'inst_eval': _of_clients((58_737, 14_684), (5,), 2, 2972),
+}
 
 
 def of_flags(rows: str, shape: str, classes: int) -> Facts | None:
@@ -151,7 +164,7 @@ def _small(resolved: Resolved, given: Facts) -> Dataset:
   if given.test_natural:
     parts['domains'] = tuple(map(str, range(len(given.test_natural))))
     parts['test_domains'] = numbers(given.test_natural)
-  name = given.normalisation if len(given.shape) == 3 else 'unit'
+  name = given.normalisation if len(given.shape) == 3 else 'auto' if given.kind else 'unit'
   dataset = make(d.name, d.name, train, test, given.num_classes, name, **parts)
   if d.unseen_clients and given.natural:
     dataset = unseen.hold_out(dataset, d.unseen_clients, d.seed)
@@ -172,10 +185,15 @@ def _small(resolved: Resolved, given: Facts) -> Dataset:
 
 
 def _split(rows: int, given: Facts) -> Split:
+  """Returns rows of one pixel or one step, or whole rows of tokens or a table."""
   numbers = np.arange(rows)
   y = (numbers % given.num_classes).astype(np.int32)
   if given.multi_label:
     y = (y[:, None] == np.arange(given.num_classes)).astype(np.int32)
+  if given.kind:
+    one = (rows, 1, given.shape[-1]) if given.kind == features.SEQUENCES else (rows, *given.shape)
+    values = np.random.default_rng(0).standard_normal(one, np.float32)
+    return Split(values, y)
   if len(given.shape) == 1:
     return Split((numbers[:, None] % facts.VOCABULARY).astype(np.int32), y)
   pixels = (numbers % 256).astype(np.uint8)

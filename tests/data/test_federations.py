@@ -14,6 +14,7 @@ import pytest
 
 from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import inst_eval, vietnam, watch
+from fedjax_syn.fits import data_shapes
 from tests.data.test_packages import tar, wheel
 
 RATINGS = """"","s","d","studage","lectage","service","dept","y"
@@ -163,3 +164,8 @@ def test_published_files(name, tmp_path):
   assert (len(data.train.y), len(data.test.y)) == rows and len(counts) == clients
   assert (counts.min(), counts.max()) == sizes
   assert (data.train.y == 1).mean() == pytest.approx(share, abs=1e-3)
+  known = data_shapes.known(name)  # what `fedjax-syn fits` takes it to be without the files
+  assert (known.rows, known.shape, known.num_classes) == (rows, data.shape, data.num_classes)
+  assert len(known.natural) == clients and known.kind == (
+    '' if data.kind == 'tokens' else data.kind
+  )

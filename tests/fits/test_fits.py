@@ -74,6 +74,21 @@ def test_known_data_need_no_files():
   assert domains.splits['test'] == 37860 and domains.splits['domain/4'] == 1860
 
 
+@pytest.mark.parametrize(
+  'name, shape, columns',
+  [
+    ('watch', (2765, 100, 6), 6),  # of ten people, two are unseen
+    ('vietnam', (17807, 20), 20),  # of 194 communes, 39
+    ('inst_eval', (46991, 5), 1),
+  ],
+)
+def test_federations_need_no_files(name, shape, columns):
+  data = data_shapes.problem_of(resolved_of(name), None).problem.data
+  assert data.x.dtype == (np.int32 if name == 'inst_eval' else np.float32)
+  assert data.x.shape[0] == pytest.approx(shape[0], abs=50) and data.x.shape[1:] == shape[1:]
+  assert data.mean.shape == data.std.shape == (columns,)
+
+
 def test_held_out_and_server_rows_are_taken_from_the_clients():
   changes = {'data__validation': 0.1, 'data__proxy': 'held_out', 'data__proxy_share': 0.1}
   digits = data_shapes.problem_of(
