@@ -65,7 +65,7 @@ def looked_into(engine, data, state):
   return own, engine.message(0, state, 3), engine.diagnose(0, state), others
 
 
-MARKS = {'fedmix': [], 'scaffold': [pytest.mark.exact]}  # the others are tried by hand
+MARKS = {'fedmix': []}  # the others are tried by hand
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def noise(key):
   return [lib.row(drawn, m) for m in range(SAMPLES)]
 
 
-@pytest.mark.parametrize('weighting', ['size', 'uniform'])
+@pytest.mark.parametrize('weighting', ['size', pytest.param('uniform', marks=pytest.mark.slow)])
 def test_a_round(weighting):
   """mu = sum_i p_i w_i and sigma^2 = sum_i p_i (w_i - mu)^2.
 

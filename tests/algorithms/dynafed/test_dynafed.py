@@ -86,9 +86,14 @@ def test_round_l_plus_one_is_the_average_fine_tuned_by_adam(run):
   loss = lambda w: soft_cross_entropy(
     dyna.model.apply((w, {}), jnp.asarray(syn.x), train=True).logits, jnp.asarray(syn.y)
   )
-  for _ in range(3):
+
+  @jax.jit
+  def tuned(w, moments):
     updates, moments = optimizer.update(jax.grad(loss)(w), moments, w)
-    w = optax.apply_updates(w, updates)
+    return optax.apply_updates(w, updates), moments
+
+  for _ in range(3):
+    w, moments = tuned(w, moments)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), w, state.params)
   assert float(jnp.abs(averaged.params['w1'] - state.params['w1']).max()) > 1e-4
 

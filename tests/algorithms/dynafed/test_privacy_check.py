@@ -74,11 +74,11 @@ def test_ties_are_chance_with_wilcoxon_s_error():
 
 
 def test_the_error_is_the_spread_of_the_area():
-  """Both samples of a pair have one distribution; 2000 pairs give the area's spread to 1.6 %."""
+  """Both samples of a pair have one distribution; 500 pairs give the area's spread to 3.2 %."""
   rng = np.random.default_rng(0)
-  found = [membership(rng.normal(size=20), rng.normal(size=30)) for _ in range(2000)]
+  found = [membership(rng.normal(size=20), rng.normal(size=30)) for _ in range(500)]
   spread = np.std([attack.auc for attack in found])
-  assert np.mean([attack.std_error for attack in found]) == pytest.approx(spread, rel=0.06)
+  assert np.mean([attack.std_error for attack in found]) == pytest.approx(spread, rel=0.1)
 
 
 def test_copies_of_training_images_are_found(data):

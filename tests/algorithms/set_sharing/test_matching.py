@@ -160,10 +160,10 @@ def test_gradients_on_sets_are_those_of_the_mean_loss():
   model, (w, stats) = net()
   sets = sets_of(PRESENT)
   own = ClassSet(sets.x[0], sets.present[0])
-  want = jax.grad(lambda w: mean_loss(model, w, stats, *flat(sets, [0])))(w)
-  got = gradient_matching.set_gradient(model, w, stats, own)
-  union = jax.grad(lambda w: mean_loss(model, w, stats, *flat(sets, [0, 1])))(w)
-  both = gradient_matching.union_gradient(model, w, stats, sets)
+  slope = jax.jit(jax.grad(lambda w, x, y: mean_loss(model, w, stats, x, y)))
+  want, union = (slope(w, *flat(sets, clients)) for clients in ([0], [0, 1]))
+  got = jax.jit(lambda w: gradient_matching.set_gradient(model, w, stats, own))(w)
+  both = jax.jit(lambda w: gradient_matching.union_gradient(model, w, stats, sets))(w)
   for pair in ((want, got), (union, both)):
     for a, b in zip(*map(jax.tree.leaves, pair), strict=True):
       np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
@@ -177,7 +177,10 @@ def test_a_matching_step_is_the_gradient_of_the_distance():
     sets = sets_of(PRESENT)
     sets = sets._replace(x=sets.x.astype(jnp.float64))
     own = ClassSet(sets.x[0], sets.present[0])
-    target = gradient_matching.union_gradient(model, w, stats, sets)
+    target = jax.jit(lambda: gradient_matching.union_gradient(model, w, stats, sets))()
+    match = lambda *how: jax.jit(
+      lambda own: gradient_matching.match(model, w, stats, own, target, *how)
+    )(own)
 
     def distance(x):
       images = jnp.concatenate([x[0], x[2]])
@@ -185,13 +188,13 @@ def test_a_matching_step_is_the_gradient_of_the_distance():
       g = jax.grad(lambda w: mean_loss(model, w, stats, images, labels))(w)
       return gradient_matching.distance(g, target)
 
-    value, slope = jax.value_and_grad(distance)(own.x)
-    moved, seen = gradient_matching.match(model, w, stats, own, target, 1, 0.1)
+    value, slope = jax.jit(jax.value_and_grad(distance))(own.x)
+    moved, seen = match(1, 0.1)
     np.testing.assert_allclose(seen, value, rtol=1e-10)
     np.testing.assert_allclose(moved.x, own.x - 0.1 * slope, rtol=0, atol=1e-10)
     assert np.abs(slope[0]).max() > 1e-4
     np.testing.assert_array_equal(moved.x[1], own.x[1])
-    later, last = gradient_matching.match(model, w, stats, own, target, 50, 0.01)
+    _, last = match(50, 0.01)
     assert last < value
 
 
@@ -199,16 +202,14 @@ def test_radius_against_two_explicit_steps():
   """max over clients of ||(w - eta g_k) - (w - eta g)||; the client without a class is left out."""
   model, (w, stats) = net()
   sets = sets_of(PRESENT)
-  step = lambda clients: jax.tree.map(
-    lambda p, g: p - 0.3 * g,
-    w,
-    jax.grad(lambda w: mean_loss(model, w, stats, *flat(sets, clients)))(w),
-  )
+  slope = jax.jit(jax.grad(lambda w, x, y: mean_loss(model, w, stats, x, y)))
+  step = lambda clients: jax.tree.map(lambda p, g: p - 0.3 * g, w, slope(w, *flat(sets, clients)))
+  radius = jax.jit(lambda sets: gradient_matching.radius(model, w, stats, sets, 0.3))
   union = step([0, 1])
   want = max(float(optax.tree.norm(optax.tree.sub(step([k]), union))) for k in (0, 1))
-  np.testing.assert_allclose(gradient_matching.radius(model, w, stats, sets, 0.3), want, rtol=1e-5)
+  np.testing.assert_allclose(radius(sets), want, rtol=1e-5)
   alone = sets_of([[True, True, True], [False] * 3])
-  np.testing.assert_allclose(gradient_matching.radius(model, w, stats, alone, 0.3), 0, atol=1e-6)
+  np.testing.assert_allclose(radius(alone), 0, atol=1e-6)
 
 
 def test_clipping_bounds_every_update_and_noise_has_its_scale():
