@@ -32,6 +32,9 @@ TOGETHER = (
   'moon+fedproto',
   'feddyn+krum+serverrate',
   'ditto+fedmix+fedexp',
+  'fedreg+vhl+feddf',
+  'scaffold+fedbe',
+  'fedgen+abavg',
 )
 OTHERS = [n for n in algorithms.names() if n not in '+'.join(('fedavg', *TOGETHER)).split('+')]
 

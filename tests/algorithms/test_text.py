@@ -97,7 +97,7 @@ def test_distillation_leaves_the_base_its_gradient(corpus):
     return cross_entropy(out.logits, step.y, step.mask), out
 
   real = client.prepared.real_weight
-  value = lambda f: jax.value_and_grad(lambda w: f(w, step)[0])(client.params)
+  value = lambda f: jax.jit(jax.value_and_grad(lambda w: f(w, step)[0]))(client.params)
   mixed = functools.partial(layer.loss, client, plain)
   (got, grads), (want, base_grads) = value(mixed), value(plain)
   np.testing.assert_allclose(got, real * want, rtol=1e-5)  # the model is its own teacher

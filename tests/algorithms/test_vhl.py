@@ -136,7 +136,7 @@ def local_loss(index, padding=0.0, **fields):
     return cross_entropy(out.logits, step.y, step.mask), out
 
   client = tiny.client_of(engine, fs.VHL, broadcast=virtual, prepared=(jax.random.key(4), 6))
-  loss_fn = lambda params: method.loss(client, plain, params, step)
+  loss_fn = jax.jit(lambda params: method.loss(client, plain, params, step))
   return loss_fn, params, engine.model, virtual, x, y
 
 
@@ -174,7 +174,7 @@ def test_padding_does_not_matter():
   results = []
   for padding in (0.0, 1e3):
     loss_fn, params, *_ = local_loss(0, padding)
-    results.append(jax.grad(lambda p: loss_fn(p)[0])(params))
+    results.append(jax.jit(jax.grad(lambda p, of=loss_fn: of(p)[0]))(params))
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), *results)
 
 
@@ -194,8 +194,8 @@ def test_noise_gets_no_gradient_from_the_alignment(monkeypatch):
     real = model.apply(Variables(p, {}), jnp.asarray(x))
     return pull + cross_entropy(real.logits, jnp.asarray(y), mask)
 
-  got = jax.grad(lambda p: loss_fn(p)[0])(params)
-  want = jax.grad(expected)(params)
+  got = jax.jit(jax.grad(lambda p: loss_fn(p)[0]))(params)
+  want = jax.jit(jax.grad(expected))(params)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), got, want)
   assert all((leaf == 0).all() for leaf in jax.tree.leaves(got['extra']))
 

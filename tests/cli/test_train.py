@@ -261,7 +261,6 @@ def launch(*command, **environment):
   ('argument', 'line'),
   [
     ('--config.client.lrr=1', "client.lrr='1': no such field; nearest: client.lr"),
-    ('--config.client.momentum=False', 'client.momentum=False: must be a number'),
     ('--config=nothing.py', '--config=nothing.py: no such file'),
   ],
 )

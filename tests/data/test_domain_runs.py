@@ -11,6 +11,7 @@ from fedjax_syn.data import datasets
 from fedjax_syn.data.builders import digits
 from fedjax_syn.data.partition import partition
 from fedjax_syn.engine import Layout
+from tests.run_fixtures import put_stubs
 
 
 def test_made_up_styles_are_the_digits_in_three_looks():
@@ -57,13 +58,15 @@ def test_metrics_of_each_domain_weigh_to_the_whole():
   assert len({line[f'test/domain/{d}/accuracy'] for d in ('plain', 'inverted', 'faint')}) > 1
 
 
-def test_a_run_of_a_config_logs_them_and_sums_them_up(tmp_path):
+def test_a_run_of_a_config_logs_them_and_sums_them_up(tmp_path, monkeypatch):
   from fedjax_syn.runs import experiment, metrics, stored_files
 
   config = config_lib.get_default()
   config.data.name, config.data.partition, config.data.clients = 'digits_styles', 'natural', 3
   config.client.participation, config.rounds, config.compare = 1.0, 2, ''
-  config.algorithm, config.model.width, config.layout.devices = 'fedavg', 8, 1
+  config.algorithm, config.layout.devices = 'fedavg', 1
+  config.model.name, config.model.width, config.model.depth = 'mlp', 8, 1
+  put_stubs(monkeypatch)
   assert experiment.run_experiment(config, tmp_path) == 0
   last = metrics.read(tmp_path / 'metrics.jsonl')[-1]
   summary = stored_files.read_json(tmp_path / 'summary.json')['test_domain_accuracy']

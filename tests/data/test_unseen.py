@@ -17,6 +17,7 @@ from fedjax_syn.data.settings import Data
 from fedjax_syn.data.split import Split
 from fedjax_syn.runs import assemble, experiment, metrics, stored_files
 from fedjax_syn.runs import unseen as of_runs
+from tests.run_fixtures import put_stubs
 
 CLIENTS = 10
 
@@ -190,13 +191,15 @@ def test_noise_does_not_move_rows_between_clients():
   assert np.array_equal(b.counts, counts) and b.dataset.train.y is not None
 
 
-def test_a_run_says_logs_sums_up_and_reports_unseen_clients(tmp_path, capsys):
+def test_a_run_says_logs_sums_up_and_reports_unseen_clients(tmp_path, monkeypatch, capsys):
   folder, page = tmp_path / 'w', tmp_path / 'page.html'
   config = config_lib.get_default()
   config.data.name, config.data.partition, config.data.clients = 'digits_styles', 'natural', 2
   config.data.unseen_clients, config.data.label_noise = 0.3, 0.2
   config.client.participation, config.rounds, config.compare = 1.0, 2, ''
-  config.algorithm, config.model.width, config.layout.devices = 'fedavg', 8, 1
+  config.algorithm, config.layout.devices = 'fedavg', 1
+  config.model.name, config.model.width, config.model.depth = 'mlp', 8, 1
+  put_stubs(monkeypatch)
   assert experiment.run_experiment(config, folder) == 0
   said = capsys.readouterr().out
   assert '1 of 3 clients never train (' in said and 'rows have the label of another class' in said

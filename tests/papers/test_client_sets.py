@@ -1,5 +1,6 @@
 """Sets of a finished run: they are the run's own, what is measured of them, and what is refused."""
 
+import functools
 import json
 import shutil
 
@@ -49,7 +50,9 @@ def test_the_sets_are_those_that_the_run_would_send(folder):
   np.testing.assert_array_equal(sets.present, run.problem.counts > 0)
   state, _ = run.engine.run(0, run.state, 1)
   w, stats = jax.tree.map(np.asarray, client_sets.open_run(folder, 0).state[1:3])
-  radius = gradient_matching.radius(run.problem.model, w, stats, sets, fs.FedDualMatch().radius_lr)
+  rate = fs.FedDualMatch().radius_lr
+  radius_of = functools.partial(gradient_matching.radius, run.problem.model, lr=rate)
+  radius = jax.jit(radius_of)(w, stats, sets)
   np.testing.assert_allclose(state.server['feddualmatch'].radius, radius, rtol=1e-3)
 
 

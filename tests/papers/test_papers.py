@@ -45,7 +45,9 @@ def test_every_cell_of_the_paper_s_tables_has_its_figure(name):
   )
 
 
-@pytest.mark.parametrize('scale', spec.SCALES)
+@pytest.mark.parametrize(
+  'scale', [pytest.param(s, marks=[pytest.mark.slow] * (s == 'smoke')) for s in spec.SCALES]
+)
 def test_every_cell_can_be_run_and_shared_folders_hold_the_same_run(scale, tmp_path):
   configs, shared = {}, 0
   for entry in ENTRIES.values():

@@ -59,7 +59,7 @@ def central_difference(f, syn, field, index, h=1e-5):
 @pytest.mark.parametrize('adjoint', trajectory.ADJOINTS)
 def test_meta_gradients_equal_finite_differences(x64, adjoint):
   f, syn = problem(trajectory.unroll, adjoint=adjoint)
-  gradient = jax.grad(f)(syn)
+  gradient = jax.jit(jax.grad(f))(syn)
   for index in [(0, 0, 0, 0), (3, 1, 2, 0), (5, 2, 2, 0)]:
     assert float(gradient.x[index]) == pytest.approx(
       central_difference(f, syn, 'x', index), rel=1e-5, abs=1e-9
@@ -107,7 +107,7 @@ def test_unroll_by_hand(x64):
     assert float(unroll(syn)) == pytest.approx(2.75)
     # w_3 = x + (w_0 - x)(1 - a)^3: dw_3/dx = 1 - 1/8 in all, half of it for each image;
     # dw_3/dlog a = a * 3 (1 - a)^2 (x - w_0) = 0.5 * 0.75 * 2
-    gradient = jax.grad(unroll)(syn)
+    gradient = jax.jit(jax.grad(unroll))(syn)
     np.testing.assert_allclose(gradient.x.ravel(), [0.4375, 0.4375])
     assert float(gradient.log_step) == pytest.approx(0.75)
 
@@ -132,7 +132,7 @@ def test_the_derivative_of_the_last_steps_by_hand(x64, adjoint):
       adjoint=adjoint,
       backward_steps=n,
     )['w']
-    value, gradient = jax.value_and_grad(unroll)(syn)
+    value, gradient = jax.jit(jax.value_and_grad(unroll))(syn)
     assert float(value) == pytest.approx(2.75)
     assert float(gradient.x.sum()) == pytest.approx(by_x)
     assert float(gradient.log_step) == pytest.approx(by_step)

@@ -13,6 +13,7 @@ from fedjax_syn.core.contexts import Run
 from tests import tiny
 from tests.algorithms.set_sharing.test_rounds import ONE, SMALL, SOME, data, net, updated
 from tests.core.test_accountant import gaussian_epsilon
+from tests.run_fixtures import put_stubs
 
 
 def settings(**fields):
@@ -174,13 +175,15 @@ def test_a_wide_bound_changes_nothing_and_noise_changes_what_is_sent(clipping):
   assert np.abs(noised - plain)[:5].max() > 1 and not np.abs(noised[5:]).any()
 
 
-def test_a_run_states_epsilon_and_what_it_is_of(tmp_path):
+def test_a_run_states_epsilon_and_what_it_is_of(tmp_path, monkeypatch):
   from fedjax_syn.runs import experiment, stored_files
 
   quick = {'iterations': 1, 'matches': 1, 'match_steps': 1, 'server_steps': 2, 'server_batch': 8}
   config = settings(**SMALL | quick, clip=1.0, sigma_s=30.0)
   config.rounds, config.data.clients, config.client.participation = 2, 3, 1.0
-  config.model.width, config.model.depth, config.layout.devices = 4, 2, 1
+  config.model.name, config.model.width, config.model.depth = 'mlp', 4, 2
+  config.layout.devices = 1
+  put_stubs(monkeypatch)
   assert experiment.run_experiment(config, tmp_path) == 0
   with np.load(tmp_path / 'synthetic' / 'synthetic.npz') as file:
     assert file['iterations'].tolist() == [2]  # one in each of two stages
