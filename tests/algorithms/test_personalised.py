@@ -57,7 +57,9 @@ def test_dittos_steps_are_its_own():
 
 
 @pytest.mark.exact
-@pytest.mark.parametrize('base', ['adam', 'momentum', 'fedprox'])
+@pytest.mark.parametrize(
+  'base', ['adam', pytest.param('momentum', marks=pytest.mark.slow), 'fedprox']
+)
 def test_dittos_global_model_is_the_bases_to_the_last_bit(base):
   make = {
     'adam': lambda: fs.FedAvg(lr=0.01, batch_size=2, persistent=True),
@@ -172,7 +174,7 @@ def test_fedreps_personal_model_is_the_mean_body_with_the_tuned_head():
 
 
 @pytest.mark.exact
-@pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
+@pytest.mark.parametrize('optimizer', ['sgd', pytest.param('adam', marks=pytest.mark.slow)])
 def test_fedrep_moves_only_what_it_should(optimizer):
   """The global head rests, and so do heads of clients that do not train.
 
