@@ -44,6 +44,8 @@ class Model(NamedTuple):
   # whether `apply` also takes `key`: layers such as dropout draw with it in training, and do
   # nothing without it
   keyed: bool = False
+  # whether its layers are the blocks of `fedjax_syn.models.blocks`
+  in_blocks: bool = False
 
 
 class Step(NamedTuple):

@@ -14,7 +14,7 @@ from fedjax_syn.client.local import bind
 from fedjax_syn.core.contexts import Messages, Round, State
 from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.mesh import replicated
-from fedjax_syn.core.programs import Once, bounded
+from fedjax_syn.core.programs import ByModel, Once, bounded
 from fedjax_syn.core.types import Array, Model, Params, PyTree, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.data.federated import FederatedData
@@ -237,8 +237,16 @@ def _repeat(
   return jax.lax.while_loop(go, body, (jnp.int32(0), state, blank))[1:]
 
 
+_by_model = functools.partial(
+  ByModel,
+  of=lambda setting, *_: (setting.model, setting.mesh),
+  static_argnums=(0, 1),
+  donate_argnums=4,
+)
+
+
 @bounded
-@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
+@_by_model
 def many_rounds(
   setting: Setting,
   first_round: int,
@@ -255,7 +263,7 @@ def many_rounds(
 
 
 @bounded
-@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
+@_by_model
 def many_rounds_side_by_side(
   setting: Setting,
   first_round: int,

@@ -12,7 +12,7 @@ from fedjax_syn.core.types import Model
 from fedjax_syn.data.features import IMAGES, SEQUENCES, TABLE, TOKENS, called
 from fedjax_syn.models.activations import TYPES, in_bfloat16
 from fedjax_syn.models.classifier import as_model
-from fedjax_syn.models.convnet import convnet
+from fedjax_syn.models.convnet import ConvNet, convnet
 from fedjax_syn.models.convnet1d import convnet1d
 from fedjax_syn.models.flax_module import from_class, from_module
 from fedjax_syn.models.init import INITS
@@ -152,6 +152,7 @@ def _built_in(
   body = MODELS[name][0](shape=shape, form=FORMS[conv], weights=weights, **options)
   keyed = bool(options.get('dropout'))
   model = as_model(name, body, shape, num_classes, weights, tokens=name in TEXT, keyed=keyed)
+  model = model._replace(in_blocks=isinstance(body, ConvNet) and body.in_blocks(shape))
   return model._replace(embed=embed) if name in TEXT else model
 
 

@@ -34,7 +34,7 @@ def in_bfloat16(model: Model) -> Model:
     out = model.apply(variables._replace(params=params), _to(jnp.bfloat16, x), *args, **kwargs)
     return _results(out)
 
-  return model._replace(apply=apply)
+  return model._replace(apply=apply, in_blocks=False)
 
 
 def _results(out: PyTree) -> Any:

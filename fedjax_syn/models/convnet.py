@@ -28,7 +28,7 @@ class ConvNet(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array, train: bool, mask: Array | None) -> Array:
-    if self._fits_blocks(x):
+    if self.in_blocks(x.shape[1:]) and x.dtype != jnp.bfloat16 and not self.is_initializing():
       return self._by_blocks(x)
     z = self.form.swap(x)
     for i in range(self.depth):
@@ -39,12 +39,11 @@ class ConvNet(nn.Module):
       self.sow('stages', 'outputs', self.form.swap(z))
     return self.form.swap(z).reshape(x.shape[0], -1)
 
-  def _fits_blocks(self, x: Array) -> bool:
-    """Returns whether every block is one of `blocks.block`."""
+  def in_blocks(self, shape: tuple[int, ...]) -> bool:
+    """Returns whether every block of float32 images [height, width, ...] is a `blocks.block`."""
     kind = self.form is FORMS['chwn'] and (self.norm, self.pooling) == ('group', 'avg')
-    size = [n + 2 * self.first_padding - 2 for n in x.shape[1:3]]
-    fits = kind and x.dtype != jnp.bfloat16 and all(n % 2**self.depth == 0 for n in size)
-    return fits and blocks.wanted() and not self.is_initializing()
+    size = [n + 2 * self.first_padding - 2 for n in shape[:2]]
+    return kind and all(n % 2**self.depth == 0 for n in size) and blocks.wanted()
 
   def _by_blocks(self, z: Array) -> Array:
     border = self.first_padding - 1  # a block pads by one pixel

@@ -1,5 +1,7 @@
 """Compiled programs: what a process keeps of models that are gone."""
 
+import types
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -7,8 +9,10 @@ import numpy as np
 import pytest
 
 import fedjax_syn as fs
+from fedjax_syn import models
 from fedjax_syn.core import programs
 from fedjax_syn.engine import rounds
+from fedjax_syn.models import blocks
 from tests.tiny import build, half_square, quadratic, two_points
 
 
@@ -43,6 +47,40 @@ def test_equal_engines_and_other_values_are_one_kind(two_kinds):
   assert len(programs._kinds) == 1 and rounds.many_rounds._cache_size() == 1
   engine_of(model, epochs=2)
   assert len(programs._kinds) == 2
+
+
+@pytest.mark.parametrize('in_blocks', [False, True])
+def test_networks_in_blocks_have_options_of_their_own(in_blocks, monkeypatch):
+  """On a CPU only: lowered for other devices, the function has no options of a CPU."""
+  monkeypatch.setattr(programs, 'OF_BLOCKS', {'xla_backend_optimization_level': 2})
+  model = models.create('convnet', shape=(8, 8, 1), num_classes=2, width=4, depth=1, conv='chwn')
+  assert model.in_blocks == blocks.FAST
+  model = model._replace(in_blocks=in_blocks)
+  double = programs.ByModel(
+    lambda model, x: 2 * x, lambda model, x: (model, None), static_argnums=0
+  )
+  assert double(model, 3.0) == 6.0 and double(model, 4.0) == 8.0 and double._cache_size() == 1
+  chosen = double._of_blocks if in_blocks else double._usual
+  assert chosen._cache_size() == 1
+  assert double.lower(model, 3.0).compile()(3.0) == 6.0
+  tpu = types.SimpleNamespace(devices=np.array([types.SimpleNamespace(platform='tpu')]))
+  double._of = lambda model, x: (model, tpu)
+  assert double._chosen((model, 3.0)) is double._usual
+  double.clear_cache()
+  assert double._cache_size() == 0
+
+
+@pytest.mark.parametrize(
+  'changes', [{'conv': 'xla'}, {'norm': 'batch'}, {'depth': 4}, {'activations': 'bfloat16'}]
+)
+def test_which_networks_are_in_blocks(changes):
+  """8 pixels are halved three times, not four."""
+  given = {'shape': (8, 8, 1), 'num_classes': 2, 'width': 4, 'depth': 3, 'conv': 'chwn'}
+  assert models.create('convnet', **given).in_blocks == blocks.FAST
+  try:
+    assert not models.create('convnet', **given | changes).in_blocks
+  except ValueError:
+    assert 'depth' in changes
 
 
 def test_a_program_that_runs_once_has_the_numbers_of_jit_except_for_rounding():

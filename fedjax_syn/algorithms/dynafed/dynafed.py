@@ -29,7 +29,7 @@ from fedjax_syn.core.keys import fold
 from fedjax_syn.core.mesh import place, replicated, zeros_like
 from fedjax_syn.core.microbatches import Microbatches
 from fedjax_syn.core.optimizers import training_step
-from fedjax_syn.core.programs import Once, bounded
+from fedjax_syn.core.programs import ByModel, Once, bounded
 from fedjax_syn.core.types import Array, Measured, Model, Params, PRNGKey, PyTree, Stats, Variables
 from fedjax_syn.data.augment import parse_strategy
 from fedjax_syn.layer import Layer
@@ -305,7 +305,12 @@ def _with_last(layer: DynaFed, state: Synthesis, w: Params) -> tuple[Synthesis, 
 
 
 @bounded
-@functools.partial(jax.jit, static_argnums=(1, 2), donate_argnums=6)
+@functools.partial(
+  ByModel,
+  of=lambda _, model, batches, *__: (model, batches.mesh),
+  static_argnums=(1, 2),
+  donate_argnums=6,
+)
 def _chunk(
   layer: DynaFed,
   model: Model,
