@@ -64,10 +64,13 @@ def cells() -> list[Cell]:
     for name in algorithms.names()
   ]
   names = list(paths.shipped_configs())
-  own = {'own_images': ('1000,250', '32,32,3', 10)}
+  own: dict[str, dict[str, Any]] = {
+    'own_images': {'stated': ('1000,250', '32,32,3', 10)},
+    # The clients' models would take more than half of a device.
+    'fedcog_flair': {'settings': ('--config.layout.client_state_bytes=4000000000',)},
+  }
   configs = [
-    Cell(name, 'v5e:2x2', name, stated=own.get(name, Cell._field_defaults['stated']))
-    for name in sorted(names, key=_weight)
+    Cell(name, 'v5e:2x2', name, **own.get(name, {})) for name in sorted(names, key=_weight)
   ]
   main = [Cell(name, target, name) for name in MAIN for target in ('h200', 'v5e:4x8')]
   return [*of_algorithms, *configs, *main]
