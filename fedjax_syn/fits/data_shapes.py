@@ -67,16 +67,19 @@ def known(name: str) -> Facts | None:
   return NATURAL.get(name)
 
 
-def _of_clients(rows: tuple[int, int], shape: tuple[int, ...], classes: int, clients: int, **more):
+def _of_clients(
+  rows: tuple[int, int], shape: tuple[int, ...], classes: int, clients: int, kind: str = ''
+) -> Facts:
   """Returns the facts of a natural federation whose clients are taken to be equally large."""
   natural = tuple(np.bincount(np.arange(rows[0]) % clients))
-  return Facts(rows, shape, classes, natural, **more)
+  scale = 'auto' if kind else 'unit'
+  return Facts(rows, shape, classes, natural, normalisation=scale, kind=kind)
 
 
 NATURAL = {
   'fortunes': _of_clients((7586, 1896), (32,), 12, 12),
-  'watch': _of_clients((3455, 1010), (100, 6), 7, 10, kind=features.SEQUENCES),
-  'vietnam': _of_clients((22_212, 5553), (20,), 2, 194, kind=features.TABLE),
+  'watch': _of_clients((3455, 1010), (100, 6), 7, 10, features.SEQUENCES),
+  'vietnam': _of_clients((22_212, 5553), (20,), 2, 194, features.TABLE),
   'inst_eval': _of_clients((58_737, 14_684), (5,), 2, 2972),
 }
 
@@ -164,8 +167,7 @@ def _small(resolved: Resolved, given: Facts) -> Dataset:
   if given.test_natural:
     parts['domains'] = tuple(map(str, range(len(given.test_natural))))
     parts['test_domains'] = numbers(given.test_natural)
-  name = given.normalisation if len(given.shape) == 3 else 'auto' if given.kind else 'unit'
-  dataset = make(d.name, d.name, train, test, given.num_classes, name, **parts)
+  dataset = make(d.name, d.name, train, test, given.num_classes, given.normalisation, **parts)
   if d.unseen_clients and given.natural:
     dataset = unseen.hold_out(dataset, d.unseen_clients, d.seed)
   if d.validation:
