@@ -2,8 +2,9 @@
 
 The block is a convolution 3x3, a norm of each channel of each image, ReLU and pooling of 2 x 2
 pixels; channels lie side by side in memory. The backward pass reads the output of the convolution
-twice: the sums that the norm needs follow from the pooled output. A gradient of weights is a
-convolution too, of images that are the channels of one another (XLA's own form is slow on a CPU).
+once: the sums that the norm needs follow from two sums over each window, which the forward pass
+keeps. A gradient of weights is a convolution too, of images that are the channels of one another
+(XLA's own form is slow on a CPU).
 
 Reverse mode and its derivatives of all orders work; forward mode over the block itself does not,
 and needs `layers_one_by_one`.
@@ -93,11 +94,9 @@ def _windows(z: Array) -> Array:
   return z[:, ::2, ::2] + z[:, ::2, 1::2] + z[:, 1::2, ::2] + z[:, 1::2, 1::2]
 
 
-def _spread(z: Array) -> Array:
-  """Copies each pixel to its window, the transpose of `_windows`."""
-  batch, h, w, channels = z.shape
-  wide = jnp.broadcast_to(z[:, :, None, :, None], (batch, h, 2, w, 2, channels))
-  return wide.reshape(batch, 2 * h, 2 * w, channels)
+def _of_window(z: Array) -> Array:
+  """[batch, h, w, channels] -> [batch, h, 1, w, 1, channels], one value for a window's pixels."""
+  return z[:, :, None, :, None]
 
 
 def _sum(z: Array) -> Array:
@@ -136,8 +135,11 @@ def _forward(x, kernel, scale, shift):
   variance = _sum(jnp.square(y - mean)) * share
   inverse = jax.lax.rsqrt(variance + EPSILON)
   slope, offset = _affine(mean, inverse, scale, shift)
-  out = _windows(jnp.maximum(y * slope + offset, 0)) / 4
-  return out, (x, kernel, scale, shift, y, mean, inverse, out)
+  active = y * slope + offset > 0  # where ReLU passes
+  count = _windows(active.astype(y.dtype))
+  passing = _windows(jnp.where(active, y, 0))
+  out = (slope * passing + offset * count) / 4
+  return out, (x, kernel, scale, shift, y, mean, inverse, count, passing)
 
 
 def _affine(mean, inverse, scale, shift):
@@ -147,20 +149,23 @@ def _affine(mean, inverse, scale, shift):
 
 
 def _backward(residuals, cotangent):
-  x, kernel, scale, shift, y, mean, inverse, out = residuals
+  x, kernel, scale, shift, y, mean, inverse, count, passing = residuals
   each = cotangent / 4  # of each pixel of a window
+  total = (each * count).sum((1, 2), keepdims=True)
+  of_y = (each * passing).sum((1, 2), keepdims=True)
+  dscale = inverse * (of_y - mean * total)  # of each image
+  batch, h, w, channels = y.shape
+  share = 1 / (h * w)
   slope, offset = _affine(mean, inverse, scale, shift)
-  passed = jnp.where(y * slope + offset > 0, _spread(each), 0)
-  share = 1 / (y.shape[1] * y.shape[2])
-  # Where ReLU passes, normalised * scale + shift is what it passes, so `with_normalised` is the sum
-  # of passed * normalised * scale.
-  total = _sum(passed)
-  with_normalised = 4 * (each * out).sum((1, 2), keepdims=True) - shift * total
-  curve = with_normalised * inverse**2 * share
-  dy = slope * passed - (slope * total * share - mean * curve) - y * curve
+  curve = scale * dscale * inverse**2 * share
+  level = slope * total * share - mean * curve
+  # In windows: the indices of a pixel's window need no division, which XLA would not vectorise.
+  y = y.reshape(batch, h // 2, 2, w // 2, 2, channels)
+  active = y * _of_window(slope) + _of_window(offset) > 0
+  passed = jnp.where(active, _of_window(slope * each), 0)
+  dy = (passed - _of_window(level) - y * _of_window(curve)).reshape(batch, h, w, channels)
   # Gradients that nobody uses, as those of a frozen network's weights, XLA removes.
-  dscale = (inverse * (_sum(passed * y) - mean * total)).sum((0, 1, 2))
-  return _of_images(dy, kernel), _of_kernel(x, dy), dscale, total.sum((0, 1, 2))
+  return _of_images(dy, kernel), _of_kernel(x, dy), dscale.sum((0, 1, 2)), total.sum((0, 1, 2))
 
 
 block.defvjp(_forward, _backward)
