@@ -11,6 +11,7 @@ from fedjax_syn.client import hook_results
 from fedjax_syn.core import microbatches
 from fedjax_syn.core.contexts import ClientContext, Message, Task
 from fedjax_syn.core.keys import fold
+from fedjax_syn.core.packing import Packed, pack, unpack
 from fedjax_syn.core.programs import loop
 from fedjax_syn.core.types import (
   Array,
@@ -39,12 +40,17 @@ class Carry(NamedTuple):
   """Local training in progress."""
 
   client: ClientContext  # broadcast, state and prepared by layer
-  params: Params
+  weights: Packed | Params  # the parameters as the optimizer has them
   stats: Stats
   opt_state: PyTree
   order: Array  # int32 [largest client], this epoch's permutation of the client's samples
   index: Array  # type: ignore[assignment]  # [], steps done
   loss_sum: Array  # [], summed over steps
+
+  @property
+  def params(self) -> Params:
+    """The parameters."""
+    return unpack(self.weights) if isinstance(self.weights, Packed) else self.weights
 
 
 def shuffled(key: PRNGKey, epoch: Array | int, positions: Array, size: Array | int) -> Array:
@@ -124,13 +130,14 @@ class LocalClient:
     client = client._replace(params=params, task=None)  # type: ignore[arg-type]
     prepared = {layer.name: layer.prepare(seen) for layer, seen in self.having('prepare', client)}
     client = client._replace(prepared=prepared)
+    weights = self._packed(params)
     if self.local.persistent:
       opt_state = client.state[OPTIMIZER]
     else:
-      opt_state = self._optimizer(client.round).init(params)
+      opt_state = self._optimizer(client.round).init(weights)
     zero = jnp.zeros((), jnp.int32)
     order = self._shuffle(client, 0)
-    return Carry(client, params, client.stats, opt_state, order, zero, jnp.zeros(()))
+    return Carry(client, weights, client.stats, opt_state, order, zero, jnp.zeros(()))
 
   def step(self, carry: Carry) -> Carry:
     """Takes one local step."""
@@ -144,12 +151,13 @@ class LocalClient:
     now = Step(fold(client.key, index, STEP), index, x, y, mask, carry.stats)
     (loss, out), grads = self._gradient(client)(carry.params, now)
     optimizer = self._optimizer(client.round)
-    updates, opt_state = optimizer.update(grads, carry.opt_state, carry.params)
-    params = optax.apply_updates(carry.params, updates)
+    updates, opt_state = optimizer.update(self._packed(grads), carry.opt_state, carry.weights)
+    new = carry._replace(weights=optax.apply_updates(carry.weights, updates))
     for layer, seen in self.having('step', client):
-      new = layer.step(seen, carry.params, params, grads, now)
-      params = hook_results.like(layer, 'step', new, params, 'params')
-    return Carry(client, params, out.stats, opt_state, order, index + 1, carry.loss_sum + loss)
+      params = layer.step(seen, carry.params, new.params, grads, now)
+      params = hook_results.like(layer, 'step', params, new.params, 'params')
+      new = carry._replace(weights=self._packed(params))
+    return Carry(client, new.weights, out.stats, opt_state, order, index + 1, carry.loss_sum + loss)
 
   def end(self, carry: Carry) -> tuple[Message, dict[str, PyTree], Numbers]:
     """Returns the message, the new per-client state by layer, and numbers for the log."""
@@ -202,6 +210,10 @@ class LocalClient:
 
   def _epoch_steps(self, size: Array) -> Array:
     return -(-size // self.batch_size)
+
+  def _packed(self, tree: Params) -> Packed | Params:
+    # A state that is kept has the parameters' structure, as in every stored run.
+    return tree if self.local.persistent else pack(tree)
 
   def _optimizer(self, round: Array | int) -> optax.GradientTransformation:
     return self.local._optimizer(self.task.learning_rate(round))

@@ -24,7 +24,17 @@ import jax.numpy as jnp
 
 from fedjax_syn.core import processes
 from fedjax_syn.core.mesh import backend_of
-from fedjax_syn.core.types import Array, GradFn, LossFn, Model, Output, Params, PyTree, Step
+from fedjax_syn.core.types import (
+  Array,
+  GradFn,
+  LossFn,
+  Model,
+  Output,
+  Params,
+  PyTree,
+  Step,
+  Variables,
+)
 
 # The fewest images of a microbatch, of a local batch and of a synthetic set: with fewer, loops cost
 # more time than caches save (docs/speed.md).
@@ -44,16 +54,14 @@ class Microbatches(NamedTuple):
   mesh: jax.sharding.Mesh | None = None  # of the devices that share the images; None: one
 
 
-def _is_shared(model: Model) -> bool:
+def _shapes(model: Model) -> Variables:
+  return jax.eval_shape(model.init, jax.random.key(0))
+
+
+def _is_shared(variables: Variables) -> bool:
   """Returns whether parts of a batch can and should be processed apart: see the table above."""
-  variables = jax.eval_shape(model.init, jax.random.key(0))
   convolutions = any(leaf.ndim == 4 for leaf in jax.tree.leaves(variables.params))
   return convolutions and not variables.stats
-
-
-def _helps(model: Model, backend: str) -> bool:
-  """Returns whether microbatches save time: on a CPU, for convolutions without batch statistics."""
-  return (backend or jax.default_backend()) == 'cpu' and _is_shared(model)
 
 
 def num_microbatches(
@@ -72,9 +80,8 @@ def num_microbatches(
     A divisor of the batch size; microbatches have at least `LEAST_LOCAL` images, or
     `LEAST_OF_BLOCKS`.
   """
-  if not _helps(model, backend):
+  if (backend or jax.default_backend()) != 'cpu' or not _is_shared(variables := _shapes(model)):
     return 1
-  variables = jax.eval_shape(model.init, jax.random.key(0))
   batch = jax.ShapeDtypeStruct((batch_size, *shape), dtype)
   program = jax.make_jaxpr(lambda v, x: model.apply(v, x, train=True))(variables, batch).jaxpr
   equations = list(_equations(program))
@@ -106,7 +113,7 @@ def synthetic_microbatches(
     model: the network.
     mesh: the run's devices; None: one.
   """
-  if not _is_shared(model):
+  if not _is_shared(_shapes(model)):
     return Microbatches()
   devices = mesh.devices.size if mesh is not None else 1
   on_cpu = (jax.default_backend() if mesh is None else backend_of(mesh)) == 'cpu'
@@ -134,7 +141,7 @@ def round_microbatches(
     image: one, normalised, or its shape and type.
     mesh: the round's devices; None: one, which takes all images at once.
   """
-  if mesh is None or mesh.devices.size == 1 or not _is_shared(model):
+  if mesh is None or mesh.devices.size == 1 or not _is_shared(_shapes(model)):
     return Microbatches()
   sizes = image.shape, image.dtype, -(-images // mesh.devices.size)
   return Microbatches(num_microbatches(model, *sizes, backend_of(mesh)), mesh)

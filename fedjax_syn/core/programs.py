@@ -16,6 +16,8 @@ Program = TypeVar('Program', bound=Callable[..., Any])
 # On a CPU, for programs that run once: they compile in less time and take longer to run, and the
 # last digits may differ (docs/speed.md).
 FAST = {'xla_cpu_use_fusion_emitters': False, 'xla_backend_optimization_level': 1}
+# For a network's first parameters: a draw takes milliseconds, and its compilation a second.
+OF_DRAWS = FAST | {'xla_backend_optimization_level': 0}
 # On a CPU, for networks in blocks, whose time is that of convolutions: they compile in two thirds
 # of the time and run as fast. Programs of other networks would run up to twice as long.
 OF_BLOCKS = {'xla_cpu_use_fusion_emitters': False, 'xla_backend_optimization_level': 2}
@@ -24,15 +26,15 @@ OF_BLOCKS = {'xla_cpu_use_fusion_emitters': False, 'xla_backend_optimization_lev
 class Once:
   """A jitted function that runs once in a job; on a CPU it is compiled with fewer optimisations."""
 
-  def __init__(self, function: Callable[..., Any], **options: Any):
-    """Takes a function, and the options of `jax.jit`."""
-    self._function, self._options = function, options
+  def __init__(self, function: Callable[..., Any], on_cpu: dict[str, Any] = FAST, **options: Any):
+    """Takes a function, the options of the compiler on a CPU, and those of `jax.jit`."""
+    self._function, self._on_cpu, self._options = function, on_cpu, options
     functools.update_wrapper(self, function)
 
   @functools.cached_property
   def jitted(self) -> Any:
     """The function as `jax.jit` returns it, made when the backend is known."""
-    fast = FAST if jax.default_backend() == 'cpu' else None
+    fast = self._on_cpu if jax.default_backend() == 'cpu' else None
     return jax.jit(self._function, compiler_options=fast, **self._options)
 
   def __call__(self, *args: Any, **kwargs: Any) -> Any:

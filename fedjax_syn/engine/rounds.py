@@ -14,7 +14,7 @@ from fedjax_syn.client.local import bind
 from fedjax_syn.core.contexts import Messages, Round, State
 from fedjax_syn.core.keys import Purpose, fold, stream
 from fedjax_syn.core.mesh import replicated
-from fedjax_syn.core.programs import ByModel, Once, bounded
+from fedjax_syn.core.programs import OF_DRAWS, ByModel, Once, bounded
 from fedjax_syn.core.types import Array, Model, Params, PyTree, Variables
 from fedjax_syn.data import federated
 from fedjax_syn.data.federated import FederatedData
@@ -74,7 +74,7 @@ def rows_of(
 
 
 @bounded
-@functools.partial(Once, static_argnums=(0, 1))
+@functools.partial(Once, on_cpu=OF_DRAWS, static_argnums=(0, 1))
 def first_model(model: Model, mesh: jax.sharding.Mesh, seed: Array) -> Variables:
   """Draws w^0; a program by itself, which all methods that train this network share."""
   sharding = replicated(mesh)
