@@ -247,8 +247,14 @@ class LocalClient:
     image, dtype = task.data.x.shape[1:], task.data.mean.dtype
     number = 1
     if not with_loss and not task.model.keyed:  # random layers draw for the whole batch
-      size = self.batch_size
-      number = microbatches.num_microbatches(task.model, image, dtype, size, task.backend)
+      number = microbatches.num_microbatches(
+        task.model,
+        image,
+        dtype,
+        self.batch_size,
+        task.backend,
+        Variables(client.params, client.stats),
+      )
     grad_fn = microbatches.value_and_grad(loss_fn, number)
     for layer, seen in self.having('grad', client):
       grad_fn = functools.partial(_grad, layer, seen, grad_fn)

@@ -65,7 +65,12 @@ def _is_shared(variables: Variables) -> bool:
 
 
 def num_microbatches(
-  model: Model, shape: tuple[int, ...], dtype: jnp.dtype, batch_size: int, backend: str = ''
+  model: Model,
+  shape: tuple[int, ...],
+  dtype: jnp.dtype,
+  batch_size: int,
+  backend: str = '',
+  variables: Variables | None = None,
 ) -> int:
   """Returns into how many microbatches a local step divides its batch: 1 where they save no time.
 
@@ -75,13 +80,18 @@ def num_microbatches(
     dtype: of a normalised image.
     batch_size: images of a step.
     backend: 'cpu', 'gpu' or 'tpu'; '' is JAX's default.
+    variables: of the network, or their shapes; None: those of its first ones, which takes a trace.
 
   Returns:
     A divisor of the batch size; microbatches have at least `LEAST_LOCAL` images, or
     `LEAST_OF_BLOCKS`.
   """
-  if (backend or jax.default_backend()) != 'cpu' or not _is_shared(variables := _shapes(model)):
+  if (backend or jax.default_backend()) != 'cpu':
     return 1
+  variables = variables or _shapes(model)
+  if not _is_shared(variables):
+    return 1
+  variables = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), variables)
   batch = jax.ShapeDtypeStruct((batch_size, *shape), dtype)
   program = jax.make_jaxpr(lambda v, x: model.apply(v, x, train=True))(variables, batch).jaxpr
   equations = list(_equations(program))
