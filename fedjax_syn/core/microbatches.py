@@ -88,7 +88,7 @@ def num_microbatches(
   """
   if (backend or jax.default_backend()) != 'cpu':
     return 1
-  variables = variables or _shapes(model)
+  variables = _shapes(model) if variables is None else variables
   if not _is_shared(variables):
     return 1
   variables = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), variables)
@@ -151,10 +151,10 @@ def round_microbatches(
     image: one, normalised, or its shape and type.
     mesh: the round's devices; None: one, which takes all images at once.
   """
-  if mesh is None or mesh.devices.size == 1 or not _is_shared(_shapes(model)):
+  if mesh is None or mesh.devices.size == 1 or not _is_shared(variables := _shapes(model)):
     return Microbatches()
   sizes = image.shape, image.dtype, -(-images // mesh.devices.size)
-  return Microbatches(num_microbatches(model, *sizes, backend_of(mesh)), mesh)
+  return Microbatches(num_microbatches(model, *sizes, backend_of(mesh), variables), mesh)
 
 
 def _sum_over(

@@ -31,7 +31,14 @@ class Packed:
 
 
 def pack(tree: PyTree) -> Packed:
-  """Returns a tree with its small arrays in vectors."""
+  """Puts a tree's small arrays into vectors.
+
+  Args:
+    tree: arrays [...] of any shapes.
+
+  Returns:
+    Vectors [numbers], one for each type, and the large arrays [...] as they are.
+  """
   leaves, structure = jax.tree.flatten(tree)
   small: dict[str, list[Array]] = {}
   for leaf in leaves:
@@ -46,7 +53,14 @@ def pack(tree: PyTree) -> Packed:
 
 
 def unpack(packed: Packed) -> PyTree:
-  """Returns the tree that was packed, with the numbers that its arrays have now."""
+  """Undoes `pack`.
+
+  Args:
+    packed: with any numbers; what an optimizer makes of a packed tree too.
+
+  Returns:
+    The tree, arrays [...] of its former shapes with the numbers in `packed`.
+  """
   large, used, leaves = iter(packed.large), dict.fromkeys(packed.small, 0), []
   for shape, kind in packed.shapes:
     size = math.prod(shape)

@@ -81,14 +81,15 @@ def test_which_networks_are_in_blocks(changes):
   assert not models.create('convnet', **given | changes).in_blocks
 
 
-def test_a_program_that_runs_once_has_the_numbers_of_jit_except_for_rounding():
+@pytest.mark.parametrize('on_cpu', [programs.FAST, programs.OF_DRAWS])
+def test_a_program_that_runs_once_has_the_numbers_of_jit_except_for_rounding(on_cpu):
   def draw(scale, rows):
     key, shape = jax.random.key(3), (rows, 7)
     truncated = jax.random.truncated_normal(key, -2, 2, shape)
     x = scale * jax.random.normal(key, shape)
     return x, truncated, jax.random.bits(key, shape), jnp.argsort(x, axis=0)
 
-  once = programs.Once(draw, static_argnames='rows')
+  once = programs.Once(draw, on_cpu, static_argnames='rows')
   plain = jax.jit(draw, static_argnames='rows')
   for ours, theirs in zip(once(0.3, rows=50), plain(0.3, rows=50), strict=True):
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

@@ -4,6 +4,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import fedjax_syn as fs
@@ -35,6 +36,15 @@ def after(method, data, layout, rounds=1, seed=0, participation=0.75):
   engine = Engine(method, tiny.net(4, 3), data, participation=participation, layout=layout)
   state = engine.init(seed)
   return engine.run(seed, state, rounds)
+
+
+def test_the_state_of_a_persistent_optimizer_has_the_structure_of_the_parameters():
+  """Runs that were stored before optimizers had small arrays as one vector are read."""
+  method = fs.FedAvg(lr=0.01, batch_size=2, persistent=True)
+  engine = Engine(method, tiny.net(4, 3), tiny.federated(SIZES))
+  state = engine.init(0)
+  expected = optax.adam(0.01).init(state.params)
+  chex.assert_trees_all_equal_structs(state.clients['optimizer'], expected)
 
 
 def test_one_fedavg_round_by_hand():
