@@ -162,8 +162,9 @@ def _backward(residuals, cotangent):
   # In windows: the indices of a pixel's window need no division, which XLA would not vectorise.
   y = y.reshape(batch, h // 2, 2, w // 2, 2, channels)
   active = y * _of_window(slope) + _of_window(offset) > 0
-  passed = jnp.where(active, _of_window(slope * each), 0)
-  dy = (passed - _of_window(level) - y * _of_window(curve)).reshape(batch, h, w, channels)
+  base = -_of_window(level) - y * _of_window(curve)
+  # The choice comes last: XLA would join a sum to each convolution that reads it, at a lower speed.
+  dy = jnp.where(active, base + _of_window(slope * each), base).reshape(batch, h, w, channels)
   # Gradients that nobody uses, as those of a frozen network's weights, XLA removes.
   return _of_images(dy, kernel), _of_kernel(x, dy), dscale.sum((0, 1, 2)), total.sum((0, 1, 2))
 

@@ -136,9 +136,8 @@ class FedDualMatch(SetSharing):
     return dm.bounded(embed, self._noise.clip) if self._noises_examples else embed
 
   def _means(self, client: ClientContext, embed: Embedding) -> dm.Layers:
-    """Returns the class means of all of a client's samples, [classes, features] per layer."""
-    size = dm.at_a_time(client.task.backend)
-    return dm.class_means(client.task.data, client.shard, embed, size)
+    """Returns the class means of all of a client's samples, [classes, ...] per layer."""
+    return dm.class_means(client.task.data, client.shard, embed, client.task.backend)
 
   def _losses(
     self,

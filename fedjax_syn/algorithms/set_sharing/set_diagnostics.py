@@ -93,7 +93,9 @@ def feature_difference(
   equal = own.present / jnp.maximum(own.present.sum(), 1)
 
   def distance(weight):
-    squares = (jnp.sum((share @ r - weight @ s) ** 2) for r, s in zip(real, distilled, strict=True))
+    of_all = lambda weights, means: jnp.tensordot(weights, means, 1)
+    pairs = zip(real, distilled, strict=True)
+    squares = (jnp.sum((of_all(share, r) - of_all(weight, s)) ** 2) for r, s in pairs)
     return jnp.sqrt(sum(squares)) * own.present.any()
 
   return distance(equal), distance(share)

@@ -34,10 +34,10 @@ def test_features_are_cut_to_the_bound_and_short_ones_stay():
 
   Zeros have a finite gradient.
   """
-  layers = lambda x: (x[:, :2], x[:, 2:])
+  layers = lambda x: (x[:, :2, None], x[:, 2:])
   x = jnp.array([[3.0, 4.0, 12.0], [0.3, 0.4, 1.2], [0.0, 0.0, 0.0]])
   a, b = dm.bounded(layers, 6.5)(x)
-  np.testing.assert_allclose(a, [[1.5, 2], [0.3, 0.4], [0, 0]], rtol=1e-6)
+  np.testing.assert_allclose(a[..., 0], [[1.5, 2], [0.3, 0.4], [0, 0]], rtol=1e-6)
   np.testing.assert_allclose(b, [[6], [1.2], [0]], rtol=1e-6)
   slope = jax.grad(lambda x: sum(z.sum() for z in dm.bounded(layers, 6.5)(x)))(x)
   assert np.isfinite(slope).all()
@@ -66,7 +66,7 @@ def test_noise_on_class_means_has_its_scale():
   The mean of four samples gets 6 / 4, that of one sample 6.
   """
   counts = jnp.array([4, 0, 1])
-  means = (jnp.zeros((3, 4000)), jnp.zeros((3, 3000)))
+  means = (jnp.zeros((3, 40, 100)), jnp.zeros((3, 3000)))
   for layer in dm.noised_means(jax.random.key(0), means, counts, dm.Noise(2.0, 3.0)):
     np.testing.assert_allclose(layer[0].std(), 1.5, rtol=0.05)
     np.testing.assert_allclose(layer[2].std(), 6.0, rtol=0.05)

@@ -43,18 +43,19 @@ def test_distance_of_means_by_hand():
     np.testing.assert_array_equal(jax.grad(lambda z: dm.distance(b, z, squared))(b), 0)
 
 
+@pytest.mark.parametrize('backend', ['cpu', 'tpu'])
 @pytest.mark.parametrize('batch', [1, 3, 64])
-def test_class_means_against_numpy(batch):
+def test_class_means_against_numpy(batch, backend):
   """Client 1 of two: rows 4..10, in batches that do not divide 7; class 2 may be absent."""
   data = tiny.federated([4, 7])
-  embed = lambda x: (x.reshape(x.shape[0], -1), 2 * x.reshape(x.shape[0], -1)[:, :1])
-  means = dm.class_means(data, federated.shard_of(data, 1), embed, batch=batch)
-  x = (np.asarray(data.x[4:], float) / 255 - 0.5).reshape(7, 4) / 0.3
+  embed = lambda x: (x, 2 * x.reshape(x.shape[0], -1)[:, :1])
+  means = dm.class_means(data, federated.shard_of(data, 1), embed, backend, batch)
+  x = (np.asarray(data.x[4:], float) / 255 - 0.5) / 0.3
   y = np.asarray(data.y[4:])
   for c in range(3):
-    want = x[y == c].mean(0) if (y == c).any() else np.zeros(4)
+    want = x[y == c].mean(0) if (y == c).any() else np.zeros((2, 2, 1))
     np.testing.assert_allclose(means[0][c], want, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(means[1][c], 2 * want[:1], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(means[1][c], 2 * want[0, 0], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize('images', [32, 64, 40])
