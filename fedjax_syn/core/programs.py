@@ -19,8 +19,13 @@ FAST = {'xla_cpu_use_fusion_emitters': False, 'xla_backend_optimization_level': 
 # For a network's first parameters: a draw takes milliseconds, and its compilation a second.
 OF_DRAWS = FAST | {'xla_backend_optimization_level': 0}
 # On a CPU, for networks in blocks, whose time is that of convolutions: they compile in two thirds
-# of the time and run as fast. Programs of other networks would run up to twice as long.
-OF_BLOCKS = {'xla_cpu_use_fusion_emitters': False, 'xla_backend_optimization_level': 2}
+# of the time and run as fast. Programs of other networks would run up to twice as long. Vectors of
+# 512 bits, where the CPU has them, save 5 % of a step.
+OF_BLOCKS = {
+  'xla_cpu_use_fusion_emitters': False,
+  'xla_backend_optimization_level': 2,
+  'xla_cpu_prefer_vector_width': 512,
+}
 
 
 class Once:
