@@ -111,8 +111,8 @@ def test_figures(folder: pathlib.Path) -> Json:
   lines = [json.loads(line) for line in (folder / 'metrics.jsonl').read_text().splitlines()]
   curves: dict[str, list[float]] = {}
   for line in lines:
-    if 'test_accuracy' in line:
-      curves.setdefault(str(line['seed']), []).append(round(line['test_accuracy'], 4))
+    if 'test/accuracy' in line:
+      curves.setdefault(str(line['seed']), []).append(round(line['test/accuracy'], 4))
   return figures | {'curves': curves}
 
 

@@ -21,7 +21,7 @@ def show(folder: pathlib.Path) -> None:
 
 
 def table(series: Series) -> str:
-  """Returns the finished cells as Markdown: accuracy with the gain over the reference, tries."""
+  """Returns the finished cells as Markdown: accuracy with gains, chosen settings, cost."""
   if 'runs' in series.spec:
     return runs_table(series)
   spec, values = series.spec, series.spec['values']
@@ -36,7 +36,25 @@ def table(series: Series) -> str:
   lines = lambda rows: '\n'.join('| ' + ' | '.join(row) + ' |' for row in rows)
   left = sum(series.result(cell) is None for cell in series.cells())
   note = f'\n{left} cells are not finished.\n' if left else ''
-  return f'{lines(rows)}\n{note}\nChosen on held-out rows (accuracy there):\n\n{lines(chosen)}\n'
+  picked = f'\nChosen on held-out rows (accuracy there):\n\n{lines(chosen)}\n'
+  return f'{lines(rows)}\n{note}{picked}{_costs(series)}'
+
+
+def _costs(series: Series) -> str:
+  """Returns what a run of each method sends and takes, as Markdown."""
+  rows = []
+  for method in series.spec['methods']:
+    cells = (series.result(Cell(method, value, 'test')) for value in series.spec['values'])
+    if found := [cell for cell in cells if cell]:
+      seeds = lambda cell: len(cell['test_accuracy']['mean_last_5']['per_seed'])
+      seconds = min(c['run_seconds']['total'] / seeds(c) for c in found)
+      sent = (f'{max(c[key] for c in found) / 1e9:.2f} GB' for key in ('bytes_up', 'bytes_down'))
+      rows.append(f'| {style.method_name(method)} | {" | ".join(sent)} | {seconds:.0f} |\n')
+  head = (
+    'A run of one seed: bytes of all clients and rounds, least seconds of all cells on one core:'
+  )
+  columns = '| method | sent up | sent down | seconds |\n| --- | --- | --- | --- |\n'
+  return f'\n{head}\n\n{columns}{"".join(rows)}'
 
 
 def runs_table(series: Series) -> str:

@@ -11,6 +11,8 @@ from fedjax_syn import config as config_lib
 from fedjax_syn.config import files
 from tools import series, series_cells, series_show
 
+pytest_plugins = ['tests.run_fixtures']
+
 SPEC = """
 title = "Two methods"
 base = ["--config.compare="]
@@ -41,8 +43,9 @@ def finished(tmp_path):
   ]
   for method, mean in (('fedavg', 0.5), ('scaffold+dynafed', 0.625)):
     (tmp_path / f'{method}@0.1.tune.json').write_text(json.dumps({'cells': tries}))
-    score = {'test_accuracy': {'mean_last_5': {'mean': mean, 'std': 0.01}}}
-    (tmp_path / f'{method}@0.1.test.json').write_text(json.dumps(score))
+    score = {'test_accuracy': {'mean_last_5': {'mean': mean, 'std': 0.01, 'per_seed': [mean] * 2}}}
+    cost = {'bytes_up': 3e9, 'bytes_down': 4.5e9, 'run_seconds': {'total': 80.4}}
+    (tmp_path / f'{method}@0.1.test.json').write_text(json.dumps(score | cost))
   return series_cells.load(tmp_path)
 
 
@@ -76,6 +79,7 @@ def test_the_table_has_gains_over_the_reference_and_says_what_is_left(finished, 
   assert '| FedAvg | 50.00 ± 1.00 |  |' in text
   assert '| SCAFFOLD + DynaFed | 62.50 ± 1.00 (+12.5) |  |' in text
   assert '| FedAvg | lr 0.2 (60.00) |  |' in text
+  assert '| SCAFFOLD + DynaFed | 3.00 GB | 4.50 GB | 40 |' in text
   assert '4 cells are not finished.' in text
   series_show.draw(finished, tmp_path / 'gain.svg')
   assert '<svg' in (tmp_path / 'gain.svg').read_text()
@@ -143,6 +147,15 @@ def test_small_settings_come_last_and_leave_the_results_alone(runs, tmp_path):
   cell = next(small.cells())
   assert small.command(cell)[-1] == '--config.rounds=3'
   assert small.folder == tmp_path / 'work'
+
+
+def test_a_cell_has_the_curve_of_each_seed(whole_folder):
+  figures = series.test_figures(whole_folder)
+  assert set(figures['curves']) == {'0', '1'}
+  for curve, mean in zip(
+    figures['curves'].values(), figures['test_accuracy']['mean_last_5']['per_seed'], strict=True
+  ):
+    assert sum(curve[-5:]) / 5 == pytest.approx(mean, abs=1e-4)
 
 
 def test_a_command_that_is_out_of_time_is_sent_a_signal():
