@@ -36,7 +36,7 @@ jax.config.update('jax_num_cpu_devices', 4)
 # and all traces and programs are dropped once a minute.
 programs.KEPT = 10_000
 if not os.environ.get('EXACT'):
-  programs.OF_BLOCKS = {'xla_backend_optimization_level': 0}  # as the flags say
+  programs.OF_BLOCKS |= {'xla_backend_optimization_level': 0}  # as the flags say
 gc.set_threshold(50_000, 20, 20)
 dropped = [time.monotonic()]
 

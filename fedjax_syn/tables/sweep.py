@@ -1,5 +1,6 @@
 """A search over settings: each cell of a grid is a run; held-out training rows choose one."""
 
+import gc
 import itertools
 import json
 import math
@@ -205,6 +206,7 @@ def _run(cell: Cell, config_name: str, select: str) -> Record | None:
   if lock.owner(cell.folder):
     return None
   status = experiment.run_experiment(cell.config, cell.folder, config_name=config_name)
+  gc.collect()  # the arrays of its engine, before those of the next
   if status == exit_status.REFUSED and lock.owner(cell.folder):  # it came meanwhile
     return None
   score: Any = work_folder.summary(cell.folder) if status == exit_status.FINISHED else None

@@ -50,9 +50,8 @@ def test_equal_engines_and_other_values_are_one_kind(two_kinds):
 
 
 @pytest.mark.parametrize('in_blocks', [False, True])
-def test_networks_in_blocks_have_options_of_their_own(in_blocks, monkeypatch):
+def test_networks_in_blocks_have_options_of_their_own(in_blocks):
   """On a CPU only: lowered for other devices, the function has no options of a CPU."""
-  monkeypatch.setattr(programs, 'OF_BLOCKS', {'xla_backend_optimization_level': 2})
   model = models.create('convnet', shape=(8, 8, 1), num_classes=2, width=4, depth=1, conv='chwn')
   assert model.in_blocks == blocks.FAST
   model = model._replace(in_blocks=in_blocks)

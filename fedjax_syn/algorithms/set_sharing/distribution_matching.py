@@ -32,8 +32,8 @@ def layers(model: Model, variables: Variables, x: Array, which: str) -> Layers:
       features and the logits, as in FedDM.
 
   Returns:
-    One array per layer: [samples, height, width, channels] of a block, [samples, features or
-    classes] of the others.
+    One array per layer, [samples, ...]: the shape of a block's output, or [samples, features or
+    classes].
   """
   out, stages = model.apply(variables, x, train=False, stages=True)  # type: ignore[misc]
   return {
@@ -100,7 +100,7 @@ def class_means(
   in_rows = (backend or jax.default_backend()) == 'cpu'
 
   def class_sums(z, y):
-    # A product takes flat features, which a CPU computes eight times as slowly as images of them.
+    # A product needs flat features, which XLA computes without vectors on a CPU (docs/speed.md).
     if in_rows:
       return jax.ops.segment_sum(z, y, classes)
     return jnp.tensordot(jax.nn.one_hot(y, classes, dtype=z.dtype), z, (0, 0))

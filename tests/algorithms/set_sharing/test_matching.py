@@ -87,6 +87,10 @@ def test_layers_of_a_network():
     'pooled+logits': [(5, 6), (5, 6), (5, 3)],
     'last+logits': [(5, 6), (5, 3)],
   }
+  model = create('convnet', shape=(8, 8, 1), num_classes=3, width=4, depth=2)
+  w = model.init(jax.random.key(0))
+  pooled = dm.layers(model, w, jnp.ones((5, 8, 8, 1)), 'pooled')
+  assert [z.shape for z in pooled] == [(5, 4, 4, 4), (5, 2, 2, 4)]  # blocks keep their shape
 
 
 def test_matching_moves_present_classes_towards_their_means_and_leaves_absent_ones():

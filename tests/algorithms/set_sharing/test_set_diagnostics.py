@@ -57,7 +57,7 @@ def test_features_by_hand():
   x = np.array([1, 1, 1, 5], np.uint8).reshape(4, 1, 1, 1)
   data = tiny.clients_of(x, np.array([0, 0, 0, 1]), [4], 3)
   images = jnp.array([[1.0, 1.0], [6.0, 8.0], [50.0, 50.0]]).reshape(3, 2, 1, 1, 1)
-  embed = lambda x: (x.reshape(x.shape[0], 1),)
+  embed = lambda x: (x,)
   shard = federated.shard_of(data, jnp.int32(0))
   own = ClassSet(images, jnp.array([True, True, False]))
   stated, same = set_diagnostics.feature_difference(embed, data, shard, own)
