@@ -12,8 +12,8 @@
   --stop      interrupts after so many seconds what then runs, which saves itself; exit status 75
   --smoke     with the small settings `smoke`; cells are written to W, and not to RESULTS
   --plan      prints the cells that are left, and their commands
-  --show      writes RESULTS/table.md, RESULTS/gain.svg and the table's place in docs/results.md; of
-              all series, for results
+  --show      writes RESULTS/table.md, the figure docs/<name of RESULTS>.svg and the table's place in
+              docs/results.md; of all series, for results
 
 series.toml says what is run: `base`, settings of all runs; `axis` and `values`, the columns;
 `methods`, each with a grid, and `settings`, `tune` and `test` of its own. For each method and value
@@ -23,7 +23,8 @@ command, its commit and its figures; a cell with a file is finished. The same co
 
 Where nothing is tuned, `runs` takes the place of `axis`, `values`, `methods`, `tune` and `test`: by
 name, the `title` and the `settings` of a run, and `after`, the run in whose checkpoint of round
-`from_round` it begins. It is written to RESULTS/<name>.run.json.
+`from_round` it begins. It is written to RESULTS/<name>.run.json. `curves` has the rounds of a table
+and the runs that are compared (tools/series_curves.py).
 """
 
 import json

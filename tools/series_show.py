@@ -3,20 +3,24 @@
 import pathlib
 
 from fedjax_syn.plotting import canvas, style
+from tools import series_curves
 from tools.series_cells import ROOT, Cell, Json, Series, best, load
 
 PAGE = ROOT / 'docs/results.md'
 
 
 def show(folder: pathlib.Path) -> None:
-  """Writes table.md and gain.svg of a series that has begun, and its place in docs/results.md."""
+  """Writes the table and the figure of a series that has begun, and its place in docs/results.md."""
   series = load(folder)
   begun = any(series.result(cell) is not None for cell in series.cells())
   text = table(series) if begun or series.runs else ''
   if begun:
     (folder / 'table.md').write_text(text)
+    picture = PAGE.with_name(f'{folder.resolve().name}.svg')
     if not series.runs:
-      draw(series, folder / 'gain.svg')
+      draw(series, picture)
+    elif 'curves' in series.spec:
+      series_curves.draw(series, picture)
   PAGE.write_text(place(PAGE.read_text(), folder.resolve().name, text))
 
 
@@ -77,7 +81,8 @@ def runs_table(series: Series) -> str:
     return note
   lines = '\n'.join(f'| {row} |' for row in (head, '--- | --- | --- | --- | ---', *rows))
   base = ' '.join(series.spec['base'])
-  return f'{lines}\n{note}\nAll with `python launch/main.py {base}`.\n'
+  text = f'{lines}\n{note}\nAll with `python launch/main.py {base}`.\n'
+  return text + series_curves.table(series) if 'curves' in series.spec else text
 
 
 def _text(accuracy: Json | None) -> str:
