@@ -138,7 +138,8 @@ def main(argv: Sequence[str]) -> int:
       continue
     if PLAN.value:
       command = series.command(cell)
-      print(cell.name, shlex.join(command) if command else 'after its sweep', sep=': ')
+      first = series.runs.get(cell.method, {}).get('after', 'its sweep')
+      print(cell.name, shlex.join(command) if command else f'after {first}', sep=': ')
       continue
     passed = time.perf_counter() - began
     if passed > STOP.value:
