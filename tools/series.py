@@ -12,7 +12,7 @@
   --stop      interrupts after so many seconds what then runs, which saves itself; exit status 75
   --smoke     with the small settings `smoke`; cells are written to W, and not to RESULTS
   --plan      prints the cells that are left, and their commands
-  --show      writes RESULTS/table.md, the figure docs/<name of RESULTS>.svg and the table's place in
+  --show      writes RESULTS/table.md, the figure docs/NAME.svg and the table's place in
               docs/results.md; of all series, for results
 
 series.toml says what is run: `base`, settings of all runs; `axis` and `values`, the columns;

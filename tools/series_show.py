@@ -10,7 +10,7 @@ PAGE = ROOT / 'docs/results.md'
 
 
 def show(folder: pathlib.Path) -> None:
-  """Writes the table and the figure of a series that has begun, and its place in docs/results.md."""
+  """Writes table and figure of a series that has begun, and its place in docs/results.md."""
   series = load(folder)
   begun = any(series.result(cell) is not None for cell in series.cells())
   text = table(series) if begun or series.runs else ''
