@@ -6,7 +6,6 @@ The accuracy at round r is the mean of the five rounds that end with r.
 """
 
 import pathlib
-from collections.abc import Iterator
 
 import numpy as np
 from scipy import stats
@@ -40,19 +39,14 @@ def table(series: Series) -> str:
   found = {name: means(cell) for name in titles if (cell := series.result(Cell(name, '', 'run')))}
   rows = (line(titles[name], _spreads(found[name], rounds)) for name in found)
   text = f'\nMean of five rounds that end with:\n\n| run{head} |\n{rule}\n{"".join(rows)}'
-  pairs = [(one, two) for one, two in _pairs(series) if one in found and two in found]
+  above = series.spec['curves']['above'].items()
+  pairs = [(a, b) for a, others in above for b in others if a in found and b in found]
   rows = (
     line(f'{titles[one]}, above {titles[two]}', _intervals(found[one] - found[two], rounds))
     for one, two in pairs
   )
   note = "\nDifferences of the same seeds, with the 95 % interval of Student's t:\n\n"
   return text + (f'{note}| runs{head} |\n{rule}\n{"".join(rows)}' if pairs else '')
-
-
-def _pairs(series: Series) -> Iterator[tuple[str, str]]:
-  """The runs that are compared, the better one first."""
-  for one, others in series.spec['curves']['above'].items():
-    yield from ((one, two) for two in others)
 
 
 def _spreads(values: np.ndarray, rounds: list[int]) -> dict[int, str]:
