@@ -35,7 +35,8 @@ class Series(NamedTuple):
     if 'runs' in self.spec:
       return (Cell(name, '', 'run') for name in self.spec['runs'])
     pairs = itertools.product(self.spec['values'], self.spec['methods'])
-    return (Cell(method, value, kind) for value, method in pairs for kind in ('tune', 'test'))
+    kinds = ('tune', 'test') if 'tune' in self.spec else ('test',)
+    return (Cell(method, value, kind) for value, method in pairs for kind in kinds)
 
   def result(self, cell: Cell) -> Json | None:
     """Returns a finished cell's file, or None."""
@@ -72,6 +73,8 @@ class Series(NamedTuple):
       grid = {key: text for key, text in method.items() if isinstance(text, str)}
       tries = [word for key, text in grid.items() for word in ('--grid', f'{key}={text}')]
       return ['python', 'launch/sweep.py', *words, *tries]
+    if 'tune' not in self.spec:
+      return ['python', 'launch/main.py', *words]
     tuned = self.result(cell._replace(kind='tune'))
     if tuned is None:
       return None

@@ -9,7 +9,7 @@ import pytest
 
 from fedjax_syn import config as config_lib
 from fedjax_syn.config import files
-from tools import series, series_cells, series_show
+from tools import series, series_cells, series_methods, series_show
 
 pytest_plugins = ['tests.run_fixtures']
 
@@ -32,6 +32,14 @@ tune = ["--config.dynafed.length=5"]
 """
 
 
+def cell(*seeds):
+  """A finished test whose best round is 70 % for FedAvg (a mean of 50 %), and else 90 %."""
+  best = 0.7 if sum(seeds) == len(seeds) * 0.5 else 0.9
+  scores = {'mean_last_5': {'per_seed': seeds}, 'best': {'per_seed': [best] * len(seeds)}}
+  cost = {'bytes_up': 3e9, 'bytes_down': 4.5e9, 'run_seconds': {'total': 80.4}}
+  return {'test_accuracy': scores} | cost
+
+
 @pytest.fixture
 def finished(tmp_path):
   """A series whose cells at alpha 0.1 are finished."""
@@ -41,11 +49,9 @@ def finished(tmp_path):
     {'values': {'client.lr': '0.2'}, 'held_out': 0.6},
     {'values': {'client.lr': '0.3'}, 'held_out': None},  # it diverged
   ]
-  for method, mean in (('fedavg', 0.5), ('scaffold+dynafed', 0.625)):
+  for method, seeds in (('fedavg', (0.5, 0.5)), ('scaffold+dynafed', (0.605, 0.645))):
     (tmp_path / f'{method}@0.1.tune.json').write_text(json.dumps({'cells': tries}))
-    score = {'test_accuracy': {'mean_last_5': {'mean': mean, 'std': 0.01, 'per_seed': [mean] * 2}}}
-    cost = {'bytes_up': 3e9, 'bytes_down': 4.5e9, 'run_seconds': {'total': 80.4}}
-    (tmp_path / f'{method}@0.1.test.json').write_text(json.dumps(score | cost))
+    (tmp_path / f'{method}@0.1.test.json').write_text(json.dumps(cell(*seeds)))
   return series_cells.load(tmp_path)
 
 
@@ -76,13 +82,56 @@ def test_a_sweep_comes_first_and_its_best_try_is_run(finished):
 def test_the_table_has_gains_over_the_reference_and_says_what_is_left(finished, tmp_path):
   text = series_show.table(finished)
   assert '| method | alpha 0.1 | alpha 1 |' in text
-  assert '| FedAvg | 50.00 ± 1.00 |  |' in text
-  assert '| SCAFFOLD + DynaFed | 62.50 ± 1.00 (+12.5) |  |' in text
+  assert '| FedAvg | 50.00 ± 0.00 |  |' in text
+  assert '| SCAFFOLD + DynaFed | 62.50 ± 2.83 |  |' in text  # 60.5 and 64.5
   assert '| FedAvg | lr 0.2 (60.00) |  |' in text
   assert '| SCAFFOLD + DynaFed | 3.00 GB | 4.50 GB | 40 |' in text
-  assert '4 cells are not finished.' in text
-  series_show.draw(finished, tmp_path / 'gain.svg')
+  assert 'Cells that are not finished: 2.' in text
+  series_methods.draw(finished, tmp_path / 'gain.svg')
   assert '<svg' in (tmp_path / 'gain.svg').read_text()
+
+
+def test_gains_are_of_equal_seeds_and_of_the_best_round_too(finished):
+  _, gains, best, *_ = (t for t in series_show.table(finished).split('\n\n') if t[0] == '|')
+  # 10.5 and 14.5: their standard error is 2, and t of one degree of freedom 12.706
+  assert '| SCAFFOLD + DynaFed | +12.50 ± 25.41 |  |' in gains
+  assert '| SCAFFOLD + DynaFed | +20.00 ± 0.00 |  |' in best
+
+
+PARTITIONS = """
+title = "Partitions"
+base = []
+axis = "data.seed"
+values = ["1", "2", "3"]
+column = "partition"
+replicates = "all"
+test = []
+reference = "fedavg"
+methods.fedavg.settings = ["--config.client.lr=0.1"]
+methods.dynafed.settings = []
+"""
+
+
+def test_values_that_repeat_one_measurement_have_their_mean_and_interval(tmp_path):
+  (tmp_path / 'series.toml').write_text(PARTITIONS)
+  stored = series_cells.load(tmp_path)
+  assert [cell.name for cell in stored.cells()][:2] == ['fedavg@1.test', 'dynafed@1.test']
+  command = stored.command(series_cells.Cell('fedavg', '1', 'test'))
+  assert command[1:] == [
+    'launch/main.py',
+    '--config.algorithm=fedavg',
+    '--config.client.lr=0.1',
+    '--config.data.seed=1',
+  ]
+  for method, own in (('fedavg', (0.5, 0.5, 0.5)), ('dynafed', (0.5, 0.6, 0.7))):
+    for value, accuracy in zip('123', own, strict=True):
+      (tmp_path / f'{method}@{value}.test.json').write_text(json.dumps(cell(accuracy)))
+  text = series_show.table(stored)
+  assert '| method | partition 1 | partition 2 | partition 3 | all |' in text
+  assert '| DynaFed | 50.00 | 60.00 | 70.00 | 60.00 ± 10.00 |' in text
+  # differences 0, 10, 20: standard error 10 / sqrt(3), t of two degrees of freedom 4.3027
+  assert '| DynaFed | +0.00 | +10.00 | +20.00 | +10.00 ± 24.84 |' in text
+  assert 'Chosen' not in text
 
 
 RUNS = """
@@ -132,7 +181,7 @@ def test_a_run_begins_where_another_one_is_at_its_round(runs):
 def test_the_table_of_runs_goes_into_its_place_in_a_page(runs):
   (runs.folder / 'dynafed.run.json').write_text(json.dumps(score(0.5, 0.6)))
   text = series_show.table(runs)
-  assert '| DynaFed | 55.00 ± 1.00 (50.00, 60.00) |  | 1.5 | algorithm=dynafed |' in text
+  assert '| DynaFed | 55.00 ± 1.00 (50.00, 60.00) | 1.5 | algorithm=dynafed |' in text
   assert 'Not run: From round 50.' in text
   page = 'a\n<!-- series: three -->\nold\n<!-- end of the series -->\nb\n'
   placed = series_show.place(page, 'three', text)
