@@ -1,11 +1,13 @@
 """Methods against the values of a setting, as Markdown and as a figure.
 
-Accuracies are means of the last five rounds, per cent. Where series.toml has `replicates`, the
+Accuracies are means of the last five rounds, per cent. series.toml has the `reference`, with which
+each method is compared, and may have further `pairs` of methods. Where it has `replicates`, the
 values repeat one measurement (partitions, for example), and a last column has all of them.
 """
 
+import functools
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,44 +16,54 @@ from tools.series_cells import Cell, Series, best
 from tools.series_curves import interval
 
 LAST, BEST = 'mean_last_5', 'best'
+Text = Callable[[list[str]], str]  # of a table's cell, from the values of its column
 
 
 def table(series: Series) -> str:
-  """Returns the finished cells: accuracies, gains with intervals, chosen settings, cost."""
+  """Returns the finished cells: accuracies, differences, chosen settings, cost."""
+  methods = list(series.spec['methods'])
+  rows = lambda text: {style.method_name(m): functools.partial(text, series, m) for m in methods}
   left = sum(series.result(cell) is None for cell in series.cells() if cell.kind == 'test')
   note = f'\nCells that are not finished: {left}.\n' if left else ''
-  reference = style.method_name(series.spec['reference'])
-  others = [method for method in series.spec['methods'] if method != series.spec['reference']]
-  gains = lambda key: _rows(series, others, lambda m, c: _gain_text(series, m, c, key))
-  text = _rows(series, series.spec['methods'], lambda m, c: _accuracy(series, m, c))
-  text += f"""{note}
-Gain over {reference} in points: mean of the differences of equal seeds, and half of their 95 %
-interval (Student's t):
+  columns = {f'{_column(series)} {value}': [value] for value in series.spec['values']}
+  every = dict(columns)
+  if 'replicates' in series.spec:
+    every[series.spec['replicates']] = series.spec['values']
+  text = f"""{_table('method', every, rows(_accuracy))}{note}
+Differences of equal seeds in points, with the 95 % interval of Student's t:
 
-{gains(LAST)}
-The same for each run's best round. It is chosen on test rows, so this is no result; it shows how
-much of a gain comes from rounds that differ less from each other:
+{_table('methods', every, _pairs(series, LAST))}
+The same differences of each run's best round. The best round is chosen on test rows, so these are
+no results; they show how much of a difference comes from accuracies that jump between rounds:
 
-{gains(BEST)}"""
+{_table('methods', every, _pairs(series, BEST))}"""
   if 'tune' in series.spec:
-    chosen = _rows(series, series.spec['methods'], lambda m, c: _chosen(series, m, c), all=False)
+    chosen = _table('method', columns, rows(_chosen))
     text += f'\nChosen on held-out rows (accuracy there):\n\n{chosen}'
   return text + _costs(series)
 
 
-def _rows(
-  series: Series, methods: Iterable[str], text: Callable[[str, list[str]], str], all: bool = True
-) -> str:
-  """Returns a table with a row for each method and a column for each value."""
-  spec = series.spec
-  axis = spec['axis'].split('.')[-1]
-  columns = {f'{spec.get("column", axis)} {value}': [value] for value in spec['values']}
-  if all and 'replicates' in spec:
-    columns[spec['replicates']] = spec['values']
-  cells = [['method', *columns], ['---'] * (1 + len(columns))]
-  for method in methods:
-    cells.append([style.method_name(method), *(text(method, c) for c in columns.values())])
+def _table(first: str, columns: dict[str, list[str]], rows: dict[str, Text]) -> str:
+  cells = [[first, *columns], ['---'] * (1 + len(columns))]
+  cells += [[title, *(text(values) for values in columns.values())] for title, text in rows.items()]
   return ''.join(f'| {" | ".join(row)} |\n' for row in cells)
+
+
+def _column(series: Series) -> str:
+  return series.spec.get('column', series.spec['axis'].split('.')[-1])
+
+
+def _pairs(series: Series, key: str) -> dict[str, Text]:
+  """Returns the rows of differences: each method and the reference, and `pairs`."""
+  reference = series.spec['reference']
+  pairs = [(method, reference) for method in series.spec['methods'] if method != reference]
+  pairs += series.spec.get('pairs', [])
+  return {
+    f'{style.method_name(one)} above {style.method_name(two)}': functools.partial(
+      _difference, series, one, two, key
+    )
+    for one, two in pairs
+  }
 
 
 def _scores(series: Series, method: str, values: list[str], key: str = LAST) -> np.ndarray | None:
@@ -63,13 +75,6 @@ def _scores(series: Series, method: str, values: list[str], key: str = LAST) -> 
   return None if None in found else 100 * np.array(found, float)
 
 
-def _gains(series: Series, method: str, values: list[str], key: str = LAST) -> np.ndarray | None:
-  """Returns percentage points over the reference, one for each seed and value."""
-  own = _scores(series, method, values, key)
-  other = _scores(series, series.spec['reference'], values, key)
-  return None if own is None or other is None else own - other
-
-
 def _accuracy(series: Series, method: str, values: list[str]) -> str:
   scores = _scores(series, method, values)
   if scores is None:
@@ -77,11 +82,17 @@ def _accuracy(series: Series, method: str, values: list[str]) -> str:
   return f'{scores.mean():.2f}' + (f' ± {scores.std(ddof=1):.2f}' if len(scores) > 1 else '')
 
 
-def _gain_text(series: Series, method: str, values: list[str], key: str) -> str:
-  gains = _gains(series, method, values, key)
-  if gains is None:
+def _points(series: Series, one: str, two: str, key: str, values: list[str]) -> np.ndarray | None:
+  """Returns the differences of two methods, one for each seed and value."""
+  own, other = _scores(series, one, values, key), _scores(series, two, values, key)
+  return None if own is None or other is None else own - other
+
+
+def _difference(series: Series, one: str, two: str, key: str, values: list[str]) -> str:
+  points = _points(series, one, two, key, values)
+  if points is None:
     return ''
-  return f'{gains.mean():+.2f}' + (f' ± {interval(gains):.2f}' if len(gains) > 1 else '')
+  return f'{points.mean():+.2f}' + (f' ± {interval(points):.2f}' if len(points) > 1 else '')
 
 
 def _chosen(series: Series, method: str, values: list[str]) -> str:
@@ -113,16 +124,17 @@ fastest cell:
 
 
 def draw(series: Series, path: pathlib.Path) -> None:
-  """Draws each method's mean gain over the reference against the values."""
+  """Draws each method's mean difference from the reference against the values."""
   figure, (axes,) = canvas.begin(6, 4)
   methods = list(series.spec['methods'])
   for method, line in zip(methods, style.styles(methods), strict=True):
-    found = ((float(v), _gains(series, method, [v])) for v in series.spec['values'])
-    pairs = [(x, gains.mean()) for x, gains in found if gains is not None]
+    gain = functools.partial(_points, series, method, series.spec['reference'], LAST)
+    found = ((float(v), gain([v])) for v in series.spec['values'])
+    pairs = [(x, points.mean()) for x, points in found if points is not None]
     if pairs:
       axes.plot(*zip(*pairs, strict=True), marker='.', label=style.method_name(method), **line.line)
   axes.set_xscale('log')
-  axes.set_xlabel(series.spec['axis'].split('.')[-1])
+  axes.set_xlabel(_column(series))
   reference = style.method_name(series.spec['reference'])
   axes.set_ylabel(f'test accuracy, points above {reference}')
   canvas.finish(figure, path, series.spec['title'])

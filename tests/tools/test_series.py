@@ -91,11 +91,11 @@ def test_the_table_has_gains_over_the_reference_and_says_what_is_left(finished, 
   assert '<svg' in (tmp_path / 'gain.svg').read_text()
 
 
-def test_gains_are_of_equal_seeds_and_of_the_best_round_too(finished):
+def test_differences_are_of_equal_seeds_and_of_the_best_round_too(finished):
   _, gains, best, *_ = (t for t in series_show.table(finished).split('\n\n') if t[0] == '|')
   # 10.5 and 14.5: their standard error is 2, and t of one degree of freedom 12.706
-  assert '| SCAFFOLD + DynaFed | +12.50 ± 25.41 |  |' in gains
-  assert '| SCAFFOLD + DynaFed | +20.00 ± 0.00 |  |' in best
+  assert '| SCAFFOLD + DynaFed above FedAvg | +12.50 ± 25.41 |  |' in gains
+  assert '| SCAFFOLD + DynaFed above FedAvg | +20.00 ± 0.00 |  |' in best
 
 
 PARTITIONS = """
@@ -107,6 +107,7 @@ column = "partition"
 replicates = "all"
 test = []
 reference = "fedavg"
+pairs = [["fedavg", "dynafed"]]
 methods.fedavg.settings = ["--config.client.lr=0.1"]
 methods.dynafed.settings = []
 """
@@ -130,7 +131,8 @@ def test_values_that_repeat_one_measurement_have_their_mean_and_interval(tmp_pat
   assert '| method | partition 1 | partition 2 | partition 3 | all |' in text
   assert '| DynaFed | 50.00 | 60.00 | 70.00 | 60.00 ± 10.00 |' in text
   # differences 0, 10, 20: standard error 10 / sqrt(3), t of two degrees of freedom 4.3027
-  assert '| DynaFed | +0.00 | +10.00 | +20.00 | +10.00 ± 24.84 |' in text
+  assert '| DynaFed above FedAvg | +0.00 | +10.00 | +20.00 | +10.00 ± 24.84 |' in text
+  assert '| FedAvg above DynaFed | +0.00 | -10.00 | -20.00 | -10.00 ± 24.84 |' in text
   assert 'Chosen' not in text
 
 
