@@ -7,7 +7,7 @@ them take part in a round. FedAvg is trained first with the same seeds and drawn
 
 Measured (jax 0.10.2, two CPU cores; mean of the last five rounds on test rows, per cent): seed 0
 FedAvg 61.24, DynaFed 86.58, 53 s in all with nothing compiled before; seeds 0, 1, 2 FedAvg
-56.15 +- 4.42, DynaFed 84.44 +- 2.54, 54 s of training (DynaFed 46, FedAvg 8) with compilation.
+56.12 +- 4.59, DynaFed 84.75 +- 2.41, 54 s of training (DynaFed 46, FedAvg 8) with compilation.
 """
 
 from fedjax_syn.config import get_default

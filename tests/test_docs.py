@@ -130,6 +130,14 @@ First.
     hooks.readme_section('B', text)
 
 
+def test_links_to_notebooks_work_in_the_repository_and_on_the_site():
+  assert hooks.notebook_links('[a](../notebooks/01_a.ipynb)') == '[a](notebooks/01_a.md)'
+  assert hooks.notebook_links('[a](../../notebooks/01_a.ipynb)') == '[a](../notebooks/01_a.md)'
+  for path in DOCS.rglob('*.md'):
+    for link in re.findall(r'\]\(([^)#]*notebooks/[^)#]*)', path.read_text()):
+      assert (path.parent / link).exists(), f'{path}: {link}'
+
+
 def test_formulas_become_mathml():
   pytest.importorskip('latex2mathml')  # in the extras test and docs
   page = hooks.formulas('a <span class="arithmatex">\\(x &lt; 1\\)</span> b')

@@ -89,6 +89,18 @@ def readme_section(heading: str, text: str) -> str:
   return re.sub(elsewhere, lambda m: m[0] if on_site(m[2]) else m[1], links).strip()
 
 
+def notebook_links(text: str) -> str:
+  """Turns links to notebooks of the repository into links to their pages of the site.
+
+  Args:
+    text: of a page; a link is relative to its file, and the notebooks lie beside docs/.
+
+  Returns:
+    The text, in which they lie in docs/ and end with .md.
+  """
+  return re.sub(r'\]\(\.\./((?:\.\./)*notebooks/\w+)\.ipynb\)', r'](\1.md)', text)
+
+
 def formulas(page: str) -> str:
   """Converts the formulas of a page to MathML.
 
@@ -124,7 +136,7 @@ def on_config(config: Any) -> Any:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
   """Inserts tables and sections into the source of a page; MkDocs calls it."""
-  readme = README.read_text()
+  readme, markdown = README.read_text(), notebook_links(markdown)
   markdown = SECTION.sub(lambda match: readme_section(match[1], readme), markdown)
   return FIELDS.sub(lambda match: fields_table(match[1]), markdown)
 
