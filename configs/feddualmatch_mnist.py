@@ -9,7 +9,7 @@ CIFAR-10: `--config.data.name=cifar10`.
 
 Measured at a smaller size (width 32, one local epoch, 200 iterations in all, server batches of 128,
 one seed, mean of the last five rounds; `launch/tables.py --table=feddualmatch/table1 --scale=cpu
---config.layout.devices=1`), alpha 0.05, 0.01 and 0.005: FedDualMatch 94.93, 94.29 and 94.05 (36
+--config.layout.devices=1`), alpha 0.05, 0.01 and 0.005: FedDualMatch 94.93, 94.29 and 94.05 (35
 minutes on one core, twice that at 0.05), FedDM 97.99, 97.32 and 97.26, FedAvg 96.25, 91.11 and
 90.15, FedProx 96.24, 90.43 and 89.91, FedNova 92.49, 76.77 and 61.52, SCAFFOLD 94.58, 89.65 and
 48.92, DynaFed 96.13, 93.36 and 93.81. The ablation (figure5-b) at 0.01, without and with gradient
