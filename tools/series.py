@@ -20,7 +20,8 @@ series.toml says what is run: `base`, settings of all runs; `axis` and `values`,
 one sweep tries the grid on held-out training rows (`tune`), and one run trains what it chose, on
 all of them (`test`). Without `tune` there are only tests, with `settings`. A cell is written to
 RESULTS/<method>@<value>.tune.json or .test.json with its command, its commit and its figures; a
-cell with a file is finished. The same command continues.
+cell with a file is finished. The same command continues. tools/series_methods.py says what else the
+file may have.
 
 Where nothing is tuned, `runs` takes the place of `axis`, `values`, `methods`, `tune` and `test`: by
 name, the `title` and the `settings` of a run, and `after`, the run in whose checkpoint of round

@@ -34,7 +34,7 @@ Differences of equal seeds in points, with the 95 % interval of Student's t:
 
 {_table('methods', every, _pairs(series, LAST))}
 The same differences of each run's best round. The best round is chosen on test rows, so these are
-no results; they show how much of a difference comes from accuracies that jump between rounds:
+no results; they show how much of a difference comes from accuracies that vary between rounds:
 
 {_table('methods', every, _pairs(series, BEST))}"""
   if 'tune' in series.spec:
@@ -67,7 +67,7 @@ def _pairs(series: Series, key: str) -> dict[str, Text]:
 
 
 def _scores(series: Series, method: str, values: list[str], key: str = LAST) -> np.ndarray | None:
-  """Returns accuracies in per cent of all seeds and values; None where one is missing."""
+  """Returns accuracies in per cent of all seeds and values; None if one is missing or diverged."""
   found: list[float | None] = []
   for value in values:
     result = series.result(Cell(method, value, 'test'))
@@ -76,9 +76,11 @@ def _scores(series: Series, method: str, values: list[str], key: str = LAST) -> 
 
 
 def _accuracy(series: Series, method: str, values: list[str]) -> str:
+  if any(series.result(Cell(method, value, 'test')) is None for value in values):
+    return ''
   scores = _scores(series, method, values)
   if scores is None:
-    return ''
+    return 'a seed diverged'
   return f'{scores.mean():.2f}' + (f' ± {scores.std(ddof=1):.2f}' if len(scores) > 1 else '')
 
 

@@ -98,6 +98,14 @@ def test_differences_are_of_equal_seeds_and_of_the_best_round_too(finished):
   assert '| SCAFFOLD + DynaFed above FedAvg | +20.00 ± 0.00 |  |' in best
 
 
+def test_a_seed_that_diverged_is_named(finished):
+  path = finished.folder / 'scaffold+dynafed@0.1.test.json'
+  text = json.loads(path.read_text())
+  text['test_accuracy']['mean_last_5']['per_seed'] = [0.6, None]
+  path.write_text(json.dumps(text))
+  assert '| SCAFFOLD + DynaFed | a seed diverged |  |' in series_show.table(finished)
+
+
 PARTITIONS = """
 title = "Partitions"
 base = []
