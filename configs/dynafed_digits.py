@@ -6,8 +6,9 @@ Most of the 20 clients have one or two of the ten classes (balanced Dirichlet, a
 them take part in a round. FedAvg is trained first with the same seeds and drawn in the same figure.
 
 Measured (jax 0.10.2, two CPU cores; mean of the last five rounds on test rows, per cent): seed 0
-FedAvg 61.24, DynaFed 86.58, 53 s in all with nothing compiled before; seeds 0, 1, 2 FedAvg
-56.12 +- 4.59, DynaFed 84.75 +- 2.41, 54 s of training (DynaFed 46, FedAvg 8) with compilation.
+FedAvg 61.24, DynaFed 86.58, 53 s in all with nothing compiled before; seeds 0, 1, 2 on one core of
+an AMD EPYC (`--config.layout.devices=1`) FedAvg 56.15 +- 4.27, DynaFed 84.79 +- 2.40, 46 s of
+training (DynaFed 34, FedAvg 12) with compilation.
 """
 
 from fedjax_syn.config import get_default

@@ -133,9 +133,12 @@ First.
 def test_links_to_notebooks_work_in_the_repository_and_on_the_site():
   assert hooks.notebook_links('[a](../notebooks/01_a.ipynb)') == '[a](notebooks/01_a.md)'
   assert hooks.notebook_links('[a](../../notebooks/01_a.ipynb)') == '[a](../notebooks/01_a.md)'
-  for path in DOCS.rglob('*.md'):
-    for link in re.findall(r'\]\(([^)#]*notebooks/[^)#]*)', path.read_text()):
-      assert (path.parent / link).exists(), f'{path}: {link}'
+  found = [
+    path.parent / link
+    for path in DOCS.rglob('*.md')
+    for link in re.findall(r'\]\(([^)#]*notebooks/[^)#]*)', path.read_text())
+  ]
+  assert found and all(path.exists() for path in found)
 
 
 def test_formulas_become_mathml():

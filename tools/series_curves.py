@@ -8,10 +8,10 @@ The accuracy at round r is the mean of the five rounds that end with r.
 import pathlib
 
 import numpy as np
-from scipy import stats
 
 from fedjax_syn.plotting import canvas, numbers
 from tools.series_cells import Cell, Json, Series
+from tools.series_statistics import difference, spread
 
 WINDOW = 5
 """Rounds of a mean."""
@@ -35,35 +35,20 @@ def table(series: Series) -> str:
   titles = {name: run['title'] for name, run in series.runs.items()}
   head = ''.join(f' | round {r}' for r in rounds)
   rule = f'| --- |{" --- |" * len(rounds)}'
-  line = lambda name, values: '| ' + ' | '.join((name, *(values[r] for r in rounds))) + ' |\n'
+  line = lambda name, text, values: (
+    '| ' + ' | '.join((name, *(text(values[:, r]) for r in rounds))) + ' |\n'
+  )
   found = {name: means(cell) for name in titles if (cell := series.result(Cell(name, '', 'run')))}
-  rows = (line(titles[name], _spreads(found[name], rounds)) for name in found)
+  rows = (line(titles[name], spread, found[name]) for name in found)
   text = f'\nMean of five rounds that end with:\n\n| run{head} |\n{rule}\n{"".join(rows)}'
   above = series.spec['curves']['above'].items()
   pairs = [(a, b) for a, others in above for b in others if a in found and b in found]
   rows = (
-    line(f'{titles[one]}, above {titles[two]}', _intervals(found[one] - found[two], rounds))
+    line(f'{titles[one]}, above {titles[two]}', difference, found[one] - found[two])
     for one, two in pairs
   )
   note = "\nDifferences of the same seeds, with the 95 % interval of Student's t:\n\n"
   return text + (f'{note}| runs{head} |\n{rule}\n{"".join(rows)}' if pairs else '')
-
-
-def _spreads(values: np.ndarray, rounds: list[int]) -> dict[int, str]:
-  return {r: f'{values[:, r].mean():.2f} ± {values[:, r].std(ddof=1):.2f}' for r in rounds}
-
-
-def _intervals(differences: np.ndarray, rounds: list[int]) -> dict[int, str]:
-  return {r: f'{differences[:, r].mean():+.2f} ± {interval(differences[:, r]):.2f}' for r in rounds}
-
-
-def interval(values: np.ndarray) -> float:
-  """Returns half of the 95 % interval of a mean, by Student's t.
-
-  Args:
-    values: one for each seed, at least two.
-  """
-  return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
 
 
 def draw(series: Series, path: pathlib.Path) -> None:

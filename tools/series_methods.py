@@ -13,14 +13,18 @@ import numpy as np
 
 from fedjax_syn.plotting import canvas, style
 from tools.series_cells import Cell, Series, best
-from tools.series_curves import interval
+from tools.series_statistics import difference, spread
 
 LAST, BEST = 'mean_last_5', 'best'
 Text = Callable[[list[str]], str]  # of a table's cell, from the values of its column
 
 
 def table(series: Series) -> str:
-  """Returns the finished cells: accuracies, differences, chosen settings, cost."""
+  """Returns accuracies, differences, chosen settings and costs as Markdown.
+
+  Args:
+    series: one with `methods`; a cell that is not finished is empty.
+  """
   methods = list(series.spec['methods'])
   rows = lambda text: {style.method_name(m): functools.partial(text, series, m) for m in methods}
   left = sum(series.result(cell) is None for cell in series.cells() if cell.kind == 'test')
@@ -81,7 +85,7 @@ def _accuracy(series: Series, method: str, values: list[str]) -> str:
   scores = _scores(series, method, values)
   if scores is None:
     return 'a seed diverged'
-  return f'{scores.mean():.2f}' + (f' ± {scores.std(ddof=1):.2f}' if len(scores) > 1 else '')
+  return spread(scores)
 
 
 def _points(series: Series, one: str, two: str, key: str, values: list[str]) -> np.ndarray | None:
@@ -92,9 +96,7 @@ def _points(series: Series, one: str, two: str, key: str, values: list[str]) -> 
 
 def _difference(series: Series, one: str, two: str, key: str, values: list[str]) -> str:
   points = _points(series, one, two, key, values)
-  if points is None:
-    return ''
-  return f'{points.mean():+.2f}' + (f' ± {interval(points):.2f}' if len(points) > 1 else '')
+  return '' if points is None else difference(points)
 
 
 def _chosen(series: Series, method: str, values: list[str]) -> str:
@@ -126,7 +128,12 @@ fastest cell:
 
 
 def draw(series: Series, path: pathlib.Path) -> None:
-  """Draws each method's mean difference from the reference against the values."""
+  """Draws each method's mean difference from the reference against the values.
+
+  Args:
+    series: one with `methods`, whose values are numbers.
+    path: of the figure, with its ending.
+  """
   figure, (axes,) = canvas.begin(6, 4)
   methods = list(series.spec['methods'])
   for method, line in zip(methods, style.styles(methods), strict=True):

@@ -249,6 +249,10 @@ def test_the_settings_of_every_stored_series_are_accepted(path):
       config, *words = (*stored.spec['base'], *run['settings'], *more)
       checked = config_lib.check(files.load_config(config.partition('=')[2], words))
       assert run.get('after', name) in stored.runs and checked.seeds, name
+  methods = () if stored.runs else stored.cells()
+  commands = [stored.command(cell) for cell in methods if cell.kind == 'test']
+  for _, _, config, *words in filter(None, commands):
+    assert config_lib.check(files.load_config(config.partition('=')[2], words)).seeds
 
 
 def test_the_page_of_results_has_what_is_stored():

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tools import series_cells, series_curves
+from tools import series_cells, series_curves, series_statistics
 
 SPEC = """
 title = "Two runs"
@@ -63,7 +63,7 @@ def test_the_table_compares_the_same_seeds(found):
 
 def test_the_interval_of_five_values():
   # The standard error of 1 to 5 is sqrt(2.5 / 5), the quantile of four degrees of freedom 2.7764.
-  assert series_curves.interval(np.arange(1.0, 6)) == pytest.approx(2.7764 * 0.5**0.5, rel=1e-4)
+  assert series_statistics.interval(np.arange(1.0, 6)) == pytest.approx(2.7764 * 0.5**0.5, rel=1e-4)
 
 
 def test_the_figure_has_the_finished_runs(found, tmp_path):
